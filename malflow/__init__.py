@@ -1,0 +1,1 @@
+"""malflow: write a dataflow once, run it on one thread or on Spark."""

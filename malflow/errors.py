@@ -1,0 +1,105 @@
+"""The errors malflow raises.
+
+::
+
+    MalflowError
+      GraphError           (ValueError)           the dataflow is malformed; nothing has run
+      UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
+      OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
+      SnapshotError        (RuntimeError)         a snapshot could not be written or read
+      MissingDependency    (ImportError)          an extra is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "GraphError",
+    "MalflowError",
+    "MissingDependency",
+    "OperatorError",
+    "SnapshotError",
+    "UnsupportedOperator",
+    "require_methods",
+]
+
+
+class MalflowError(Exception):
+    """The root of everything malflow raises on purpose."""
+
+
+class GraphError(MalflowError, ValueError):
+    """The dataflow is malformed; nothing has run.
+
+    Attributes:
+        operator: the name of the operator at fault, or None where no operator is.
+        location: ``file:line`` of the user's code at fault, or None where it is not known.
+    """
+
+    def __init__(self, message: str, *, operator: str | None = None, location: str | None = None) -> None:
+        super().__init__(f"{message} [{location}]" if location else message)
+        self.operator = operator
+        self.location = location
+
+
+class UnsupportedOperator(MalflowError, NotImplementedError):  # noqa: N818 - the public name
+    """The chosen runtime cannot run this operator; nothing has run."""
+
+
+class OperatorError(MalflowError, RuntimeError):
+    """User code failed in a named operator; the exception it raised is the cause.
+
+    Attributes:
+        operator: the operator's name.
+        key, value, timestamp: those of the record at hand; None where no record was (see `has_record`).
+        has_record: whether a record was at hand.
+        callback: what the user gave, and where: ``<lambda> (flow.py:12)``; None where no callback failed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator: str,
+        record: tuple[Any, Any, Any] | None = None,
+        callback: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.operator = operator
+        self.has_record = record is not None
+        self.key, self.value, self.timestamp = record if record is not None else (None, None, None)
+        self.callback = callback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, so that the error travels between processes whole."""
+        record = (self.key, self.value, self.timestamp) if self.has_record else None
+        return _operator_error, (str(self), self.operator, record, self.callback)
+
+
+class SnapshotError(MalflowError, RuntimeError):
+    """A snapshot could not be written or read."""
+
+
+class MissingDependency(MalflowError, ImportError):  # noqa: N818 - the public name
+    """An optional dependency is not installed; the message says which extra brings it."""
+
+
+def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
+    """Check at once that a duck-typed object has the methods that will be called on it later.
+
+    Raises:
+        GraphError: naming the method that is missing.
+    """
+    if isinstance(thing, type):
+        raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
+    for method in methods:
+        if not callable(getattr(thing, method, None)):
+            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {thing!r}")
+
+
+def _operator_error(
+    message: str, operator: str, record: tuple[Any, Any, Any] | None, callback: str | None
+) -> OperatorError:
+    return OperatorError(message, operator=operator, record=record, callback=callback)

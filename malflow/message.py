@@ -1,0 +1,102 @@
+"""What flows: data messages, the absent key, and the two ends of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+__all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class DataMessage(Generic[K, V, T]):
+    """One record: a value, the key it belongs to, and its logical timestamp.
+
+    A timestamp is of any ordered type; malflow never reads a clock into it. Messages compare by their fields.
+    A message that is passed to a key function, a timestamp assigner, an epoch generator or a split's partitioner
+    is a view that is valid during the call only; inspectors, logics and sinks get messages they may keep.
+
+    >>> DataMessage("a", 1, 0)
+    DataMessage(key='a', value=1, timestamp=0)
+    """
+
+    key: K
+    value: V
+    timestamp: T
+
+
+class NoKeyType:
+    """The type of `NoKey`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NoKey"
+
+    def __reduce__(self) -> str:
+        """Pickle by name, so that there is one `NoKey` in every process."""
+        return "NoKey"
+
+
+class MinTime:
+    """The type of `MIN`."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: Any) -> bool:
+        return other is not self
+
+    def __le__(self, _other: Any) -> bool:
+        return True
+
+    def __gt__(self, _other: Any) -> bool:
+        return False
+
+    def __ge__(self, other: Any) -> bool:
+        return other is self
+
+    def __repr__(self) -> str:
+        return "MIN"
+
+    def __reduce__(self) -> str:
+        """Pickle by name, so that there is one `MIN` in every process."""
+        return "MIN"
+
+
+class MaxTime:
+    """The type of `MAX`."""
+
+    __slots__ = ()
+
+    def __lt__(self, _other: Any) -> bool:
+        return False
+
+    def __le__(self, other: Any) -> bool:
+        return other is self
+
+    def __gt__(self, other: Any) -> bool:
+        return other is not self
+
+    def __ge__(self, _other: Any) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "MAX"
+
+    def __reduce__(self) -> str:
+        """Pickle by name, so that there is one `MAX` in every process."""
+        return "MAX"
+
+
+NoKey: Final = NoKeyType()
+"""The key of a record that has none. It is itself a legal key: all such records share it."""
+
+MIN: Final = MinTime()
+"""Before every timestamp, of any type."""
+
+MAX: Final = MaxTime()
+"""After every timestamp, of any type. The epoch `MAX` ends a stream."""

@@ -1,0 +1,103 @@
+"""What a sink is: an object that takes messages, whole or split into parts that keep state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from malflow.errors import require_methods
+from malflow.message import DataMessage
+
+__all__ = ["StatefulSink", "StatefulSinkImpl", "StatefulSinkPartition", "StatelessSink", "StatelessSinkImpl"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+P = TypeVar("P")
+S = TypeVar("S")
+
+
+class StatelessSinkImpl(Generic[K, V, T]):
+    """A sink without state. Subclassing is optional: any object with ``sink(msg)`` will do.
+
+    One object serves every worker of a process. What it writes is written at least once: after a restart the
+    records since the last snapshot come again.
+    """
+
+    @abstractmethod
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Take one message."""
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Take a run of messages as three columns of one length; the columns must not be changed.
+
+        The default is written over `sink`.
+        """
+        for message in map(DataMessage, keys, values, timestamps):
+            self.sink(message)
+
+    def flush(self) -> None:
+        """Make what was taken visible outside. Called at the end of every tick."""
+
+    def close(self) -> None:
+        """Let go of what is held. Called once, when the run ends, however it ends."""
+
+
+class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
+    """The writer of one part of a stateful sink. Subclassing is optional."""
+
+    @abstractmethod
+    def snapshot(self) -> S:
+        """Give what `build_part` needs to go on from here: picklable, and not changed afterwards."""
+
+    def collect(self) -> S:
+        """Give the state for the last time: the part moves elsewhere. By default a snapshot."""
+        return self.snapshot()
+
+
+class StatefulSinkImpl(Generic[K, V, T, P, S]):
+    """A sink that is split into parts, each with a state of its own. Subclassing is optional."""
+
+    @abstractmethod
+    def assign_part(self, msg: DataMessage[K, V, T]) -> P:
+        """Name the part that a message goes to. A part is a key like any other; one worker holds it."""
+
+    @abstractmethod
+    def build_part(self, part: P, state: S | None) -> StatefulSinkPartition[K, V, T, S]:
+        """Build the writer of one part at its first message, from its state where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessSink(Generic[K, V, T]):
+    """A sink without state.
+
+    Args:
+        impl: any object with ``sink(msg)``; ``sink_batch``, ``flush`` and ``close`` are used where it has them.
+
+    Raises:
+        GraphError: if `impl` has no ``sink``.
+    """
+
+    impl: StatelessSinkImpl[K, V, T]
+
+    def __post_init__(self) -> None:
+        require_methods(self.impl, "StatelessSink", ("sink",))
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSink(Generic[K, V, T, P, S]):
+    """A sink of parts with state; every message goes to the worker that holds its part.
+
+    Args:
+        impl: any object with ``assign_part(msg)`` and ``build_part(part, state)``.
+
+    Raises:
+        GraphError: if `impl` lacks one of these methods.
+    """
+
+    impl: StatefulSinkImpl[K, V, T, P, S]
+
+    def __post_init__(self) -> None:
+        require_methods(self.impl, "StatefulSink", ("assign_part", "build_part"))

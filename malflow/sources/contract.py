@@ -1,0 +1,150 @@
+"""What a source is: an implementation that lists its parts and builds a reader for each."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from malflow.errors import require_methods
+
+__all__ = [
+    "StatefulSource",
+    "StatefulSourceImpl",
+    "StatefulSourcePartition",
+    "StatelessSource",
+    "StatelessSourceImpl",
+    "StatelessSourcePartition",
+    "poll_until",
+]
+
+P = TypeVar("P")
+V = TypeVar("V")
+T = TypeVar("T")
+S = TypeVar("S")
+
+POLL_SECONDS = 0.01
+"""How long one call may go on collecting records that come one by one, before it hands over what it has."""
+
+
+class StatelessSourcePartition(Generic[V, T]):
+    """A reader of one part. Subclassing is optional: any object with these methods will do."""
+
+    @abstractmethod
+    def poll(self) -> tuple[V, T] | None:
+        """Give the next ``(value, timestamp)``, or None when there is nothing now. Must not block."""
+
+    @abstractmethod
+    def is_finished(self) -> bool:
+        """Tell whether no record will ever come again. A finished part is not polled any more."""
+
+    def suspend(self) -> None:
+        """Let go of what is held outside (connections, files): this reader is not polled again."""
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[T]]:
+        """Give up to `limit` records as two columns of one length; empty columns when there is nothing now.
+
+        The default is written over `poll`.
+        """
+        return poll_until(self, limit)
+
+
+class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
+    """A reader of one part that knows its position and can start again from it."""
+
+    @abstractmethod
+    def snapshot(self) -> S:
+        """Give the position after the last record handed over: picklable, and not changed afterwards."""
+
+    def collect(self) -> S:
+        """Give the position for the last time: the part moves elsewhere. By default a snapshot."""
+        return self.snapshot()
+
+
+class StatelessSourceImpl(Generic[P, V, T]):
+    """A source whose parts begin again when they are built again. Subclassing is optional."""
+
+    @abstractmethod
+    def list_parts(self) -> Iterable[P]:
+        """List the parts, once a run. A part is a key like any other: it is the key of the records read from it."""
+
+    @abstractmethod
+    def build_part(self, part: P) -> StatelessSourcePartition[V, T]:
+        """Build the reader of one part."""
+
+
+class StatefulSourceImpl(Generic[P, V, T, S]):
+    """A source whose parts resume from a position. Subclassing is optional."""
+
+    @abstractmethod
+    def list_parts(self) -> Iterable[P]:
+        """List the parts, once a run. A part is a key like any other: it is the key of the records read from it."""
+
+    @abstractmethod
+    def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
+        """Build the reader of one part, from the position `state`, or from the beginning when it is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessSource(Generic[P, V, T]):
+    """A source whose parts begin again when they move or restart.
+
+    Args:
+        impl: any object with ``list_parts()`` and ``build_part(part)``.
+
+    Raises:
+        GraphError: if `impl` lacks one of these methods.
+    """
+
+    impl: StatelessSourceImpl[P, V, T]
+
+    def __post_init__(self) -> None:
+        require_methods(self.impl, "StatelessSource", ("list_parts", "build_part"))
+
+    def build_part(self, part: P, state: Any) -> StatelessSourcePartition[V, T]:
+        """Build the reader of one part; there is no position to start from."""
+        del state
+        return self.impl.build_part(part)
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSource(Generic[P, V, T, S]):
+    """A source whose parts resume where they were when they move or restart.
+
+    Args:
+        impl: any object with ``list_parts()`` and ``build_part(part, state)``.
+
+    Raises:
+        GraphError: if `impl` lacks one of these methods.
+    """
+
+    impl: StatefulSourceImpl[P, V, T, S]
+
+    def __post_init__(self) -> None:
+        require_methods(self.impl, "StatefulSource", ("list_parts", "build_part"))
+
+    def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
+        """Build the reader of one part, from a position where there is one."""
+        return self.impl.build_part(part, state)
+
+
+def poll_until(partition: StatelessSourcePartition[V, T], limit: int) -> tuple[list[V], list[T]]:
+    """Collect what `partition.poll` gives: up to `limit` records, or as many as come in `POLL_SECONDS`.
+
+    It stops at the first None, and never polls a partition that says it is finished.
+    """
+    values: list[V] = []
+    timestamps: list[T] = []
+    deadline = time.monotonic() + POLL_SECONDS
+    while len(values) < limit and not partition.is_finished():
+        record = partition.poll()
+        if record is None:
+            break
+        value, timestamp = record
+        values.append(value)
+        timestamps.append(timestamp)
+        if time.monotonic() >= deadline:
+            break
+    return values, timestamps

@@ -1,0 +1,95 @@
+"""A source over any Python iterable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from malflow.errors import GraphError
+from malflow.message import NoKey, NoKeyType
+from malflow.sources.contract import POLL_SECONDS, StatelessSourceImpl, StatelessSourcePartition
+
+__all__ = ["SingleIteratorSource"]
+
+V = TypeVar("V")
+
+_AT_HAND = (list, tuple, range, str, bytes)
+"""Types whose elements come without waiting, so that a whole batch can be taken at once."""
+
+
+class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
+    """Emit the items of an iterable, in order, with their index from 0 as timestamp and without a key.
+
+    It has one part, on one worker. It can't resume: a list is read from its beginning when the run starts again,
+    and what a generator has already given is gone.
+
+    Args:
+        iterable: anything `iter` takes. An iterator that waits between items is handed on item by item.
+
+    Raises:
+        GraphError: if `iterable` is not iterable.
+    """
+
+    keyed = False
+
+    def __init__(self, iterable: Iterable[V]) -> None:
+        try:
+            iter(iterable)
+        except TypeError:
+            raise GraphError(f"SingleIteratorSource needs an iterable; got {iterable!r}") from None
+        self._iterable = iterable
+
+    def list_parts(self) -> Iterable[NoKeyType]:
+        """List the one part."""
+        return [NoKey]
+
+    def build_part(self, part: NoKeyType) -> IteratorPartition[V]:
+        """Begin to iterate."""
+        del part
+        return IteratorPartition(iter(self._iterable), at_hand=type(self._iterable) in _AT_HAND)
+
+
+class IteratorPartition(StatelessSourcePartition[V, int]):
+    """The iteration, and how far it has come."""
+
+    def __init__(self, iterator: Iterator[V], *, at_hand: bool) -> None:
+        self._iterator = iterator
+        self._at_hand = at_hand
+        self._position = 0
+        self._finished = False
+
+    def poll(self) -> tuple[V, int] | None:
+        """Give the next item and its index."""
+        for value in self._iterator:
+            self._position += 1
+            return value, self._position - 1
+        self._finished = True
+        return None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
+        """Give the next items at once; where they must be waited for, those of `POLL_SECONDS`."""
+        start = self._position
+        values = self._take(limit) if self._at_hand else self._collect(limit)
+        self._position += len(values)
+        return values, range(start, self._position)
+
+    def _take(self, limit: int) -> list[V]:
+        values = list(islice(self._iterator, limit))
+        self._finished = len(values) < limit
+        return values
+
+    def _collect(self, limit: int) -> list[V]:
+        values: list[V] = []
+        deadline = time.monotonic() + POLL_SECONDS
+        for value in islice(self._iterator, limit):
+            values.append(value)
+            if time.monotonic() >= deadline:
+                return values
+        self._finished = len(values) < limit
+        return values
+
+    def is_finished(self) -> bool:
+        """Tell whether the iterable has ended."""
+        return self._finished
