@@ -1,0 +1,24 @@
+"""Transform records one by one: a source, a `map`, and an `inspect` that looks at what comes by.
+
+A stream needs no sink: what nobody takes is dropped.
+"""
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .map("double", lambda value: value * 2)
+        .inspect("print", lambda msg, _ctx: print(msg.value))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Write a stateful operator of your own: here one that emits values in batches of five.
+
+What `on_data` returns is the key's new state; None forgets the key. `on_epoch` sees the states of all keys:
+at the end of the stream, at the epoch `MAX`, it emits the batches that are not full.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from malflow import MAX, DataMessage, NoKey, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+class CustomBatching:
+    """Collect values; emit them when there are `size` of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def on_data(self, msg: DataMessage[Any, int, int], batch: list[int], output: Any) -> list[int] | None:
+        """Add a value to its key's batch."""
+        batch.append(msg.value)
+        if len(batch) < self._size:
+            return batch
+        output.send(DataMessage(msg.key, batch, msg.timestamp))
+        return None
+
+    def on_epoch(self, epoch: Any, batches: MutableMapping[Any, list[int]], output: Any) -> None:
+        """Emit the last batches, at the end."""
+        if epoch is MAX:
+            for key in list(batches):
+                output.send(DataMessage(key, batches.pop(key), MAX))
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .key_local("one-key", lambda _msg: NoKey)  # only keyed streams have state
+        .stateful_op("batches", CustomBatching(5), default=list)
+        .sink("stdout", StatelessSink(StdOutSink()))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

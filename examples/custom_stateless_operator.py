@@ -1,0 +1,38 @@
+"""Write an operator of your own: here `flatten`, which emits the items of a list one by one.
+
+A logic is any object with `on_data`. It may send any number of messages for each that it gets; whoever
+sends one chooses its key and timestamp, here those of the list.
+"""
+
+from typing import Any
+
+from malflow import DataMessage, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+class CustomFlatten:
+    """Emit the items of each list."""
+
+    def on_data(self, msg: DataMessage[Any, list[int], int], output: Any) -> None:
+        """Emit the items of one list."""
+        for item in msg.value:
+            output.send(DataMessage(msg.key, item, msg.timestamp))
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    lists = [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]
+    (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(lists)))
+        .stateless_op("custom-flatten", CustomFlatten())
+        .sink("stdout", StatelessSink(StdOutSink()))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""As `event_time`, but out of order: a month stays open until a transaction 15 days after its end is seen.
+
+What comes even later is late. It is not lost: it leaves `generate_epochs` on the second stream.
+"""
+
+from collections.abc import MutableMapping
+from datetime import date, timedelta
+from typing import Any
+
+from malflow import DataMessage, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+TRANSACTIONS = [
+    *((1000, date(2025, 1, 1)), (-20, date(2025, 1, 5)), (-300, date(2025, 2, 4)), (-150, date(2025, 1, 17))),
+    *((60, date(2025, 2, 16)), (-55, date(2025, 3, 16)), (75, date(2025, 2, 25)), (-10, date(2025, 4, 5))),
+    *((200, date(2025, 3, 31)), (-5, date(2025, 4, 19))),
+]
+
+
+def end_of_month(msg: DataMessage[Any, tuple[int, date], Any]) -> date:
+    in_next_month = msg.value[1].replace(day=1) + timedelta(days=31)
+    return in_next_month.replace(day=1) - timedelta(days=1)
+
+
+class MonthlyBalance:
+    """Add up a month's transactions; emit the sum when the month is over. The key is the month's last day."""
+
+    def on_data(self, msg: DataMessage[date, tuple[int, date], date], balance: int, _output: Any) -> int:
+        """Add a transaction to its month's balance."""
+        return balance + msg.value[0]
+
+    def on_epoch(self, epoch: Any, balances: MutableMapping[date, int], output: Any) -> None:
+        """Emit and forget the months that are over."""
+        for month_end in [month_end for month_end in balances if month_end <= epoch]:
+            output.send(DataMessage(month_end, ("balance", balances.pop(month_end)), month_end))
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    source = StatelessSource(SingleIteratorSource(TRANSACTIONS))
+    transactions = provider.new_stream().source("iter-source", source)
+    by_month = transactions.key_distribute("month", end_of_month)
+    timed = by_month.assign_timestamps("assign-time", lambda msg: msg.value[1])
+    on_time, late = timed.generate_epochs("15-days-back", limit_out_of_orderness(timedelta(days=15)))
+    balances = on_time.stateful_op("monthly-balance", MonthlyBalance(), default=int)
+    balances.sink("balances", StatelessSink(StdOutSink()))
+    late_amounts = late.map("too-late", lambda transaction: ("late", transaction[0]))
+    late_amounts.sink("late", StatelessSink(StdOutSink()))
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Write a sink with state: one file per key, its lines numbered.
+
+`assign_part` names the part a record belongs to, here a file; all records of a part go to one worker, which
+builds its writer at the first of them. The writer's state, the number of its next line, is saved with each
+snapshot.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from malflow import DataMessage, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatefulSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+class FileSink:
+    """Append each value to the file of its key, as a numbered line."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def assign_part(self, msg: DataMessage[int, int, Any]) -> str:
+        """Name the file."""
+        return str(self._directory / f"{msg.key}.txt")
+
+    def build_part(self, part: str, state: int | None) -> "FilePartition":
+        """Go on with the line whose number was saved, or begin with 0."""
+        return FilePartition(Path(part), state or 0)
+
+
+class FilePartition:
+    """The writer of one file."""
+
+    def __init__(self, path: Path, next_line: int) -> None:
+        self._path = path
+        self._next_line = next_line
+
+    def sink(self, msg: DataMessage[int, int, Any]) -> None:
+        """Append one line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{self._next_line} {msg.value}\n")
+        self._next_line += 1
+
+    def snapshot(self) -> int:
+        """Save the number of the next line."""
+        return self._next_line
+
+    collect = snapshot
+
+
+def main(directory: Path | None = None) -> None:
+    target = directory or Path(tempfile.mkdtemp(prefix="file-sink-"))
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        (
+            provider.new_stream()
+            .source("number", StatelessSource(SingleIteratorSource(range(50))))
+            .key_distribute("key-by-mod", lambda msg: msg.value % 5)
+            .sink("file-sink", StatefulSink(FileSink(target)))
+        )
+
+    SingleThreadRuntime(build_dataflow).execute()
+    for path in sorted(target.glob("*.txt")):
+        print(f"{path}: {path.read_text(encoding='utf-8').splitlines()}")
+
+
+if __name__ == "__main__":
+    main()

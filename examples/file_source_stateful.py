@@ -1,0 +1,79 @@
+"""Write a source that resumes where it was: it reads the lines of files; without arguments, its own.
+
+`snapshot` gives the position, which is saved with the state of all operators; after a restart, or when the
+part moves to another worker, `build_part` gets it back and goes on from there.
+"""
+
+import sys
+from collections.abc import Generator
+from itertools import islice
+from pathlib import Path
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import StatefulSource
+
+
+class FileSource:
+    """Read files line by line."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+
+    def list_parts(self) -> tuple[str, ...]:
+        """List the files."""
+        return self._paths
+
+    def build_part(self, part: str, state: int | None) -> "FilePartition":
+        """Go on at the line that was saved, or begin with the first."""
+        return FilePartition(part, state or 0)
+
+
+class FilePartition:
+    """The reader of one file."""
+
+    def __init__(self, path: str, next_line: int) -> None:
+        self._records = read_lines(path, next_line)
+        self._next_line = next_line
+        self._finished = False
+
+    def poll(self) -> tuple[str, int] | None:
+        """Give the next line, and its index as timestamp."""
+        record = next(self._records, None)
+        self._finished = record is None
+        self._next_line += record is not None
+        return record
+
+    def is_finished(self) -> bool:
+        """Tell whether the file has been read to its end."""
+        return self._finished
+
+    def snapshot(self) -> int:
+        """Give the index of the next line."""
+        return self._next_line
+
+    def collect(self) -> int:
+        """Give the same for the last time: the part moves."""
+        return self._next_line
+
+    def suspend(self) -> None:
+        """Close the file: it is not read on here."""
+        self._records.close()
+
+
+def read_lines(path: str, start: int) -> Generator[tuple[str, int], None, None]:
+    with Path(path).open(encoding="utf-8") as file:
+        for index, line in enumerate(islice(file, start, None), start):
+            yield line.rstrip("\n"), index
+
+
+def main(*paths: str) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        lines = provider.new_stream().source("files", StatefulSource(FileSource(*(paths or [__file__]))))
+        lines.sink("stdout", StatelessSink(StdOutSink()))
+
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,68 @@
+"""Write a source of your own: it reads the lines of files; without arguments, its own.
+
+Each file is a part, and its part is the key of a record. A stateless source begins all parts anew after a
+restart.
+"""
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import StatelessSource
+
+
+class FileSource:
+    """Read files line by line."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = paths
+
+    def list_parts(self) -> tuple[str, ...]:
+        """List the files."""
+        return self._paths
+
+    def build_part(self, part: str) -> "FilePartition":
+        """Begin to read a file."""
+        return FilePartition(part)
+
+
+class FilePartition:
+    """The reader of one file."""
+
+    def __init__(self, path: str) -> None:
+        self._records = read_lines(path)
+        self._finished = False
+
+    def poll(self) -> tuple[str, int] | None:
+        """Give the next line, and its index as timestamp."""
+        record = next(self._records, None)
+        self._finished = record is None
+        return record
+
+    def is_finished(self) -> bool:
+        """Tell whether the file has been read to its end."""
+        return self._finished
+
+    def suspend(self) -> None:
+        """Close the file: it is not read on here."""
+        self._records.close()
+
+
+def read_lines(path: str) -> Generator[tuple[str, int], None, None]:
+    with Path(path).open(encoding="utf-8") as file:
+        for index, line in enumerate(file):
+            yield line.rstrip("\n"), index
+
+
+def main(*paths: str) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        lines = provider.new_stream().source("files", StatelessSource(FileSource(*(paths or [__file__]))))
+        lines.sink("stdout", StatelessSink(StdOutSink()))
+
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

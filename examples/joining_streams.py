@@ -1,0 +1,21 @@
+"""Two streams become one: `union` passes on the records of all its inputs. In which order is not promised."""
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    numbers = provider.new_stream().source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+    more_numbers = provider.new_stream().source(
+        "other-iter-source", StatelessSource(SingleIteratorSource(range(101)))
+    )
+    numbers.union(more_numbers).sink("stdout", StatelessSink(StdOutSink()))
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Spread a stream over two workers by key: all records of a key are at one worker, in their order.
+
+Which worker that is depends on the key's hash alone; two keys may well share a worker.
+"""
+
+from malflow import SingleThreadRuntime, StreamProvider, rendezvous_select
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .key_distribute("key-even", lambda msg: msg.value % 2 == 0, rendezvous_select)
+        .inspect("print", lambda msg, ctx: print(f"{msg} @ worker {ctx.worker_id}"))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow, parallelism=2).execute()
+
+
+if __name__ == "__main__":
+    main()

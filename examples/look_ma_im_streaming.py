@@ -1,0 +1,25 @@
+"""The whole way of a record: from a source over a `map` into a sink, which prints key, value and timestamp.
+
+The records have no key yet; their timestamps are their positions in the list.
+"""
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    (
+        provider.new_stream()
+        .source("words", StatelessSource(SingleIteratorSource(["Look", "ma'", "I'm", "streaming"])))
+        .map("upper", str.upper)
+        .sink("stdout", StatelessSink(StdOutSink()))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

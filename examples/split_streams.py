@@ -1,0 +1,34 @@
+"""One stream becomes two by the look of each record: the even numbers, and all numbers.
+
+`split` hands over a list of flags, all False; the record goes to each output whose flag is set. A record
+for which no flag is set is dropped.
+"""
+
+from typing import Any
+
+from malflow import DataMessage, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def even_and_all(msg: DataMessage[Any, int, int], outputs: list[bool]) -> None:
+    outputs[0] = msg.value % 2 == 0
+    outputs[1] = True
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    even_numbers, all_numbers = (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .split("split-even-odd", even_and_all, 2)
+    )
+    even_numbers.sink("even-sink", StatelessSink(StdOutSink()))
+    all_numbers.sink("all-sink", StatelessSink(StdOutSink()))
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""A running sum for each key: one of the even numbers, one of the odd ones."""
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+
+def add(_key: bool, value: int, total: int) -> tuple[int, int]:
+    total += value
+    return total, total
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    (
+        provider.new_stream()
+        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .key_distribute("key-by-parity", lambda msg: msg.value % 2 == 1)
+        .stateful_map("sum", add, default=int)
+        .sink("stdout", StatelessSink(StdOutSink()))
+    )
+
+
+def main() -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,353 @@
+"""Each example's `main()`, run in this process, against the output in Malstrom's guide (C070 to C090)."""
+
+import importlib
+import re
+import runpy
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import file_sink_stateful, file_source_stateful
+from malflow import MAX, DataMessage, SingleThreadRuntime, StreamProvider
+from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run an example's main() and give the lines that it printed."""
+
+    def run_example(name: str, *arguments: object) -> list[str]:
+        importlib.import_module(f"examples.{name}").main(*arguments)
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out.splitlines()
+
+    return run_example
+
+
+def line(key: object, value: object, timestamp: object) -> str:
+    return f"{{ key: {key!r}, value: {value!r}, timestamp: {timestamp!r} }}"
+
+
+def unkeyed(values: Iterable[object]) -> list[str]:
+    return [f"{{ key: NoKey, value: {value!r}, timestamp: {index} }}" for index, value in enumerate(values)]
+
+
+def test_every_example_has_a_test() -> None:
+    tests = {re.sub(r"^test_(c\d+_)?", "", name) for name in globals() if name.startswith("test_")}
+
+    assert [name for name in NAMES if name not in tests] == []
+
+
+def test_every_example_stands_in_the_readme_with_a_docstring_and_a_main() -> None:
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+    for name in NAMES:
+        source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        assert f"[`{name}.py`]({name}.py)" in readme
+        assert source.startswith('"""')
+        assert name == "first" or "def main(" in source
+
+
+@pytest.mark.parametrize("name", ["first", "look_ma_im_streaming", "file_source_stateful", "flight_delays"])
+def test_an_example_runs_as_a_script_without_a_warning(name: str, tmp_path: Path) -> None:
+    script = [sys.executable, "-W", "error", "-X", "dev", EXAMPLES / f"{name}.py"]
+
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8")  # noqa: S603 - our own
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_first(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "first.py"))
+
+    assert capsys.readouterr().out.splitlines() == unkeyed(["TO", "BE", "OR", "NOT"])
+
+
+def test_flight_delays(run: Run) -> None:
+    lines = run("flight_delays")
+    days = [text for text in lines if re.match(r"\d\d ", text)]
+
+    assert [text[:2] for text in days] == [f"{day:02}" for day in [*range(1, 32), 1]]
+    assert any(re.match(r"UA\s+4,611\s", text) for text in lines)
+    assert lines[-2] == "cancelled:               {'EWR': 234, 'JFK': 69, 'LGA': 218}"
+    assert lines[-1] == "too late for their hour: {'EWR': 61, 'JFK': 52, 'LGA': 48}"
+
+
+def test_c070_basic_noop(run: Run) -> None:
+    assert run("basic_noop") == []
+
+
+def test_c071_basic_operators(run: Run) -> None:
+    assert run("basic_operators") == [str(value) for value in range(0, 201, 2)]
+
+
+def test_c072_look_ma_im_streaming(run: Run) -> None:
+    assert run("look_ma_im_streaming") == [
+        "{ key: NoKey, value: 'LOOK', timestamp: 0 }",
+        """{ key: NoKey, value: "MA'", timestamp: 1 }""",
+        """{ key: NoKey, value: "I'M", timestamp: 2 }""",
+        "{ key: NoKey, value: 'STREAMING', timestamp: 3 }",
+    ]
+
+
+def test_c073_cloned_streams(run: Run) -> None:
+    lines = run("cloned_streams")
+
+    assert Counter(lines) == Counter(unkeyed(range(101)) * 2)
+
+
+def test_split_streams(run: Run) -> None:
+    lines = run("split_streams")
+    everything = unkeyed(range(101))
+
+    assert Counter(lines) == Counter(everything + everything[::2])
+
+
+def test_c074_joining_streams(run: Run) -> None:
+    assert Counter(run("joining_streams")) == Counter(unkeyed(range(101)) * 2)
+
+
+def test_c076_event_time(run: Run) -> None:
+    assert run("event_time") == [
+        "{ key: (2025, 1), value: 830, timestamp: datetime.date(2025, 1, 31) }",
+        "{ key: (2025, 2), value: -165, timestamp: datetime.date(2025, 2, 28) }",
+        "{ key: (2025, 3), value: 145, timestamp: datetime.date(2025, 3, 31) }",
+        "{ key: (2025, 4), value: -15, timestamp: MAX }",
+    ]
+
+
+def test_event_time_out_of_order(run: Run) -> None:
+    lines = run("event_time_out_of_order")
+
+    def at(month: int, day: int) -> str:
+        return f"datetime.date(2025, {month}, {day})"
+
+    def balance(month: int, day: int, amount: int) -> str:
+        return f"{{ key: {at(month, day)}, value: ('balance', {amount}), timestamp: {at(month, day)} }}"
+
+    assert [text for text in lines if "balance" in text] == [
+        balance(1, 31, 1000 - 20),
+        balance(2, 28, -300 + 60),
+        balance(3, 31, -55 + 200),
+        balance(4, 30, -10 - 5),
+    ]
+    assert [text for text in lines if "late" in text] == [
+        f"{{ key: {at(1, 31)}, value: ('late', -150), timestamp: {at(1, 17)} }}",
+        f"{{ key: {at(2, 28)}, value: ('late', 75), timestamp: {at(2, 25)} }}",
+    ]
+    assert len(lines) == 6
+
+
+def test_c079_custom_stateless_operator(run: Run) -> None:
+    timestamps = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+    assert run("custom_stateless_operator") == [
+        f"{{ key: NoKey, value: {value}, timestamp: {timestamp} }}"
+        for value, timestamp in zip(range(1, 11), timestamps, strict=True)
+    ]
+
+
+def test_custom_stateful_operator(run: Run) -> None:
+    full = [
+        f"{{ key: NoKey, value: {list(range(first, first + 5))}, timestamp: {first + 4} }}"
+        for first in range(0, 100, 5)
+    ]
+
+    assert run("custom_stateful_operator") == [*full, "{ key: NoKey, value: [100], timestamp: MAX }"]
+
+
+def test_c080_stateful_programs(run: Run) -> None:
+    lines = run("stateful_programs")
+
+    assert lines == [str(total) for total in accumulate(range(101))]
+    assert lines[-1] == "5050"
+
+
+def test_c081_stateful_program_multiple_keys(run: Run) -> None:
+    def total(value: int) -> int:
+        """Add up the numbers of the value's parity up to it."""
+        return sum(range(value % 2, value + 1, 2))
+
+    lines = run("stateful_program_multiple_keys")
+
+    assert lines == [line(value % 2 == 1, total(value), value) for value in range(101)]
+    assert [total(value) for value in (0, 1, 2, 3, 4, 5, 98, 99, 100)] == [0, 1, 2, 4, 6, 9, 2450, 2500, 2550]
+
+
+def placed(lines: list[str]) -> list[tuple[str, int, int, int]]:
+    """Read the lines of an inspector that prints the message and the worker."""
+    pattern = r"DataMessage\(key=(\w+), value=(\d+), timestamp=(\d+)\) @ worker (\d+)"
+    matches = [re.fullmatch(pattern, text) for text in lines]
+    assert None not in matches
+    return [(match[1], int(match[2]), int(match[3]), int(match[4])) for match in matches if match]
+
+
+def test_c082_keyed_streams(run: Run) -> None:
+    records = placed(run("keyed_streams"))
+
+    assert sorted((value, key, timestamp) for key, value, timestamp, _ in records) == [
+        (value, str(value % 2 == 0), value) for value in range(101)
+    ]
+    workers = {(key, worker) for key, _, _, worker in records}
+    assert len(workers) == 2, "each key has one worker"
+    assert {worker for _, worker in workers} <= {0, 1}
+    for parity in ("True", "False"):
+        values = [value for key, value, _, _ in records if key == parity]
+        assert values == sorted(values), "a key's records keep their order"
+
+
+def test_c083_multithreading(run: Run) -> None:
+    records = placed(run("multithreading"))
+
+    assert sorted((int(key), value, timestamp) for key, value, timestamp, _ in records) == [
+        (value, value * 2, value) for value in range(101)
+    ]
+    assert {worker for *_, worker in records} == {0, 1, 2, 3}
+
+
+def test_c085_file_sink_stateless(run: Run, tmp_path: Path) -> None:
+    lines = run("file_sink_stateless", tmp_path)
+
+    assert contents(tmp_path) == {f"{value}.txt": f"{value}\n" for value in range(5)}
+    assert lines == [f"{tmp_path / str(value)}.txt: ['{value}']" for value in range(5)]
+
+
+def test_c085_file_sink_stateful(run: Run, tmp_path: Path) -> None:
+    run("file_sink_stateful", tmp_path)
+
+    assert contents(tmp_path) == {
+        f"{key}.txt": "".join(f"{number} {number * 5 + key}\n" for number in range(10)) for key in range(5)
+    }
+
+
+@pytest.mark.parametrize("name", ["file_sink_stateless", "file_sink_stateful"])
+def test_a_file_sink_makes_a_directory_when_it_is_given_none(
+    run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert len(run(name)) == 5
+    (directory,) = tmp_path.iterdir()
+    assert len(contents(directory)) == 5
+
+
+def test_a_file_sink_goes_on_with_the_line_number_that_was_saved(tmp_path: Path) -> None:
+    part = file_sink_stateful.FileSink(tmp_path).build_part(str(tmp_path / "0.txt"), 7)
+    part.sink(DataMessage(0, 70, 0))
+
+    assert contents(tmp_path) == {"0.txt": "7 70\n"}
+    assert part.snapshot() == part.collect() == 8
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> dict[str, list[str]]:
+    """Write three files, one of them empty; give their lines by path."""
+    lines = {"odd.txt": ["one", "three", "five"], "even.txt": ["two", "", "fôur"], "empty.txt": []}
+    for name, text in lines.items():
+        (tmp_path / name).write_text("\n".join(text), encoding="utf-8")
+    return {str(tmp_path / name): text for name, text in lines.items()}
+
+
+def check_file_source(run: Run, name: str, texts: dict[str, list[str]]) -> None:
+    lines = run(name, *texts)
+
+    for path, text in texts.items():
+        of_file = [printed for printed in lines if repr(path) in printed]
+        assert of_file == [line(path, value, index) for index, value in enumerate(text)]
+    assert len(lines) == 6
+
+
+def test_c086_file_source_stateless(run: Run, texts: dict[str, list[str]]) -> None:
+    check_file_source(run, "file_source_stateless", texts)
+
+
+def test_c086_file_source_stateful(run: Run, texts: dict[str, list[str]]) -> None:
+    check_file_source(run, "file_source_stateful", texts)
+
+
+@pytest.mark.parametrize("name", ["file_source_stateless", "file_source_stateful"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_c086_time_ends_when_all_files_have(name: str, parallelism: int, texts: dict[str, list[str]]) -> None:
+    wrap: Any = StatefulSource if name == "file_source_stateful" else StatelessSource
+    source = importlib.import_module(f"examples.{name}").FileSource(*texts)
+    log: list[object] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("files", wrap(source)).key_distribute("one", lambda _msg: 0)
+        stream.inspect("log", lambda msg, _ctx: log.append(msg.value)).inspect_frontier(
+            "epochs", lambda epoch, ctx: log.append((epoch, ctx.worker_id))
+        )
+
+    SingleThreadRuntime(build_dataflow, parallelism=parallelism).execute()
+
+    assert sorted(map(str, log[:6])) == sorted(value for text in texts.values() for value in text)
+    assert sorted(log[6:]) == [(MAX, worker) for worker in range(parallelism)]
+
+
+@pytest.mark.parametrize("name", ["file_source_stateless", "file_source_stateful"])
+def test_a_file_source_reads_itself_when_it_is_given_no_file(run: Run, name: str) -> None:
+    path = str(EXAMPLES / f"{name}.py")
+    source = Path(path).read_text(encoding="utf-8")
+
+    assert run(name) == [line(path, text, index) for index, text in enumerate(source.splitlines())]
+
+
+def test_c086_a_stateful_file_source_goes_on_at_the_next_line(texts: dict[str, list[str]]) -> None:
+    path = next(iter(texts))
+    source = file_source_stateful.FileSource(path)
+    before = source.build_part(path, None)
+    assert (before.poll(), before.poll()) == (("one", 0), ("three", 1))
+    before.suspend()
+
+    after = source.build_part(path, before.collect())
+
+    assert (after.snapshot(), after.is_finished()) == (2, False)
+    assert (after.poll(), after.poll()) == (("five", 2), None)
+    assert (after.snapshot(), after.is_finished()) == (3, True)
+
+
+def test_c087_ttl_map_example(run: Run) -> None:
+    lines = run("ttl_map_example")
+    totals = [line(value % 2 == 1, sum(range(value % 2, value + 1, 2)), value) for value in range(100)]
+    windows = ["foo", "foo|bar", "bar|hello", "hello|world", "world|baz"]
+
+    assert lines == [*totals, *(line(0, window, index) for index, window in enumerate(windows))]
+
+
+def test_c090_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
+    epochs: list[Any] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def one_epoch(name: str, time: int) -> Any:
+            stream = provider.new_stream().source(name, StatelessSource(SingleIteratorSource([time])))
+            timed = stream.assign_timestamps(f"{name} time", lambda msg: msg.value)
+            on_time, _late = timed.generate_epochs(f"{name} epochs", lambda msg, _previous: msg.timestamp)
+            return on_time
+
+        joined = one_epoch("left", 10).union(one_epoch("right", 125))
+        joined.inspect_frontier("log", lambda epoch, _ctx: epochs.append(epoch))
+
+    SingleThreadRuntime(build_dataflow).execute()
+
+    assert epochs[0] == 10
+    assert epochs[-1] is MAX
+    assert epochs == sorted(epochs)
+    assert set(epochs) <= {10, 125, MAX}
