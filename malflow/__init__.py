@@ -1,1 +1,56 @@
-"""malflow: write a dataflow once, run it on one thread or on Spark."""
+"""malflow: write a dataflow once, run it on one thread or on Spark.
+
+>>> from malflow.sinks import StatelessSink, VecSink
+>>> from malflow.sources import SingleIteratorSource, StatelessSource
+>>> totals = VecSink()
+>>> def build_dataflow(provider):
+...     (
+...         provider.new_stream()
+...         .source("numbers", StatelessSource(SingleIteratorSource(range(5))))
+...         .key_distribute("parity", lambda msg: msg.value % 2)
+...         .stateful_map("sum", lambda key, value, state: (state + value, state + value), default=int)
+...         .sink("totals", StatelessSink(totals))
+...     )
+>>> SingleThreadRuntime(build_dataflow).execute()
+>>> totals.values
+[0, 1, 2, 4, 6]
+"""
+
+from malflow.errors import (
+    GraphError,
+    MalflowError,
+    MissingDependency,
+    OperatorError,
+    SnapshotError,
+    UnsupportedOperator,
+)
+from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.operators.contract import StatefulLogic, StatelessLogic
+from malflow.operators.event_time import limit_out_of_orderness
+from malflow.operators.ttl import ExpireMap
+from malflow.partitioners import index_select, rendezvous_select
+from malflow.runtime.single_thread import SingleThreadRuntime
+from malflow.stream import KeyedStream, Stream, StreamProvider
+
+__all__ = [
+    "MAX",
+    "MIN",
+    "DataMessage",
+    "ExpireMap",
+    "GraphError",
+    "KeyedStream",
+    "MalflowError",
+    "MissingDependency",
+    "NoKey",
+    "OperatorError",
+    "SingleThreadRuntime",
+    "SnapshotError",
+    "StatefulLogic",
+    "StatelessLogic",
+    "Stream",
+    "StreamProvider",
+    "UnsupportedOperator",
+    "index_select",
+    "limit_out_of_orderness",
+    "rendezvous_select",
+]

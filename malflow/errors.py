@@ -69,6 +69,9 @@ class OperatorError(MalflowError, RuntimeError):
         super().__init__(message)
         self.operator = operator
         self.has_record = record is not None
+        self.key: Any
+        self.value: Any
+        self.timestamp: Any
         self.key, self.value, self.timestamp = record if record is not None else (None, None, None)
         self.callback = callback
 

@@ -1,0 +1,37 @@
+"""What every test and doctest finds: hypothesis profiles, and the `run` of the examples in docstrings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from malflow import DataMessage, SingleThreadRuntime, Stream
+from malflow.sinks import StatelessSink, VecSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+
+settings.register_profile("dev", max_examples=25, deadline=None)
+settings.register_profile(
+    "ci", max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", max_examples=5000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:
+    """Stream items through what `build` makes of them, and give the values."""
+    collected: VecSink[Any, Any, Any] = VecSink()
+    SingleThreadRuntime(
+        lambda provider: build(
+            provider.new_stream().source("items", StatelessSource(SingleIteratorSource(items)))
+        ).sink("collected", StatelessSink(collected))
+    ).execute()
+    return collected.values
+
+
+@pytest.fixture(autouse=True)
+def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
+    doctest_namespace.update(run=run, DataMessage=DataMessage)

@@ -1,0 +1,123 @@
+"""A columnar run of records on one edge, with the epochs that stand between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, compress, repeat
+from operator import itemgetter
+from typing import Any
+
+from malflow.message import DataMessage, NoKey
+
+__all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
+
+BATCH_SIZE = 8192
+"""Records a poll gives at most: larger batches fall out of the processor's cache, smaller ones pay overhead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Parallel columns of one length. A batch is never changed: operators make new ones.
+
+    Attributes:
+        keys: a key a record, or None where no record has one.
+        values: a value a record.
+        timestamps: a timestamp a record.
+        epochs: ``(position, epoch)`` marks, positions ascending: the epoch stands after `position` records.
+    """
+
+    keys: Sequence[Any] | None
+    values: Sequence[Any]
+    timestamps: Sequence[Any]
+    epochs: Sequence[tuple[int, Any]] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything in it: a record or an epoch."""
+        return bool(len(self.values) or self.epochs)
+
+    def key_column(self) -> Iterable[Any]:
+        """Iterate over the keys, `NoKey` where there are none."""
+        return repeat(NoKey, len(self.values)) if self.keys is None else self.keys
+
+    def messages(self) -> Iterator[DataMessage[Any, Any, Any]]:
+        """Iterate over the records as messages that may be kept."""
+        return map(DataMessage, self.key_column(), self.values, self.timestamps)
+
+    def with_values(self, values: Sequence[Any]) -> Batch:
+        """Put another value column in place."""
+        return Batch(self.keys, values, self.timestamps, self.epochs)
+
+    def select(self, mask: Sequence[Any]) -> Batch:
+        """Keep the records whose flag in `mask` is true, and every epoch."""
+        values = list(compress(self.values, mask))
+        if len(values) == len(mask):
+            return self
+        keys = None if self.keys is None else list(compress(self.keys, mask))
+        epochs: Sequence[tuple[int, Any]] = ()
+        if self.epochs:
+            kept = [0, *accumulate(map(bool, mask))]
+            epochs = [(kept[position], epoch) for position, epoch in self.epochs]
+        return Batch(keys, values, list(compress(self.timestamps, mask)), epochs)
+
+    def take(self, indices: Sequence[int]) -> Batch:
+        """Take the records at `indices`, ascending, and no epoch."""
+        if len(indices) < 2:  # noqa: PLR2004 - itemgetter of one index gives no tuple
+            return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
+        pick = itemgetter(*indices)
+        return Batch(None if self.keys is None else pick(self.keys), pick(self.values), pick(self.timestamps))
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Take the records from `start` up to `stop`, and no epoch."""
+        keys = None if self.keys is None else self.keys[start:stop]
+        return Batch(keys, self.values[start:stop], self.timestamps[start:stop])
+
+    def segments(self) -> Iterator[tuple[Batch, Sequence[Any]]]:
+        """Cut at the epochs: runs of records, each with the epoch that ends it in a sequence of one or none."""
+        start = 0
+        for position, epoch in self.epochs:
+            yield self.part(start, position), (epoch,)
+            start = position
+        if start < len(self.values):
+            yield self.part(start, len(self.values)), ()
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """Put batches one after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    epochs: list[tuple[int, Any]] = []
+    length = 0
+    for batch in batches:
+        epochs.extend((length + position, epoch) for position, epoch in batch.epochs)
+        length += len(batch)
+    return _join(batches, chain.from_iterable, epochs)
+
+
+def interleave(batches: Sequence[Batch]) -> Batch:
+    """Take one record of each batch in turn, as long as each has any; the batches hold no epochs."""
+    batches = [batch for batch in batches if len(batch)]
+    if not batches:
+        return Batch(None, (), ())
+    if len(batches) == 1:
+        return batches[0]
+    shortest = min(map(len, batches))
+    even = _join([batch.part(0, shortest) for batch in batches], _alternate, ())
+    return concat([even, interleave([batch.part(shortest, len(batch)) for batch in batches])])
+
+
+def _alternate(columns: Iterable[Iterable[Any]]) -> Iterable[Any]:
+    return chain.from_iterable(zip(*columns, strict=True))
+
+
+def _join(batches: Sequence[Batch], join: Any, epochs: Sequence[tuple[int, Any]]) -> Batch:
+    keyless = all(batch.keys is None for batch in batches if len(batch))
+    return Batch(
+        None if keyless else list(join(batch.key_column() for batch in batches)),
+        list(join(batch.values for batch in batches)),
+        list(join(batch.timestamps for batch in batches)),
+        epochs,
+    )

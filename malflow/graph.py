@@ -1,0 +1,260 @@
+"""The dataflow as plain data: node kinds, the graph they form, and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, assert_never
+
+from malflow.errors import GraphError
+from malflow.operators.contract import Logic
+from malflow.operators.failure import describe
+from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.sinks.contract import StatefulSink, StatelessSink
+from malflow.sources.contract import StatefulSource, StatelessSource
+
+__all__ = [
+    "EpochsNode",
+    "ExchangeNode",
+    "Graph",
+    "KeyNode",
+    "Node",
+    "Port",
+    "SinkNode",
+    "SourceNode",
+    "SplitNode",
+    "StatefulNode",
+    "StatelessNode",
+    "TimestampsNode",
+    "UnionNode",
+    "Vertex",
+    "names_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Where records begin; `keyed` tells whether they have their part as key."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
+    keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessNode:
+    """An operator that remembers nothing."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    logic: Logic
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNode:
+    """Sets the key of each record."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    logic: Logic
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeNode:
+    """Moves each record to the worker that its key belongs to."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulNode:
+    """An operator that keeps a state for each key."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    logic: Logic
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampsNode:
+    """Sets the timestamp of each record; its stream has no epochs."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+    logic: Logic
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsNode:
+    """Issues epochs; output 0 has the records on time, output 1 the late ones."""
+
+    outputs: ClassVar[int] = 2
+    name: str
+    logic: Logic
+
+
+@dataclass(frozen=True, slots=True)
+class SplitNode:
+    """Copies each record to any of its outputs."""
+
+    name: str
+    logic: Logic
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnionNode:
+    """Joins streams into one; the name is made of theirs."""
+
+    outputs: ClassVar[int] = 1
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Where records end."""
+
+    outputs: ClassVar[int] = 0
+    name: str
+    sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
+
+
+Node = (
+    SourceNode
+    | StatelessNode
+    | KeyNode
+    | ExchangeNode
+    | StatefulNode
+    | TimestampsNode
+    | EpochsNode
+    | SplitNode
+    | UnionNode
+    | SinkNode
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An output of a node, both by index."""
+
+    vertex: int
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A node in its place: where its input comes from, and where in the user's code it was added."""
+
+    node: Node
+    inputs: tuple[Port, ...]
+    location: str | None
+
+
+_Placement = frozenset[Partitioner | None]
+"""What put the records of a stream on their workers: partitioners, or None where they stay where they are keyed.
+
+A source's parts are placed by `rendezvous_select`.
+"""
+
+
+@dataclass(slots=True)
+class Graph:
+    """The vertices in the order in which they were added, which puts every input before its consumer.
+
+    Attributes:
+        vertices: the vertices; a `Port` names one by its index.
+        unfinished: the operators whose stream still needs epochs.
+        closed: whether the dataflow is built, so that nothing may be added any more.
+    """
+
+    vertices: list[Vertex] = field(default_factory=list)
+    unfinished: set[str] = field(default_factory=set)
+    closed: bool = False
+    _locations: dict[str, str | None] = field(default_factory=dict)
+    _placements: list[_Placement] = field(default_factory=list)
+
+    def claim(self, name: object, location: str | None) -> None:
+        """Check a name and take it.
+
+        Raises:
+            GraphError: if it is no name, or taken.
+        """
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            hint = "; the name comes first, then the function" if callable(name) else ""
+            message = f"an operator's name is a printable text that is not blank; got {name!r}{hint}"
+            raise GraphError(message, location=location)
+        if name in self._locations:
+            first = self._locations[name]
+            where = f", first at {first}" if first else ""
+            message = f"operator '{name}' exists already{where}; every operator needs a name of its own"
+            raise GraphError(message, operator=name, location=location)
+        self._locations[name] = location
+
+    def add(self, node: Node, inputs: Iterable[Port], location: str | None) -> Port:
+        """Append a node; give its first output.
+
+        Raises:
+            GraphError: if the dataflow is built already.
+        """
+        if self.closed:
+            message = f"operator '{node.name}' comes too late: the dataflow is built; add it inside build_dataflow"
+            raise GraphError(message, operator=node.name, location=location)
+        vertex = Vertex(node, tuple(inputs), location)
+        self.vertices.append(vertex)
+        self._placements.append(self._placement(vertex))
+        return Port(len(self.vertices) - 1)
+
+    def close(self) -> None:
+        """Finish building.
+
+        Raises:
+            GraphError: if a stream was left without the epochs it needs.
+        """
+        self.closed = True
+        for name in sorted(self.unfinished):
+            message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on what it gives"
+            raise GraphError(message, operator=name, location=self._locations[name])
+
+    def check_one_placement(self, name: str, port: Port, location: str | None) -> None:
+        """Check that equal keys of an edge are on one worker.
+
+        Raises:
+            GraphError: if a union brought together streams whose keys were placed in different ways.
+        """
+        placements = self._placements[port.vertex]
+        if len(placements) > 1:
+            ways = sorted("key_local" if way is None else describe(way) for way in placements)
+            message = (
+                f"operator '{name}' would keep the state of one key on several workers; its input joins streams that "
+                f"were placed by {' and '.join(ways)}; call .key_distribute() after .union()"
+            )
+            raise GraphError(message, operator=name, location=location)
+
+    def _placement(self, vertex: Vertex) -> _Placement:
+        match vertex.node:
+            case SourceNode():
+                return frozenset({rendezvous_select})
+            case KeyNode():
+                return frozenset({None})
+            case ExchangeNode(partitioner=partitioner):
+                return frozenset({partitioner})
+            case (
+                StatelessNode()
+                | StatefulNode()
+                | TimestampsNode()
+                | EpochsNode()
+                | SplitNode()
+                | UnionNode()
+                | SinkNode()
+            ):
+                return frozenset().union(*(self._placements[port.vertex] for port in vertex.inputs))
+            case _:
+                assert_never(vertex.node)
+
+
+def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
+    """Name a union by the streams it joins."""
+    return " + ".join(vertices[port.vertex].node.name for port in ports)

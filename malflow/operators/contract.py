@@ -1,0 +1,176 @@
+"""What an operator is to the engine, and what logics are to their users."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from operator import length_hint
+from typing import Any, Generic, TypeVar
+
+from malflow.batch import Batch
+from malflow.message import DataMessage, NoKey
+from malflow.operators.failure import operator_error
+from malflow.state import Delta, KeyedState
+
+__all__ = ["Logic", "Operator", "OperatorContext", "Output", "StatefulLogic", "StatelessLogic", "overridden"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+VO = TypeVar("VO")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """Where an operator runs.
+
+    Attributes:
+        operator_name: the name it was given.
+        worker_id: the logical worker that runs it, ``0..n-1``.
+        workers: all workers.
+        tracked: whether its changes of state are asked for.
+        debug: whether the run checks what costs too much to check always.
+    """
+
+    operator_name: str
+    worker_id: int = 0
+    workers: Sequence[int] = (0,)
+    tracked: bool = False
+    debug: bool = False
+
+
+class Output(Generic[K, V, T]):
+    """Where a logic sends its messages."""
+
+    __slots__ = ("_keys", "_timestamps", "_values")
+
+    def __init__(self) -> None:
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._timestamps: list[Any] = []
+
+    def send(self, message: DataMessage[K, V, T]) -> None:
+        """Emit a message. It should keep the key it came with and not be older than the last epoch.
+
+        Raises:
+            TypeError: if it is no `DataMessage`.
+        """
+        if not isinstance(message, DataMessage):
+            raise TypeError(f"output.send takes a DataMessage(key, value, timestamp); got {message!r}")
+        self._keys.append(message.key)
+        self._values.append(message.value)
+        self._timestamps.append(message.timestamp)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def take(self, epochs: Sequence[tuple[int, Any]] = ()) -> Batch:
+        """Give what was sent, as one batch, and begin anew."""
+        batch = Batch(self._keys, self._values, self._timestamps, epochs)
+        self._keys, self._values, self._timestamps = [], [], []
+        return batch
+
+
+class StatelessLogic(Generic[K, V, T, VO]):
+    """What a `stateless_op` does. Subclassing is optional; a function ``(msg, output)`` will do as well."""
+
+    @abstractmethod
+    def on_data(self, msg: DataMessage[K, V, T], output: Output[K, VO, T]) -> None:
+        """Take one message and send any number."""
+
+    def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
+        """Take an epoch; what is sent here precedes it."""
+
+
+class StatefulLogic(Generic[K, V, T, VO, S]):
+    """What a `stateful_op` does. Subclassing is optional; a function ``(msg, state, output) -> state`` will do."""
+
+    @abstractmethod
+    def on_data(self, msg: DataMessage[K, V, T], state: S, output: Output[K, VO, T]) -> S | None:
+        """Take one message and the state of its key, send any number, and return the new state; None drops it."""
+
+    def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
+        """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it."""
+
+    def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
+        """Act at the start of every tick, whether or not there is input."""
+
+
+class Operator:
+    """One operator on one worker.
+
+    `run` takes what came in during a tick and gives what goes out. An operator knows neither files nor threads nor
+    the runtime that hosts it; what must outlive it is in `state`.
+    """
+
+    state: KeyedState | None = None
+
+    def __init__(self, context: OperatorContext, callback: Any = None) -> None:
+        self.context = context
+        self.callback = callback
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Take the batches of each input edge; give, any number of times, a batch for each output."""
+        for batch in edges[0]:
+            yield self.process(batch)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Take one batch; give a batch for each output."""
+        raise NotImplementedError
+
+    def delta(self) -> Delta:
+        """Give what changed in the state since the last call."""
+        return Delta() if self.state is None else self.state.delta()
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it."""
+        if self.state is not None:
+            self.state.apply(delta)
+
+    def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
+        """Name the record at which user code failed: the last one that `rest`, an iterator over a column, gave."""
+        at = max(0, len(batch) - length_hint(rest) - 1)
+        key = NoKey if batch.keys is None else batch.keys[at]
+        return self.error(error, (key, batch.values[at], batch.timestamps[at]))
+
+    def error(self, error: Exception | str, record: tuple[Any, Any, Any] | None = None) -> Exception:
+        """Make the error that says that this operator's user code failed."""
+        return operator_error(self.context.operator_name, error, record, self.callback)
+
+    def call_each(self, function: Callable[[Any], Any], batch: Batch, rest: Iterator[Any]) -> list[Any]:
+        """Call a function that takes a message with each record, as one view object that is used again and again.
+
+        Raises:
+            TypeError: if the function kept the view.
+        """
+        view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
+        if batch.keys is None:
+            answers = [function(view) for view.value, view.timestamp in zip(rest, batch.timestamps, strict=True)]
+        else:
+            answers = [
+                function(view)
+                for view.key, view.value, view.timestamp in zip(batch.keys, rest, batch.timestamps, strict=True)
+            ]
+        if sys.getrefcount(view) > _OWN_REFERENCES:
+            raise TypeError(
+                "the function kept the message it was given, which is reused for the next record; "
+                "keep a copy, such as copy.copy(msg), or the fields it needs"
+            )
+        return answers
+
+
+def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | None:
+    """Give a logic's optional method, or None where it has none but the contract's own empty one."""
+    if getattr(type(logic), method, None) is getattr(base, method):
+        return None
+    return getattr(logic, method, None)
+
+
+Logic = Callable[[OperatorContext], Operator]
+"""What a node holds: it opens the operator on one worker."""
+
+_OWN_REFERENCES = 2
+"""References to the view that `call_each` itself holds while it counts them."""

@@ -1,0 +1,232 @@
+"""The two ends of a stream: the operators that host a user's source and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from malflow.batch import BATCH_SIZE, Batch, interleave
+from malflow.message import MAX, DataMessage
+from malflow.operators.contract import Operator, OperatorContext, overridden
+from malflow.operators.failure import operator_error
+from malflow.partitioners import check_key
+from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
+from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
+from malflow.state import Delta, KeyedState
+
+__all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
+
+_SMALLEST_POLL = 256
+
+
+def list_parts(
+    operator_name: str, source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
+) -> list[Any]:
+    """Ask a source for its parts.
+
+    Raises:
+        OperatorError: if the source fails, a part can't be used as a key, or one is listed twice.
+    """
+    try:
+        parts = list(source.impl.list_parts())
+        for part in parts:
+            check_key(part)
+    except Exception as error:
+        raise operator_error(operator_name, error, None, source.impl) from error
+    if len(set(parts)) < len(parts):
+        twice = next(part for part in parts if parts.count(part) > 1)
+        raise operator_error(operator_name, f"it lists part {twice!r} more than once", None, source.impl)
+    return parts
+
+
+class Source(Operator):
+    """Poll the parts of a source that this worker holds."""
+
+    state: KeyedState
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
+        *,
+        keyed: bool,
+        parts: Sequence[Any],
+    ) -> None:
+        super().__init__(context, source.impl)
+        self.state = KeyedState(tracked=context.tracked)
+        self.polled = 0
+        self.ended = False
+        self._source = source
+        self._keyed = keyed
+        self._listed = parts
+        self._partitions: dict[Any, Any] | None = None
+        self._live: dict[Any, Any] = {}
+        self._max_sent = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether no part of this worker will give a record again."""
+        return self._partitions is not None and not self._live
+
+    def open(self) -> None:
+        """Build the readers, from their positions where there are any."""
+        self._partitions = {}
+        for part in self._listed:
+            state = self.state.get(part)
+            self._partitions[part] = self._live[part] = self._call(part, self._source.build_part, part, state)
+        self._drop_finished()
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Poll each part once; after the last record of all parts on all workers comes the epoch `MAX`."""
+        del edges
+        batch = interleave([self._poll(part, partition) for part, partition in self._live.items()])
+        self.polled = len(batch)
+        self._drop_finished()
+        if not self._max_sent and (self.ended or not self._listed):
+            self._max_sent = True
+            batch = Batch(batch.keys, batch.values, batch.timestamps, ((len(batch), MAX),))
+        return ((batch,),)
+
+    def delta(self) -> Delta:
+        """Give the positions of the parts that have moved on."""
+        if isinstance(self._source, StatefulSource):
+            for part, partition in (self._partitions or {}).items():
+                self.state.touch((part,))
+                self.state[part] = self._call(part, partition.snapshot)
+        return super().delta()
+
+    def suspend(self) -> None:
+        """Let go of what the readers hold."""
+        for part, partition in (self._partitions or {}).items():
+            if hasattr(partition, "suspend"):
+                self._call(part, partition.suspend)
+        self._partitions, self._live = None, {}
+
+    def _poll(self, part: Any, partition: Any) -> Batch:
+        limit = max(_SMALLEST_POLL, BATCH_SIZE // len(self._live))
+        if hasattr(partition, "poll_batch"):
+            answer = self._call(part, partition.poll_batch, limit)
+        else:
+            answer = self._call(part, poll_until, partition, limit)
+        values, timestamps = self._call(part, _two_columns, answer)
+        return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+
+    def _drop_finished(self) -> None:
+        finished = [part for part, partition in self._live.items() if self._call(part, partition.is_finished)]
+        for part in finished:
+            del self._live[part]
+
+    def _call(self, part: Any, method: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            reason = f"part {part!r}: {type(error).__name__}: {error}"
+            raise operator_error(self.context.operator_name, reason, None, self.callback) from error
+
+
+class StatelessSinkWriter(Operator):
+    """Hand records to a stateless sink."""
+
+    def __init__(self, context: OperatorContext, sink: StatelessSink[Any, Any, Any]) -> None:
+        super().__init__(context, sink.impl)
+        self.resource: object = sink.impl
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Write the records."""
+        if len(batch):
+            _write(self, self.callback, batch)
+        return ()
+
+    def flush(self) -> None:
+        """Make what was written visible."""
+        _call_optional(self, self.callback, "flush")
+
+    def close(self) -> None:
+        """Let go of what the sink holds."""
+        _call_optional(self, self.callback, "close")
+
+
+class StatefulSinkWriter(Operator):
+    """Hand records to the parts of a stateful sink that this worker holds."""
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, sink: StatefulSink[Any, Any, Any, Any, Any]) -> None:
+        super().__init__(context, sink.impl)
+        self.state = KeyedState(tracked=context.tracked)
+        self.resource: object = self
+        self._partitions: dict[Any, Any] = {}
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Part the records, give each its own key back, and write them."""
+        chosen: dict[Any, list[int]] = {}
+        for index, part in enumerate(batch.key_column()):
+            chosen.setdefault(part, []).append(index)
+        for part, indices in chosen.items():
+            records = batch.take(indices)
+            keys, values = zip(*records.values, strict=True)
+            _write(self, self._partition(part), Batch(keys, values, records.timestamps))
+        return ()
+
+    def delta(self) -> Delta:
+        """Give the states of the parts built so far."""
+        for part, partition in self._partitions.items():
+            self.state.touch((part,))
+            try:
+                self.state[part] = partition.snapshot()
+            except Exception as error:
+                raise self.error(error) from error
+        return super().delta()
+
+    def flush(self) -> None:
+        """Make what was written visible."""
+        for partition in self._partitions.values():
+            _call_optional(self, partition, "flush")
+
+    def close(self) -> None:
+        """Let go of what the parts hold."""
+        for partition in self._partitions.values():
+            _call_optional(self, partition, "close")
+
+    def _partition(self, part: Any) -> Any:
+        if part not in self._partitions:
+            try:
+                self._partitions[part] = self.callback.build_part(part, self.state.get(part))
+            except Exception as error:
+                reason = f"part {part!r}: {type(error).__name__}: {error}"
+                raise self.error(reason) from error
+        return self._partitions[part]
+
+
+def _write(operator: Operator, sink: Any, batch: Batch) -> None:
+    write_batch = overridden(sink, "sink_batch", StatelessSinkImpl)
+    if write_batch is not None:
+        try:
+            write_batch(list(batch.key_column()), batch.values, batch.timestamps)
+        except Exception as error:
+            raise operator.error(error) from error
+        return
+    write, rest = sink.sink, iter(batch.values)
+    try:
+        for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
+            write(message)
+    except Exception as error:
+        raise operator.fail(error, batch, rest) from error
+
+
+def _call_optional(operator: Operator, sink: Any, method: str) -> None:
+    try:
+        getattr(sink, method, _nothing)()
+    except Exception as error:
+        raise operator.error(f"{method}: {type(error).__name__}: {error}") from error
+
+
+def _nothing() -> None:
+    return None
+
+
+def _two_columns(answer: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    values, timestamps = answer
+    if len(values) != len(timestamps):
+        raise ValueError(f"poll_batch gave {len(values)} values and {len(timestamps)} timestamps")
+    return values, timestamps

@@ -1,0 +1,221 @@
+"""Operators that decide where records go: splits, keys, and what joins and parts streams."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from malflow.batch import Batch, concat, interleave
+from malflow.message import MAX, MIN, NoKey
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failure import operator_error, shown
+from malflow.partitioners import PLAIN_TYPES, Partitioner, check_key, rendezvous_select
+from malflow.state import Delta, KeyedState
+
+__all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
+
+_CACHED_ROUTES = 1 << 20
+
+
+class Cloned(Operator):
+    """Give every batch to every output."""
+
+    def __init__(self, context: OperatorContext, outputs: int) -> None:
+        super().__init__(context)
+        self._outputs = outputs
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Repeat the batch."""
+        return (batch,) * self._outputs
+
+
+class Split(Operator):
+    """Give each record to the outputs whose flags the partitioner sets, and every epoch to all outputs."""
+
+    def __init__(self, context: OperatorContext, partitioner: Any, outputs: int) -> None:
+        super().__init__(context, partitioner)
+        self._outputs = outputs
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Ask the partitioner for each record's flags."""
+        rest = iter(batch.values)
+        flags: list[list[bool]] = []
+        try:
+            self.call_each(partial(self._flag, flags), batch, rest)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        masks = list(zip(*flags, strict=True)) or [()] * self._outputs
+        return tuple(batch.select(mask) for mask in masks)
+
+    def _flag(self, flags: list[list[bool]], message: Any) -> None:
+        chosen = [False] * self._outputs
+        self.callback(message, chosen)
+        if len(chosen) != self._outputs:
+            raise ValueError(f"the partitioner made {len(chosen)} flags of {self._outputs}; set flags, don't add any")
+        flags.append(chosen)
+
+
+class KeyBy(Operator):
+    """Give each record the key that the key function makes of it."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the key column and check that every key can be used."""
+        rest = iter(batch.values)
+        try:
+            keys = self.call_each(self.callback, batch, rest)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        self._check(keys, batch)
+        if self.context.debug:
+            self._check_again(keys, batch)
+        return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
+
+    def _check(self, keys: list[Any], batch: Batch) -> None:
+        if PLAIN_TYPES.issuperset(map(type, keys)):
+            return
+        for index, key in enumerate(keys):
+            try:
+                check_key(key)
+            except Exception as error:
+                reason = f"its key can't be used: {error}"
+                record = (key, batch.values[index], batch.timestamps[index])
+                raise self.error(reason, record) from error
+
+    def _check_again(self, keys: list[Any], batch: Batch) -> None:
+        again = self.call_each(self.callback, batch, iter(batch.values))
+        for index, (key, other) in enumerate(zip(keys, again, strict=True)):
+            if key != other:
+                reason = f"it gave key {shown(key)}, and {shown(other)} when asked again; a key must depend on the record only"
+                raise self.error(reason, (key, batch.values[index], batch.timestamps[index]))
+
+
+class AssignPart(KeyBy):
+    """Key each record by the part of a stateful sink that takes it; its own key travels beside the value."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the parts, and pack key and value."""
+        (parted,) = super().process(batch)
+        packed = list(zip(batch.key_column(), batch.values, strict=True))
+        return (parted.with_values(packed),)
+
+
+class Router:
+    """The sending side of an exchange: parts a batch by the workers its keys belong to."""
+
+    def __init__(self, operator_name: str, partitioner: Partitioner, workers: Sequence[int]) -> None:
+        self._operator_name = operator_name
+        self._workers = workers
+        self._alone = len(workers) == 1 and partitioner is rendezvous_select
+        self._routes = _Routes(partitioner, workers)
+
+    def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
+        """Give each worker's records with all epochs, and leave out workers that get nothing."""
+        if self._alone:
+            return ((self._workers[0], batch),)
+        chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
+        routes, index = self._routes, 0
+        try:
+            for index, key in enumerate(batch.key_column()):
+                chosen[routes[key]].append(index)
+        except Exception as error:
+            key = NoKey if batch.keys is None else batch.keys[index]
+            record = (key, batch.values[index], batch.timestamps[index])
+            raise operator_error(self._operator_name, error, record, self._routes.partitioner) from error
+        return [(worker, part) for worker in self._workers if (part := _share(batch, chosen[worker]))]
+
+
+class _Routes(dict[Any, int]):
+    """The worker of each key, by the partitioner, remembered as long as there are not too many keys."""
+
+    def __init__(self, partitioner: Partitioner, workers: Sequence[int]) -> None:
+        super().__init__()
+        self.partitioner = partitioner
+        self._workers = workers
+
+    def __missing__(self, key: Any) -> int:
+        worker = self.partitioner(key, self._workers)
+        if worker not in self._workers:
+            raise ValueError(f"the partitioner answered {worker!r}; it must answer one of {list(self._workers)}")
+        if len(self) >= _CACHED_ROUTES:
+            self.clear()
+        self[key] = worker
+        return worker
+
+
+class Merge(Operator):
+    """Join the batches of several edges into one stream: the receiving side of an exchange, and a union.
+
+    The epoch of the result is the least of the edges' latest ones, given when it grows; an edge that gave none yet
+    holds it back. Records are taken from the edge whose epoch is the lowest; between edges without epochs, in turn.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, edges: int) -> None:
+        super().__init__(context)
+        self.state = KeyedState(tracked=context.tracked)
+        self._frontiers: list[Any] = [MIN] * edges
+        self._merged: Any = MIN
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Merge what came in on each edge."""
+        if not any(edges):
+            return
+        if len(edges) == 1:
+            yield from zip(edges[0])
+            return
+        if any(batch.epochs for batches in edges for batch in batches):
+            yield (concat(self._by_frontier(edges)),)
+            return
+        yield (interleave([concat(batches) for batches in edges if batches]),)
+
+    def delta(self) -> Delta:
+        """Give the epochs of the edges that moved on; the end of the stream is no part of the state."""
+        for edge, epoch in enumerate(self._frontiers):
+            if epoch is not MIN and epoch is not MAX and self.state[edge] != epoch:
+                self.state.touch((edge,))
+                self.state[edge] = epoch
+        return super().delta()
+
+    def apply(self, delta: Delta) -> None:
+        """Go on from the epochs that the edges had."""
+        super().apply(delta)
+        for edge, epoch in self.state.items():
+            self._frontiers[edge] = epoch
+        self._merged = min(self._frontiers)
+
+    def _by_frontier(self, edges: Sequence[Sequence[Batch]]) -> list[Batch]:
+        segments = {
+            edge: (segment for batch in batches for segment in batch.segments())
+            for edge, batches in enumerate(edges)
+            if batches
+        }
+        merged: list[Batch] = []
+        while segments:
+            edge = min(segments, key=self._frontiers.__getitem__)
+            segment = next(segments[edge], None)
+            if segment is None:
+                del segments[edge]
+                continue
+            records, epochs = segment
+            merged.append(records)
+            for epoch in epochs:
+                merged.extend(self._advance(edge, epoch))
+        return merged
+
+    def _advance(self, edge: int, epoch: Any) -> Iterable[Batch]:
+        self._frontiers[edge] = epoch
+        lowest = min(self._frontiers)
+        if lowest > self._merged:
+            self._merged = lowest
+            yield Batch(None, (), (), ((0, lowest),))
+
+
+def _share(batch: Batch, indices: list[int]) -> Batch:
+    if len(indices) == len(batch):
+        return batch
+    part = batch.take(indices)
+    epochs = [(bisect_left(indices, position), epoch) for position, epoch in batch.epochs]
+    return Batch(part.keys, part.values, part.timestamps, epochs)

@@ -1,0 +1,138 @@
+"""Operators that keep a state for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from malflow.batch import Batch
+from malflow.errors import OperatorError
+from malflow.message import DataMessage
+from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
+from malflow.operators.failure import shape_error
+from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
+
+__all__ = ["StatefulMap", "StatefulOp"]
+
+
+class StatefulMap(Operator):
+    """Replace each value by what the mapper makes of it and of the state of its key."""
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, mapper: Any, default: Callable[[], Any] | None) -> None:
+        super().__init__(context, mapper)
+        self.state = KeyedState(default, tracked=context.tracked)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column; the second and third `for` bind the mapper's answer and store the state."""
+        mapper, states, settle, rest = self.callback, self.state, self._settle, iter(batch.values)
+        try:
+            values = [
+                emitted if emitted is not state and state is not None else settle(key, emitted, state)
+                for key, value in zip(batch.key_column(), rest, strict=True)
+                for emitted, state in (mapper(key, value, states[key]),)
+                for states[key] in (state,)
+            ]
+        except Exception as error:
+            raise self.fail(shape_error(error, "(value, state)"), batch, rest) from error
+        states.touch(batch.key_column())
+        return (batch.with_values(values),)
+
+    def _settle(self, key: Any, emitted: Any, state: Any) -> Any:
+        """Finish the rare cases: no state is left, or the state itself is emitted, which goes on changing."""
+        if state is None:
+            del self.state[key]
+            return emitted
+        return emitted if type(emitted) in ATOMIC_TYPES else copied(emitted)
+
+
+class StatefulOp(Operator):
+    """Hand each message with the state of its key to the user's logic, and emit what it sends."""
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
+        super().__init__(context, logic)
+        self.state = KeyedState(default, tracked=context.tracked)
+        self._states = StatesView(self.state)
+        self._output = _StateOutput(self.state)
+        self._on_data = getattr(logic, "on_data", logic)
+        self._on_epoch = overridden(logic, "on_epoch", StatefulLogic)
+        self._on_schedule = overridden(logic, "on_schedule", StatefulLogic)
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Let the logic act on the tick's start, then take what came in."""
+        if self._on_schedule is not None:
+            self._call(self._on_schedule, self._states, self._output)
+            yield (self._output.take(),)
+        yield from super().run(edges)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Walk through the records and the epochs in their order."""
+        output, rest = self._output, iter(batch.values)
+        messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
+        epochs = []
+        done = 0
+        try:
+            for position, epoch in batch.epochs:
+                self._take_data(islice(messages, position - done))
+                done = position
+                if self._on_epoch is not None:
+                    self._call(self._on_epoch, epoch, self._states, output)
+                epochs.append((len(output), epoch))
+            self._take_data(messages)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        self.state.touch(batch.key_column())
+        return (output.take(epochs),)
+
+    def _take_data(self, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
+        on_data, states, output = self._on_data, self.state, self._output
+        for message in messages:
+            key, start = message.key, len(output)
+            output.held = held = states[key]
+            state = on_data(message, held, output)
+            if state is None:
+                states.pop(key, None)
+                continue
+            states[key] = state
+            if state is not held:
+                output.detach(state, start)
+
+    def _call(self, hook: Callable[..., None], *arguments: Any) -> None:
+        self._output.held = None
+        try:
+            hook(*arguments)
+        except Exception as error:
+            raise self.error(error) from error
+
+
+class _StateOutput(Output[Any, Any, Any]):
+    """An output that copies a state when the state itself is sent: what was emitted must not change afterwards."""
+
+    __slots__ = ("_states", "held")
+
+    def __init__(self, states: KeyedState) -> None:
+        super().__init__()
+        self._states = states
+        self.held: Any = None
+
+    def send(self, message: DataMessage[Any, Any, Any]) -> None:
+        """Emit a message."""
+        super().send(message)
+        value = message.value
+        if type(value) not in ATOMIC_TYPES and (value is self.held or value is self._states.get(message.key)):
+            self._values[-1] = copied(value)
+
+    def detach(self, state: Any, start: int) -> None:
+        """Copy a state that was sent before it became one, among the messages from `start` on."""
+        if type(state) in ATOMIC_TYPES:
+            return
+        values = self._values
+        for index in range(start, len(values)):
+            if values[index] is state:
+                values[index] = copied(state)

@@ -1,0 +1,141 @@
+"""Operators that look at one record at a time and remember nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain, islice, repeat
+from typing import Any
+
+from malflow.batch import Batch
+from malflow.errors import OperatorError
+from malflow.message import DataMessage
+from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
+
+__all__ = ["Filter", "FilterMap", "Flatten", "Inspect", "InspectFrontier", "Map", "StatelessOp"]
+
+
+class Map(Operator):
+    """Replace each value by what the mapper makes of it."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column."""
+        mapper, rest = self.callback, iter(batch.values)
+        try:
+            values = [mapper(value) for value in rest]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch.with_values(values),)
+
+
+class Filter(Operator):
+    """Keep the records whose value the predicate holds for."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute a mask and compress the columns."""
+        predicate, rest = self.callback, iter(batch.values)
+        try:
+            mask = [True if predicate(value) else False for value in rest]  # noqa: SIM210 - cheaper than bool()
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch.select(mask),)
+
+
+class FilterMap(Operator):
+    """Replace each value by what the mapper makes of it, and drop the record where that is None."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, then compress the columns."""
+        mapper, rest = self.callback, iter(batch.values)
+        try:
+            values = [mapper(value) for value in rest]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch.with_values(values).select([value is not None for value in values]),)
+
+
+class Flatten(Operator):
+    """Emit each element of each value as a record of its own, with the key and the timestamp of the value."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Chain the values, and repeat keys and timestamps as often as they gave elements."""
+        rest = iter(batch.values)
+        try:
+            elements = [value if type(value) in (list, tuple) else list(value) for value in rest]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        counts = list(map(len, elements))
+        keys = None if batch.keys is None else _repeated(batch.keys, counts)
+        timestamps = _repeated(batch.timestamps, counts)
+        starts = [0, *accumulate(counts)]
+        epochs = [(starts[position], epoch) for position, epoch in batch.epochs]
+        return (Batch(keys, list(chain.from_iterable(elements)), timestamps, epochs),)
+
+
+class Inspect(Operator):
+    """Show each message to the inspector."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the inspector and pass the batch on."""
+        inspector, context, rest = self.callback, self.context, iter(batch.values)
+        try:
+            for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
+                inspector(message, context)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch,)
+
+
+class InspectFrontier(Operator):
+    """Show each epoch to the inspector."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the inspector and pass the batch on."""
+        for _, epoch in batch.epochs:
+            try:
+                self.callback(epoch, self.context)
+            except Exception as error:
+                raise self.error(error) from error
+        return (batch,)
+
+
+class StatelessOp(Operator):
+    """Hand each message and each epoch to the user's logic, and emit what it sends."""
+
+    def __init__(self, context: OperatorContext, logic: Any) -> None:
+        super().__init__(context, logic)
+        self._on_data = getattr(logic, "on_data", logic)
+        self._on_epoch = overridden(logic, "on_epoch", StatelessLogic)
+        self._output: Output[Any, Any, Any] = Output()
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Walk through the records and the epochs in their order."""
+        on_data, output, rest = self._on_data, self._output, iter(batch.values)
+        messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
+        epochs = []
+        done = 0
+        try:
+            for position, epoch in batch.epochs:
+                for message in islice(messages, position - done):
+                    on_data(message, output)
+                done = position
+                self._take_epoch(epoch)
+                epochs.append((len(output), epoch))
+            for message in messages:
+                on_data(message, output)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (output.take(epochs),)
+
+    def _take_epoch(self, epoch: Any) -> None:
+        if self._on_epoch is None:
+            return
+        try:
+            self._on_epoch(epoch, self._output)
+        except Exception as error:
+            raise self.error(error) from error
+
+
+def _repeated(column: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    return list(chain.from_iterable(map(repeat, column, counts)))

@@ -1,0 +1,201 @@
+"""Keyed state whose entries expire with event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Any, Generic, TypeVar, overload
+
+from malflow.batch import Batch
+from malflow.message import MIN
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failure import shape_error
+from malflow.state import Delta, KeyedState, copied
+
+__all__ = ["ExpireMap", "TtlMap"]
+
+UK = TypeVar("UK")
+S = TypeVar("S")
+T = TypeVar("T")
+D = TypeVar("D")
+
+_SLACK = 8
+
+
+class ExpireMap(Generic[UK, S, T]):
+    """A map whose entries each have an expiry: a timestamp of any ordered type.
+
+    An entry past its expiry stays readable until `expire` is called; in a `ttl_map` each epoch does that.
+
+    >>> entries = ExpireMap()
+    >>> entries.insert("a", 1, 10)
+    >>> entries.insert("a", 2, 20)
+    1
+    >>> entries.expire(15), entries.get("a")
+    ([], 2)
+    >>> entries.expire(20), entries.is_empty()
+    ([('a', 2)], True)
+    """
+
+    __slots__ = ("_count", "_entries", "_order")
+
+    def __init__(self) -> None:
+        self._entries: dict[UK, tuple[S, T]] = {}
+        self._order: list[tuple[T, int, UK]] = []
+        self._count = 0
+
+    def insert(self, key: UK, value: S, expiry: T) -> S | None:
+        """Set a value and its expiry; give the value that was there, or None."""
+        before = self._entries.get(key)
+        self._entries[key] = (value, expiry)
+        self._count += 1
+        heappush(self._order, (expiry, self._count, key))
+        if len(self._order) > 2 * len(self._entries) + _SLACK:
+            self._reorder()
+        return None if before is None else before[0]
+
+    @overload
+    def get(self, key: UK) -> S | None: ...
+    @overload
+    def get(self, key: UK, default: D) -> S | D: ...
+    def get(self, key: UK, default: Any = None) -> Any:
+        """Give the value of a key, or `default` where there is none."""
+        entry = self._entries.get(key)
+        return default if entry is None else entry[0]
+
+    def remove(self, key: UK) -> S | None:
+        """Drop an entry before its expiry; give its value, or None."""
+        entry = self._entries.pop(key, None)
+        return None if entry is None else entry[0]
+
+    def expire(self, until: T) -> list[tuple[UK, S]]:
+        """Remove the entries whose expiry is at or before `until`; give their keys and values, earliest first."""
+        removed = []
+        while self._order and self._order[0][0] <= until:  # type: ignore[operator] # any ordered type
+            expiry, _, key = heappop(self._order)
+            if self._is_current(key, expiry):
+                removed.append((key, self._entries.pop(key)[0]))
+        return removed
+
+    def is_empty(self) -> bool:
+        """Tell whether there are no entries."""
+        return not self._entries
+
+    @property
+    def earliest(self) -> Any:
+        """The earliest expiry; `MIN` when the map is empty."""
+        order = self._order
+        while order and not self._is_current(order[0][2], order[0][0]):
+            heappop(order)
+        return order[0][0] if order else MIN
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[UK]:
+        return iter(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __eq__(self, other: object) -> bool:
+        return self._entries == other._entries if isinstance(other, ExpireMap) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment] # it is mutable
+
+    def __repr__(self) -> str:
+        return f"ExpireMap({self._entries!r})"
+
+    def __getstate__(self) -> dict[UK, tuple[S, T]]:
+        """Pickle the entries; their order follows from them."""
+        return self._entries
+
+    def __setstate__(self, entries: dict[UK, tuple[S, T]]) -> None:
+        """Load the entries and order them."""
+        self._entries = dict(entries)
+        self._reorder()
+
+    def _is_current(self, key: UK, expiry: T) -> bool:
+        entry = self._entries.get(key)
+        return entry is not None and (entry[1] is expiry or entry[1] == expiry)
+
+    def _reorder(self) -> None:
+        self._order = [(expiry, count, key) for count, (key, (_, expiry)) in enumerate(self._entries.items())]
+        self._count = len(self._order)
+        heapify(self._order)
+
+
+class TtlMap(Operator):
+    """Replace each value by what the mapper makes of it and of its key's `ExpireMap`; each epoch expires entries.
+
+    A heap holds, for each key, a time at or before its earliest expiry: an epoch looks only at keys that are due.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, mapper: Any) -> None:
+        super().__init__(context, mapper)
+        self.state = KeyedState(ExpireMap, tracked=context.tracked)
+        self._due: list[tuple[Any, int, Any]] = []
+        self._planned: dict[Any, tuple[Any, int]] = {}
+        self._count = 0
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, expiring where an epoch stands."""
+        mapper, states, planned, rest = self.callback, self.state, self._planned, iter(batch.values)
+        rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
+        values: list[Any] = []
+        try:
+            for count, epoch in _runs(batch):
+                for key, value, timestamp in islice(rows, count):
+                    emitted, entries = mapper(key, value, timestamp, states[key])
+                    values.append(emitted if emitted is not entries else copied(emitted))
+                    if entries is None:
+                        states.pop(key, None)
+                        continue
+                    states[key] = entries
+                    if key not in planned or entries.earliest < planned[key][0]:
+                        self._plan(key, entries.earliest)
+                self._expire(epoch)
+        except Exception as error:
+            raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
+        states.touch(batch.key_column())
+        return (batch.with_values(values),)
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it, and plan when its keys are due."""
+        super().apply(delta)
+        for key, entries in delta.changed.items():
+            self._plan(key, entries.earliest)
+
+    def _plan(self, key: Any, expiry: Any) -> None:
+        self._count += 1
+        self._planned[key] = (expiry, self._count)
+        heappush(self._due, (expiry, self._count, key))
+
+    def _expire(self, epoch: Any) -> None:
+        due, planned, states = self._due, self._planned, self.state
+        while due and due[0][0] <= epoch:
+            expiry, count, key = heappop(due)
+            if planned.get(key) != (expiry, count):
+                continue
+            del planned[key]
+            if key not in states:
+                continue
+            entries = states[key]
+            states.touch((key,))
+            entries.expire(epoch)
+            if entries.is_empty():
+                del states[key]
+            else:
+                self._plan(key, entries.earliest)
+
+
+def _runs(batch: Batch) -> Iterator[tuple[int, Any]]:
+    """Give the length of each run of records with the epoch that ends it; `MIN` ends the last and expires nothing."""
+    done = 0
+    for position, epoch in batch.epochs:
+        yield position - done, epoch
+        done = position
+    yield len(batch) - done, MIN

@@ -1,0 +1,121 @@
+"""From a graph to a program: stages, and the channels between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from malflow.graph import ExchangeNode, Graph, Port, SourceNode, UnionNode, Vertex
+from malflow.partitioners import Partitioner
+
+__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """An edge into a later stage.
+
+    Attributes:
+        source: the output it begins at.
+        target: the vertex it leads to.
+        edge: which input of that vertex it is.
+        partitioner: chooses the worker of each record; None where records stay on their worker.
+        name: the operator it belongs to, for errors.
+    """
+
+    source: Port
+    target: int
+    edge: int
+    partitioner: Partitioner | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator of a stage.
+
+    Attributes:
+        vertex: its index in the graph.
+        edges: how many inputs it merges.
+        consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
+        channels: for each output, the channels that begin there, as indices into the stage's `outputs`.
+    """
+
+    vertex: int
+    edges: int
+    consumers: tuple[tuple[tuple[int, int], ...], ...]
+    channels: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The operators between two exchanges; every worker runs it."""
+
+    steps: tuple[Step, ...]
+    inputs: tuple[Channel, ...]
+    outputs: tuple[Channel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A dataflow that is ready to run: checked, ordered, and picklable as far as the user's functions are."""
+
+    vertices: tuple[Vertex, ...]
+    stages: tuple[Stage, ...]
+
+    @property
+    def sources(self) -> dict[str, SourceNode]:
+        """The sources by name."""
+        return {v.node.name: v.node for v in self.vertices if isinstance(v.node, SourceNode)}
+
+
+def compile_graph(graph: Graph) -> Program:
+    """Finish a graph and cut it into stages.
+
+    A vertex runs in the latest stage of its inputs, an exchange one stage later than its input.
+
+    Raises:
+        GraphError: if the graph is not complete.
+    """
+    graph.close()
+    vertices = tuple(graph.vertices)
+    levels: list[int] = []
+    for vertex in vertices:
+        latest = max((levels[port.vertex] for port in vertex.inputs), default=0)
+        levels.append(latest + isinstance(vertex.node, ExchangeNode))
+    channels = [
+        Channel(
+            port,
+            target,
+            edge,
+            vertex.node.partitioner if isinstance(vertex.node, ExchangeNode) else None,
+            vertex.node.name,
+        )
+        for target, vertex in enumerate(vertices)
+        for edge, port in enumerate(vertex.inputs)
+        if levels[port.vertex] < levels[target]
+    ]
+    stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
+    return Program(vertices, stages)
+
+
+def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: list[Channel]) -> Stage:
+    outputs = tuple(channel for channel in channels if levels[channel.source.vertex] == level)
+    inputs = tuple(channel for channel in channels if levels[channel.target] == level)
+    members = [index for index in range(len(vertices)) if levels[index] == level]
+    return Stage(tuple(_step(vertices, levels, index, outputs) for index in members), inputs, outputs)
+
+
+def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: tuple[Channel, ...]) -> Step:
+    ports = [Port(index, output) for output in range(vertices[index].node.outputs)]
+    consumers = tuple(
+        tuple(
+            (target, edge)
+            for target, vertex in enumerate(vertices)
+            for edge, port in enumerate(vertex.inputs)
+            if port == output and levels[target] == levels[index]
+        )
+        for output in ports
+    )
+    leaving = tuple(tuple(at for at, channel in enumerate(outputs) if channel.source == port) for port in ports)
+    edges = len(vertices[index].inputs) if isinstance(vertices[index].node, UnionNode) else 1
+    return Step(index, edges, consumers, leaving)
