@@ -8,9 +8,18 @@ from malflow.sources.contract import (
     StatelessSourceImpl,
     StatelessSourcePartition,
 )
+from malflow.sources.csv_file import CsvSource
+from malflow.sources.files import BadRecord
+from malflow.sources.json_lines import JsonLinesSource
+from malflow.sources.paths import InputFileError
 from malflow.sources.single_iterator import SingleIteratorSource
+from malflow.sources.text_file import TextFileSource
 
 __all__ = [
+    "BadRecord",
+    "CsvSource",
+    "InputFileError",
+    "JsonLinesSource",
     "SingleIteratorSource",
     "StatefulSource",
     "StatefulSourceImpl",
@@ -18,4 +27,5 @@ __all__ = [
     "StatelessSource",
     "StatelessSourceImpl",
     "StatelessSourcePartition",
+    "TextFileSource",
 ]

@@ -1,0 +1,120 @@
+"""Which files a source reads: paths, URLs and globs, found over fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.utils import get_protocol
+
+from malflow.errors import GraphError, MalflowError, MissingDependency
+
+__all__ = ["InputFileError", "Path", "expand", "filesystem_of", "path_list"]
+
+Path: TypeAlias = str | os.PathLike[str]
+
+_LOCAL = ("file", "local")
+_MAGIC = frozenset("*?[")
+
+
+class InputFileError(MalflowError, OSError):
+    """A file of a source is missing, damaged, or no longer the file it was.
+
+    Attributes:
+        path: the path, URL or glob.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"source file '{path}' {problem}")
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, so that the error travels between processes whole."""
+        return type(self), (self.path, self.problem)
+
+
+def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
+    """Take one path or several, as strings.
+
+    Raises:
+        GraphError: if there is none, or something is no path.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
+    for one in paths:
+        if not isinstance(one, str | os.PathLike) or not os.fspath(one):
+            raise GraphError(f"{wanted_by} needs a path, a URL, a glob or a list of them; got {one!r}")
+    if not paths:
+        raise GraphError(f"{wanted_by} needs at least one path; got an empty list")
+    return tuple(os.fspath(one) for one in paths)
+
+
+def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str]:
+    """Find the files that paths, URLs and globs stand for: full paths, sorted, each once.
+
+    A path that exists is taken literally, whatever characters it has. A chained URL (``zip://...::...``) is
+    not looked into.
+
+    Raises:
+        InputFileError: if a path does not exist, or a glob matches no file.
+    """
+    return sorted({file for path in paths for file in _matches(path, storage_options)})
+
+
+def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+    filesystem, inner = filesystem_of(path, storage_options)
+    if "::" in path:
+        return [path]
+    kind = _kind(filesystem, inner)
+    if kind not in (None, "directory"):
+        return [_part(path, inner)]
+    if _MAGIC.isdisjoint(inner):
+        problem = "does not exist" if kind is None else "is a directory; add /* to read the files in it"
+        raise InputFileError(path, problem)
+    found = filesystem.glob(inner, detail=True)
+    files = [_part(path, file) for file, info in found.items() if info["type"] != "directory"]
+    if not files:
+        raise InputFileError(path, "is a glob that matches no file")
+    return files
+
+
+def _kind(filesystem: Any, inner: str) -> str | None:
+    try:
+        return str(filesystem.info(inner)["type"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _part(given: str, inner: str) -> str:
+    """Spell a file that was found the way its path or glob was given: with a protocol or without."""
+    protocol, found, rest = given.partition("://")
+    if not found or inner.startswith(f"{protocol}://"):
+        return inner
+    if protocol not in _LOCAL and not rest.startswith("/"):
+        inner = inner.lstrip("/")
+    return f"{protocol}://{inner}"
+
+
+def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Open the file system that a path or URL names, and give the path inside it.
+
+    Listings are not cached: a run must see the files that are there now.
+
+    Raises:
+        MissingDependency: if the library for the protocol is not installed.
+        GraphError: if nobody knows the protocol.
+    """
+    protocol = get_protocol(path)
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as missing:
+        install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install what it names"
+        raise MissingDependency(f"'{path}' can't be read: {missing}; {install}") from missing
+    except ValueError as unknown:
+        raise GraphError(f"'{path}' has a protocol that fsspec does not know: {protocol}") from unknown
+    filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
+    return filesystem, inner

@@ -1,0 +1,63 @@
+"""A source that reads text files by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from malflow.sources.files import FileSource, OnError, Parsed, RecordParser
+from malflow.sources.lines import LineBuffer
+from malflow.sources.paths import Path
+
+__all__ = ["TextFileSource"]
+
+
+class TextFileSource(FileSource[str]):
+    r"""Emit each line of text files, without its line end, with its index in the file from 0 as timestamp.
+
+    A line ends with ``\n`` or ``\r\n`` and with nothing else; the last one may have no end. A byte order mark
+    at the beginning is dropped. The key of a record is its file.
+
+    A source reads files that are whole. One that has grown when a run resumes is read on; if its last line
+    had no end and has been continued since, what was added to that line is a bad record.
+
+    Args:
+        path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
+        encoding: how the text is encoded; any that has ASCII in it.
+        on_error: what to do with a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"``
+            and count it, or a function that is given the `BadRecord`, and it is counted.
+        storage_options: options for the file system, such as credentials.
+
+    Raises:
+        GraphError: if an argument is not one of these.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/poem.txt", b"so much\ndepends\n")
+    >>> source = TextFileSource("memory://poem.txt")
+    >>> [poem] = source.list_parts()
+    >>> source.build_part(poem, None).poll_batch(10)
+    (['so much', 'depends'], range(0, 2))
+    >>> fsspec.filesystem("memory").rm("/poem.txt")
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        encoding: str = "utf-8",
+        on_error: OnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(path, encoding=encoding, on_error=on_error, storage_options=storage_options)
+
+    def _new_parser(self) -> RecordParser[str]:
+        return _TextParser()
+
+
+class _TextParser(RecordParser[str]):
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[str], int]:
+        values = lines.lines[lines.next : lines.next + limit]
+        return values, len(values)
+
+    def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
+        return Parsed(at + 1, lines.lines[at])

@@ -1,0 +1,153 @@
+"""Reading in one go equals reading with stops and resumptions anywhere; the model is a naive reader."""
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from malflow.sources import BadRecord, CsvSource, JsonLinesSource, TextFileSource, lines
+
+PATH = "memory://resume/file"
+PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}
+
+suffixes = st.sampled_from(sorted(PACK))
+schedules = st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8)
+"""How many records to ask for, and whether to resume from a snapshot afterwards; over and over."""
+
+characters = st.sampled_from("ab é語😀\x0b\x0c\x1c\x85\u2028 ,;\"'")
+line_ends = st.sampled_from(["\n", "\r\n"])
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "CHUNK", 7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _clean_store() -> Iterator[None]:
+    yield
+    fsspec.filesystem("memory").rm("/resume", recursive=True)
+
+
+def put(content: bytes, suffix: str) -> str:
+    fsspec.filesystem("memory").pipe(f"/resume/file{suffix}", PACK[suffix](content))
+    return PATH + suffix
+
+
+def read(source: Any, path: str, schedule: list[tuple[int, bool]]) -> list[tuple[Any, int]]:
+    records: list[tuple[Any, int]] = []
+    partition = source.build_part(path, None)
+    for limit, stop in cycle(schedule):
+        if partition.is_finished():
+            break
+        values, timestamps = partition.poll_batch(limit)
+        assert len(values) == len(timestamps) <= limit
+        records += zip(values, timestamps, strict=True)
+        if stop and not partition.is_finished():
+            state = pickle.loads(pickle.dumps(partition.collect()))  # noqa: S301 - our own bytes
+            partition.suspend()
+            partition = source.build_part(path, state)
+    partition.suspend()
+    return records
+
+
+def numbered(values: list[Any]) -> list[tuple[Any, int]]:
+    return [(value, index) for index, value in enumerate(values)]
+
+
+@given(
+    st.lists(st.tuples(st.text(characters | st.just("\r"), max_size=6), line_ends)),
+    st.booleans(),
+    suffixes,
+    schedules,
+    st.booleans(),
+)
+@example([("", "\r\n"), ("", "\n")], True, "", [(1, True)], True)
+def test_text_resumes_at_the_exact_line(
+    pieces: list[tuple[str, str]], ended: bool, suffix: str, schedule: list[tuple[int, bool]], bom: bool
+) -> None:
+    text = "".join(line + end for line, end in pieces)
+    text = text if ended else text.removesuffix("\n")
+    path = put(codecs.BOM_UTF8 * bom + text.encode(), suffix)
+    expected = [
+        line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line
+        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
+    ]
+    assert read(TextFileSource(path), path, schedule) == numbered(expected)
+
+
+fields = st.lists(characters | line_ends, max_size=6).map("".join)
+
+
+@given(
+    st.lists(st.tuples(fields, fields, fields), max_size=8),
+    line_ends,
+    st.sampled_from([",", ";", "\t"]),
+    suffixes,
+    schedules,
+)
+def test_csv_resumes_at_the_exact_row(
+    rows: list[tuple[str, str, str]], end: str, delimiter: str, suffix: str, schedule: list[tuple[int, bool]]
+) -> None:
+    names = ("first", "the\nsecond", "third,é")
+    written = io.StringIO(newline="")
+    csv.writer(written, delimiter=delimiter, lineterminator=end).writerows([names, *rows])
+    path = put(written.getvalue().encode(), suffix)
+    expected = [dict(zip(names, row, strict=True)) for row in rows]
+    assert read(CsvSource(path, delimiter=delimiter), path, schedule) == numbered(expected)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(characters),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(characters, max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.lists(st.tuples(json_values, line_ends, st.sampled_from(["", "\n", " \t\r\n"])), max_size=8),
+    st.booleans(),
+    suffixes,
+    schedules,
+)
+def test_json_lines_resume_at_the_exact_line(
+    pieces: list[tuple[Any, str, str]], ended: bool, suffix: str, schedule: list[tuple[int, bool]]
+) -> None:
+    text = "".join(json.dumps(value, ensure_ascii=False) + end + blank for value, end, blank in pieces)
+    path = put((text if ended else text.rstrip()).encode(), suffix)
+    assert read(JsonLinesSource(path), path, schedule) == numbered([value for value, _, _ in pieces])
+
+
+good_rows = [b"1,2", b'3,"4"']
+bad_rows = [b"5", b"6,7,8", b"\xff,9", b"10,\x00", b'"11"x,12', b"13,1\r4", b'15,"16']
+
+
+@given(st.lists(st.sampled_from([*good_rows, *bad_rows, b""]), max_size=12), suffixes, schedules)
+@example([b'15,"16', b'"11"x,12', b"1,2"], "", [(5, False)])
+def test_no_record_is_dropped_uncounted_wherever_it_stops(
+    written: list[bytes], suffix: str, schedule: list[tuple[int, bool]]
+) -> None:
+    path = put(b"".join(row + b"\n" for row in written), suffix)
+    dead_letters: list[BadRecord] = []
+    source = CsvSource(path, fields=["a", "b"], on_error=dead_letters.append)
+    rows = [row for row in written if row]
+    expected = [
+        ({"a": row.decode()[0], "b": row.decode().strip('"')[-1]}, index)
+        for index, row in enumerate(rows)
+        if row in good_rows
+    ]
+    assert read(source, path, schedule) == expected
+    assert [bad.line for bad in dead_letters] == [line for line, row in enumerate(written, 1) if row in bad_rows]
+    assert source.skipped == {path: len(dead_letters)}
