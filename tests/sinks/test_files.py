@@ -1,0 +1,250 @@
+import gzip
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import DataMessage, GraphError, MalflowError, NoKey
+from malflow.sinks import JsonLinesSink, StatelessSink, TextFileSink, UnwritableValue
+from malflow.sources import JsonLinesSource, TextFileSource
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    memory = fsspec.filesystem("memory")
+    yield memory
+    if memory.exists("/sinks"):
+        memory.rm("/sinks", recursive=True)
+
+
+def send(sink: TextFileSink | JsonLinesSink, *values: object) -> None:
+    sink.sink_batch([NoKey] * len(values), values, range(len(values)))
+
+
+def read_back(source: Any) -> list[Any]:
+    [part] = source.list_parts()
+    partition = source.build_part(part, None)
+    values: list[Any] = []
+    while not partition.is_finished():
+        values += partition.poll_batch(3)[0]
+    return values
+
+
+lines = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))
+batches = st.lists(st.lists(lines, max_size=4), max_size=4)
+paths = st.sampled_from(["out.txt", "out.txt.gz"])
+
+
+@given(batches, paths, st.booleans())
+def test_what_a_text_sink_writes_a_text_source_reads(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[str]], name: str, local: bool
+) -> None:
+    path = f"{tmp_path_factory.mktemp('out')}/{name}" if local else f"memory://sinks/{name}"
+    sink = TextFileSink(path)
+    for batch in batches:
+        send(sink, *batch)
+        sink.flush()
+    sink.close()
+    expected = [line for batch in batches for line in batch]
+    if expected:
+        expected[0] = expected[0].removeprefix("\ufeff")  # at the beginning of a file it is a byte order mark
+    assert read_back(TextFileSource(path)) == expected
+
+
+@given(
+    st.lists(st.none() | st.integers() | lines | st.lists(lines) | st.dictionaries(lines, st.floats(allow_nan=False)))
+)
+def test_what_a_json_sink_writes_a_json_source_reads(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("out") / "out.jsonl"
+    sink = JsonLinesSink(path)
+    send(sink, *values)
+    sink.close()
+    assert read_back(JsonLinesSource(path)) == values
+
+
+@pytest.mark.parametrize("sink_type", [TextFileSink, JsonLinesSink])
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_a_stream_without_records_leaves_an_empty_file(tmp_path: Path, store: Any, sink_type: Any, place: str) -> None:
+    path = f"{tmp_path}/deep/out" if place == "local" else "memory://sinks/out"
+    sink = sink_type(path)
+    sink.flush()
+    sink.close()
+    assert fsspec.open(path).fs.cat_file(path) == b""
+
+
+def test_nothing_is_opened_before_the_first_record(tmp_path: Path) -> None:
+    TextFileSink(tmp_path / "out.txt").flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "read"), [("out.txt", Path.read_bytes), ("out.gz", None)])
+def test_a_local_file_is_visible_after_a_flush(tmp_path: Path, name: str, read: Any) -> None:
+    sink = TextFileSink(tmp_path / name)
+    send(sink, "one")
+    sink.flush()
+    if read is None:
+        with gzip.open(tmp_path / name) as file:
+            assert file.readline() == b"one\n"
+    else:
+        assert read(tmp_path / name) == b"one\n"
+    sink.close()
+
+
+def test_idle_ticks_do_not_grow_a_compressed_file(tmp_path: Path) -> None:
+    sink = TextFileSink(tmp_path / "out.gz")
+    send(sink, "one")
+    sink.flush()
+    size = (tmp_path / "out.gz").stat().st_size
+    for _ in range(100):
+        sink.flush()
+    assert (tmp_path / "out.gz").stat().st_size == size
+    sink.close()
+
+
+def test_an_object_appears_whole_when_the_sink_is_closed(store: Any) -> None:
+    sink = TextFileSink("memory://sinks/out.txt")
+    send(sink, "one")
+    sink.flush()
+    assert not store.exists("/sinks/out.txt")
+    send(sink, "two")
+    sink.close()
+    assert store.cat_file("/sinks/out.txt") == b"one\ntwo\n"
+
+
+def test_a_run_that_failed_leaves_what_it_wrote(store: Any) -> None:
+    sink = JsonLinesSink("memory://sinks/out.jsonl")
+    with pytest.raises(UnwritableValue):
+        send(sink, 1, 2, {3}, 4)
+    sink.close()
+    assert store.cat_file("/sinks/out.jsonl") == b"1\n2\n"
+
+
+def test_a_second_close_changes_nothing(tmp_path: Path) -> None:
+    sink = TextFileSink(tmp_path / "out.txt")
+    send(sink, "one")
+    sink.close()
+    sink.close()
+    assert (tmp_path / "out.txt").read_text() == "one\n"
+
+
+def test_a_local_sink_goes_on_after_it_was_closed(tmp_path: Path) -> None:
+    sink = TextFileSink(tmp_path / "out.txt")
+    for value in ("one", "two"):
+        send(sink, value)
+        sink.close()
+    assert (tmp_path / "out.txt").read_text() == "one\ntwo\n"
+
+
+def test_an_object_is_not_replaced_by_what_comes_after_it_was_closed(store: Any) -> None:
+    sink = TextFileSink("memory://sinks/out.txt")
+    send(sink, "one")
+    sink.close()
+    with pytest.raises(MalflowError, match="is closed"):
+        send(sink, "two")
+    assert store.cat_file("/sinks/out.txt") == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("append", "before", "after"),
+    [
+        (False, b"old\n", b"new\n"),
+        (True, b"old\n", b"old\nnew\n"),
+        (True, b"cut sho", b"cut sho\nnew\n"),
+        (True, b"", b"new\n"),
+    ],
+)
+def test_a_file_is_replaced_or_added_to(tmp_path: Path, append: bool, before: bytes, after: bytes) -> None:
+    path = tmp_path / "out.txt"
+    path.write_bytes(before)
+    sink = TextFileSink(path, append=append)
+    send(sink, "new")
+    sink.close()
+    assert path.read_bytes() == after
+
+
+def test_a_compressed_file_can_be_added_to(tmp_path: Path) -> None:
+    for value in ("one", "two"):
+        sink = TextFileSink(tmp_path / "out.txt.gz", append=True)
+        send(sink, value)
+        sink.close()
+    assert gzip.decompress((tmp_path / "out.txt.gz").read_bytes()) == b"one\ntwo\n"
+
+
+def test_a_formatter_chooses_what_is_written(tmp_path: Path) -> None:
+    text = TextFileSink(tmp_path / "out.txt", formatter=lambda msg: f"{msg.key}={msg.value}@{msg.timestamp}")
+    jsonl = JsonLinesSink(tmp_path / "out.jsonl", formatter=lambda msg: {"key": msg.key, "value": msg.value})
+    for sink in (text, jsonl):
+        sink.sink(DataMessage("a", 1, 7))
+        sink.close()
+    assert (tmp_path / "out.txt").read_text() == "a=1@7\n"
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"key": "a", "value": 1}
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\r", "\n"])
+def test_a_text_with_a_line_break_is_refused(tmp_path: Path, value: str) -> None:
+    sink = TextFileSink(tmp_path / "out.txt")
+    with pytest.raises(UnwritableValue, match="line break") as refused:
+        send(sink, "before", value)
+    sink.close()
+    assert refused.value.value == value
+    assert (tmp_path / "out.txt").read_text() == "before\n"
+
+
+def test_a_text_that_does_not_encode_is_refused(tmp_path: Path) -> None:
+    sink = TextFileSink(tmp_path / "out.txt", encoding="ascii")
+    with pytest.raises(UnwritableValue, match=r"'é'.*in ascii"):
+        send(sink, "é")
+    sink.close()
+
+
+circle: list[Any] = []
+circle.append(circle)
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), {(1, 2): 3}, b"bytes", circle])
+def test_a_value_that_is_not_json_is_refused_by_name(tmp_path: Path, value: object) -> None:
+    sink = JsonLinesSink(tmp_path / "out.jsonl")
+    with pytest.raises(UnwritableValue, match=r"out\.jsonl.*can't take .*: it is not JSON") as refused:
+        send(sink, value)
+    sink.close()
+    assert refused.value.value is value
+    assert repr(value)[:80] in str(refused.value)
+
+
+def test_the_refusal_travels_between_processes() -> None:
+    error = UnwritableValue("out.txt", "a\nb", "it has a line break in it")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(copy), copy.path, copy.value, copy.reason) == (str(error), error.path, error.value, error.reason)
+
+
+@pytest.mark.parametrize("sink_type", [TextFileSink, JsonLinesSink])
+def test_mistakes_are_found_when_the_sink_is_made(sink_type: Any) -> None:
+    with pytest.raises(GraphError, match="can't append"):
+        sink_type("s3://bucket/out", append=True)
+    with pytest.raises(GraphError, match="function as formatter"):
+        sink_type("out", formatter="{value}")
+    with pytest.raises(GraphError, match="needs a path"):
+        sink_type("")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "klingon", "hex"])
+def test_an_encoding_that_has_no_plain_lines_is_refused(encoding: str) -> None:
+    with pytest.raises(GraphError, match=encoding):
+        TextFileSink("out.txt", encoding=encoding)
+
+
+def test_a_sink_is_shipped_before_it_is_opened_and_shows_no_credentials(tmp_path: Path) -> None:
+    sink = TextFileSink(tmp_path / "out.txt", storage_options={"key": "hush"})
+    copy = pickle.loads(pickle.dumps(StatelessSink(sink)))  # noqa: S301 - our own bytes
+    assert "hush" not in repr(copy)
+    copy.impl.sink(DataMessage("a", "one", 0))
+    copy.impl.close()
+    assert (tmp_path / "out.txt").read_text() == "one\n"
