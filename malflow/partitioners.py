@@ -154,7 +154,7 @@ def _encode_object(key: Any) -> bytes:  # noqa: PLR0911 - one line a type
         return _encode_parts(b"e", map(_encode, (cls.__module__, cls.__qualname__, key.name)))
     if hasattr(cls, "__stable_key__"):
         return _encode_parts(b"o", map(_encode, (cls.__qualname__, key.__stable_key__())))
-    if is_dataclass(key) and isinstance(key, Hashable) and cls.__eq__ is not object.__eq__:
+    if is_dataclass(key) and isinstance(key, Hashable) and "__eq__" in vars(cls):
         content = (getattr(key, field.name) for field in fields(key) if field.compare)
         return _encode_parts(b"a", map(_encode, (cls.__qualname__, *content)))
     raise TypeError(

@@ -87,7 +87,9 @@ class KeyBy(Operator):
         again = self.call_each(self.callback, batch, iter(batch.values))
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:
-                reason = f"it gave key {shown(key)}, and {shown(other)} when asked again; a key must depend on the record only"
+                reason = (
+                    f"it gave key {shown(key)}, and {shown(other)} when asked again; it must depend on the record only"
+                )
                 raise self.error(reason, (key, batch.values[index], batch.timestamps[index]))
 
 

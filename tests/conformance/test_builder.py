@@ -1,0 +1,244 @@
+"""The builder's errors, at the earliest moment, with the facts: C170, C171 and the issue's list."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, SingleThreadRuntime, StreamProvider, index_select
+from malflow.sinks import StatefulSink, StatelessSink, VecSink
+from malflow.snapshot import NoPersistence
+from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
+from tests.conformance.dataflow import sis
+
+
+def build(build_dataflow: Any) -> None:
+    SingleThreadRuntime(build_dataflow).execute()
+
+
+def source(provider: StreamProvider, name: str = "source") -> Any:
+    return provider.new_stream().source(name, sis([1, 2]))
+
+
+def refused(message: str) -> Any:
+    return pytest.raises(GraphError, match=message)
+
+
+def test_c170_a_name_is_taken_once(runtime: Any) -> None:
+    reached = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = source(provider).map("x", str)
+        try:
+            stream.map("x", str)
+        finally:
+            reached.append("refused when it was added")
+
+    with refused(r"operator 'x' exists already, first at .*test_builder.py:\d+; every operator needs a name") as caught:
+        runtime(build_dataflow).execute()
+    assert caught.value.operator == "x"
+    assert re.search(r"test_builder\.py:\d+$", caught.value.location or "")
+    assert reached == ["refused when it was added"]
+
+
+def test_c171_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
+    kept: list[Any] = []
+    runtime(lambda provider: kept.append(source(provider))).execute()
+    with refused("operator 'late' comes too late: the dataflow is built"):
+        kept[0].map("late", str)
+
+
+@pytest.mark.parametrize("method", ["stateful_map", "stateful_op", "ttl_map"])
+def test_a_stateful_operator_needs_a_keyed_stream(method: str) -> None:
+    with refused(r"operator 'sum' needs a keyed stream; its input has no key; call .key_distribute\(\)") as caught:
+        build(lambda provider: getattr(source(provider), method)("sum", lambda k, v, s: (v, s)))
+    assert caught.value.operator == "sum"
+
+
+@pytest.mark.parametrize("method", ["map", "filter", "key_local", "key_distribute", "inspect"])
+def test_an_operator_needs_a_source(method: str) -> None:
+    with refused(r"operator 'op' needs a stream that has a source; call .source\(\)"):
+        build(lambda provider: getattr(provider.new_stream(), method)("op", str))
+
+
+def test_a_sink_needs_a_source() -> None:
+    with refused("operator 'out' needs a stream that has a source"):
+        build(lambda provider: provider.new_stream().sink("out", StatelessSink(VecSink())))
+
+
+def test_a_stream_has_one_source() -> None:
+    with refused("operator 'again' is a source on a stream that has one"):
+        build(lambda provider: source(provider).source("again", sis([])))
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", 7, None, str, b"x"])
+def test_a_name_is_a_printable_text(name: Any) -> None:
+    with refused("an operator's name is a printable text that is not blank; got"):
+        build(lambda provider: source(provider).map(name, str))
+
+
+def test_a_function_in_the_place_of_the_name_is_explained() -> None:
+    with refused("the name comes first, then the function"):
+        build(lambda provider: source(provider).map(str, str))
+
+
+@pytest.mark.parametrize(
+    ("method", "role"),
+    [
+        ("map", "mapper"),
+        ("filter", "predicate"),
+        ("filter_map", "mapper"),
+        ("inspect", "inspector"),
+        ("inspect_frontier", "inspector"),
+        ("key_local", "key_fn"),
+        ("key_distribute", "key_fn"),
+        ("assign_timestamps", "assigner"),
+        ("generate_epochs", "generator"),
+    ],
+)
+def test_a_callback_is_a_function(method: str, role: str) -> None:
+    with refused(f"operator 'op' needs a function as its {role}; got 7"):
+        build(lambda provider: getattr(source(provider), method)("op", 7))
+
+
+def test_a_default_is_a_function() -> None:
+    with refused("needs a function that makes a state as its default; got 0; write lambda: 0"):
+        build(lambda p: source(p).key_local("k", str).stateful_map("sum", lambda k, v, s: (v, s), default=0))
+
+
+def test_a_logic_is_an_object_with_on_data() -> None:
+    class Logic:
+        def on_data(self, msg: Any, output: Any) -> None: ...
+
+    with refused(r"got the class Logic; write Logic\(\)"):
+        build(lambda provider: source(provider).stateless_op("op", Logic))
+    with refused("needs a logic with a method on_data"):
+        build(lambda provider: source(provider).stateless_op("op", 7))
+
+
+@pytest.mark.parametrize("outputs", [0, -1, "2", 1.0])
+def test_outputs_are_one_or_more(outputs: Any) -> None:
+    with refused("operator 'op' needs a number of outputs of one or more"):
+        build(lambda provider: source(provider).cloned("op", outputs))
+
+
+@pytest.mark.parametrize("method", ["sink", "map", "stateful_map", "union", "key_distribute"])
+def test_new_timestamps_need_epochs_first(method: str) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = source(provider).key_local("k", str).assign_timestamps("when", lambda m: m.value)
+        getattr(stream, method)("next", StatelessSink(VecSink()))
+
+    with refused(rf"operator 'next' needs a stream with epochs; call .generate_epochs\(\) before .{method}\(\)"):
+        build(build_dataflow)
+
+
+def test_new_timestamps_left_alone_are_refused_when_the_dataflow_is_built() -> None:
+    with refused("operator 'when' leaves a stream without epochs"):
+        build(lambda provider: source(provider).assign_timestamps("when", lambda m: m.value))
+
+
+def test_a_union_joins_streams_of_one_dataflow() -> None:
+    kept: list[Any] = []
+    build(lambda provider: kept.append(source(provider)))
+    with refused("joins streams of one dataflow"):
+        build(lambda provider: source(provider).union(kept[0]))
+    with refused("takes streams, one by one; got"):
+        build(lambda provider: source(provider).union([source(provider, "other")]))
+    with refused("needs a stream that has a source"):
+        build(lambda provider: source(provider).union(provider.new_stream()))
+
+
+def test_keys_that_were_placed_in_two_ways_share_no_state() -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        one = source(provider).key_distribute("a", lambda m: m.value)
+        two = source(provider, "second").key_distribute("b", lambda m: m.value, index_select)
+        one.union(two).stateful_map("sum", lambda k, v, s: (v, s))
+
+    with refused(r"operator 'sum' would keep the state of one key on several workers.*index_select.*rendezvous_select"):
+        build(build_dataflow)
+
+
+def test_keys_that_were_placed_in_one_way_may_be_joined() -> None:
+    collected: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        one = source(provider).key_distribute("a", lambda m: m.value)
+        two = source(provider, "second").key_distribute("b", lambda m: m.value)
+        counted = one.union(two).stateful_map("count", lambda k, v, n: (n + 1, n + 1), default=int)
+        counted.sink("out", StatelessSink(collected))
+
+    SingleThreadRuntime(build_dataflow, parallelism=3).execute()
+    assert sorted((m.key, m.value) for m in collected) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_sources_and_sinks_are_checked_at_once() -> None:
+    with refused("StatelessSource needs an instance; got the class SingleIteratorSource"):
+        StatelessSource(SingleIteratorSource)  # type: ignore[arg-type]
+    with refused(r"StatefulSource needs an object with a method list_parts\(\); got 7"):
+        StatefulSource(7)  # type: ignore[arg-type]
+    with refused(r"StatelessSink needs an object with a method sink\(\); got 7"):
+        StatelessSink(7)  # type: ignore[arg-type]
+    with refused(r"StatefulSink needs an object with a method assign_part\(\)"):
+        StatefulSink(VecSink())  # type: ignore[arg-type]
+    with refused("operator 's' needs a StatelessSource or a StatefulSource around"):
+        build(lambda provider: provider.new_stream().source("s", [1, 2]))  # type: ignore[call-overload]
+    with refused("operator 's' needs a StatelessSink or a StatefulSink around"):
+        build(lambda provider: source(provider).sink("s", []))
+    with refused("SingleIteratorSource needs an iterable; got 7"):
+        SingleIteratorSource(7)  # type: ignore[arg-type]
+
+
+def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
+    collected: VecSink[Any, Any, Any] = VecSink()
+    build(lambda p: p.new_stream().source("s", SingleIteratorSource([1])).sink("out", collected))
+    assert collected.values == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parallelism": 0}, "parallelism needs a whole number of one or more; got 0"),
+        ({"parallelism": 2.0}, "parallelism needs a whole number"),
+        ({"parallelism": True}, "parallelism needs a whole number"),
+        ({"snapshots": 10}, "snapshots needs a timedelta above zero; got 10"),
+        ({"snapshots": timedelta(0)}, "snapshots needs a timedelta above zero"),
+    ],
+)
+def test_a_runtime_checks_its_options(runtime: Any, options: Any, message: str) -> None:
+    with refused(message):
+        runtime(lambda provider: None, **options)
+
+
+def test_a_runtime_needs_a_function() -> None:
+    with refused("SingleThreadRuntime needs a function that builds the dataflow; got 7"):
+        SingleThreadRuntime(7)  # type: ignore[arg-type]
+
+
+def test_the_runtime_is_built_step_by_step_as_in_malstrom(runtime: Any) -> None:
+    seen: list[Any] = []
+    show = partial(lambda seen, msg, ctx: seen.append(msg.value), seen)
+    (
+        runtime.builder()
+        .persistence(NoPersistence())
+        .snapshots(timedelta(seconds=10))
+        .build(lambda provider: source(provider).inspect("show", show))
+        .execute()
+    )
+    assert seen == [1, 2]
+
+
+def test_a_dataflow_of_nothing_ends_at_once(runtime: Any) -> None:
+    runtime(lambda provider: None).execute()
+    runtime(lambda provider: provider.new_stream(), parallelism=4).execute()
+
+
+def test_a_runtime_may_be_executed_again(runtime: Any) -> None:
+    collected: VecSink[Any, Any, Any] = VecSink()
+    again = runtime(lambda provider: source(provider).sink("out", StatelessSink(collected)))
+    again.execute()
+    again.execute()
+    assert collected.values == [1, 2, 1, 2]

@@ -1,0 +1,361 @@
+"""What a user sees when user code fails while the dataflow runs."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from malflow import NoKey, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatefulSink, StatelessSink, VecSink
+from malflow.sources import StatelessSource
+from tests.conformance.dataflow import sis, values_of
+
+
+def failure(build: Any, items: Any = (1, 0, 2), **options: Any) -> OperatorError:
+    """Run a stream that must fail, and give the error."""
+    with pytest.raises(OperatorError) as caught:
+        SingleThreadRuntime(
+            lambda provider: build(provider.new_stream().source("source", sis(list(items)))), **options
+        ).execute()
+    return caught.value
+
+
+def divide(value: int) -> float:
+    return 1 / value
+
+
+class Dividing:
+    def on_data(self, msg: Any, *state_and_output: Any) -> Any:
+        return 1 / msg.value
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.map("op", lambda v: 1 / v),
+        lambda s: s.filter("op", lambda v: 1 / v),
+        lambda s: s.filter_map("op", lambda v: 1 / v),
+        lambda s: s.map("list", lambda v: (1 / v for _ in [v])).flatten("op"),
+        lambda s: s.inspect("op", lambda m, ctx: 1 / m.value),
+        lambda s: s.stateless_op("op", Dividing()),
+        lambda s: s.key_local("op", lambda m: 1 / m.value),
+        lambda s: s.key_distribute("op", lambda m: 1 / m.value),
+        lambda s: s.key_distribute("op", lambda m: m.value, lambda key, workers: 1 // key * 0),
+        lambda s: s.key_local("k", lambda m: m.value).stateful_map("op", lambda k, v, state: (1 / v, state)),
+        lambda s: s.key_local("k", lambda m: m.value).stateful_op("op", Dividing()),
+        lambda s: s.key_local("k", lambda m: m.value).ttl_map("op", lambda k, v, t, e: (1 / v, e)),
+        lambda s: s.assign_timestamps("op", lambda m: 1 / m.value).generate_epochs("e", lambda m, p: None),
+        lambda s: s.generate_epochs("op", lambda m, p: 1 / m.value),
+        lambda s: s.split("op", lambda m, outputs: 1 / m.value, 2),
+        lambda s: s.sink("op", StatelessSink(FailingSink())),
+        lambda s: s.sink("op", StatefulSink(FailingParts())),
+    ],
+)
+def test_the_operator_the_record_and_the_function_are_named(build: Any, parallelism: int) -> None:
+    error = failure(build, parallelism=parallelism)
+    assert error.operator == "op"
+    assert error.has_record
+    assert error.timestamp == 1
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert str(error).startswith("operator 'op' failed at key ")
+    assert re.search(r"timestamp 1: ZeroDivisionError: .* by zero", str(error))
+    if error.callback and "an object of class" not in error.callback:
+        assert re.search(r"\(.*test_failures\.py:\d+\)", error.callback or "")
+
+
+class FailingSink:
+    def sink(self, msg: Any) -> None:
+        1 / msg.value
+
+
+class FailingParts:
+    def assign_part(self, msg: Any) -> Any:
+        return 1 / msg.value
+
+    def build_part(self, part: Any, state: Any) -> Any:
+        return FailingSink()
+
+
+def test_key_and_value_are_attributes() -> None:
+    error = failure(lambda s: s.key_local("k", lambda m: f"k{m.value}").map("op", lambda v: 1 / v))
+    assert (error.key, error.value, error.timestamp) == ("k0", 0, 1)
+    assert failure(lambda s: s.map("op", divide)).key is NoKey
+
+
+def test_the_record_at_fault_is_found_after_many(runtime: Any) -> None:
+    items = [1] * 20_000
+    items[12_345] = 0
+    error = failure(lambda s: s.map("op", divide), items)
+    assert error.timestamp == 12_345
+    assert "divide" in (error.callback or "")
+
+
+def test_an_operator_error_travels_between_processes() -> None:
+    error = failure(lambda s: s.map("op", divide))
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.operator, copy.value, copy.callback) == (str(error), "op", 0, error.callback)
+
+
+@pytest.mark.parametrize(
+    ("mapper", "got"),
+    [
+        (lambda k, v, s: v, "cannot unpack non-iterable int"),
+        (lambda k, v, s: None, "cannot unpack non-iterable NoneType"),
+        (lambda k, v, s: (v,), "not enough values to unpack"),
+        (lambda k, v, s: (v, s, s), "too many values to unpack"),
+    ],
+)
+def test_a_mapper_of_the_wrong_shape_is_told_the_right_one(mapper: Any, got: str) -> None:
+    error = failure(lambda s: s.key_local("k", lambda m: m.value).stateful_map("op", mapper))
+    assert re.search(rf"value 1, timestamp 0: it must return \(value, state\); {got}", str(error))
+    assert "test_failures.py" in (error.callback or "")
+
+
+def test_a_ttl_mapper_returns_an_expire_map() -> None:
+    error = failure(lambda s: s.key_local("k", lambda m: m.value).ttl_map("op", lambda k, v, t, e: (v, {})))
+    assert "it must return (value, ExpireMap | None)" in str(error)
+
+
+def test_an_error_like_that_of_a_shape_in_user_code_is_left_as_it_is() -> None:
+    def mapper(key: Any, value: Any, state: Any) -> Any:
+        a, b = value
+        return a, b
+
+    error = failure(lambda s: s.key_local("k", lambda m: 1).stateful_map("op", mapper))
+    assert "it must return" not in str(error)
+    assert "TypeError: cannot unpack" in str(error)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (None, "None is no key"),
+        (float("nan"), "NaN does not equal itself"),
+        (Decimal("nan"), "NaN does not equal itself"),
+        (("a", float("nan")), "NaN does not equal itself"),
+        ([1], "has no stable hash"),
+        ({}, "has no stable hash"),
+        (("a", [1]), "has no stable hash"),
+        (object(), "has no stable hash"),
+        (lambda: 0, "has no stable hash"),
+    ],
+)
+@pytest.mark.parametrize("method", ["key_local", "key_distribute"])
+def test_an_unusable_key_is_refused_with_operator_and_key(parallelism: int, key: Any, reason: str, method: str) -> None:
+    error = failure(lambda s: getattr(s, method)("by", lambda m: key if m.value == 0 else 1), parallelism=parallelism)
+    assert error.operator == "by"
+    assert error.key is key
+    assert "its key can't be used" in str(error)
+    assert reason in str(error)
+    assert "test_failures.py" in str(error)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("answer", [-1, 3, "0", None, 1.5])
+def test_a_partitioner_answers_one_of_the_workers(parallelism: int, answer: Any) -> None:
+    error = failure(
+        lambda s: s.key_distribute("by", lambda m: m.value, lambda k, workers: answer), parallelism=parallelism
+    )
+    assert error.operator == "by"
+    assert error.key == 1
+    assert f"the partitioner answered {answer!r}; it must answer one of {list(range(parallelism))}" in str(error)
+    assert "test_failures.py" in str(error)
+
+
+def test_a_message_that_is_kept_by_a_key_function_is_found() -> None:
+    kept: list[Any] = []
+    error = failure(lambda s: s.key_local("by", lambda m: kept.append(m) or 1))
+    assert "kept the message it was given" in str(error)
+
+
+def test_output_takes_messages_only() -> None:
+    error = failure(lambda s: s.stateless_op("op", lambda msg, output: output.send(msg.value)))
+    assert "output.send takes a DataMessage(key, value, timestamp); got 1" in str(error)
+
+
+def test_split_flags_are_set_and_not_added() -> None:
+    error = failure(lambda s: s.split("op", lambda msg, outputs: outputs.append(True), 2))
+    assert "made 3 flags of 2" in str(error)
+
+
+@pytest.mark.parametrize("hook", ["on_epoch", "on_schedule"])
+def test_a_hook_that_raises_is_named(hook: str) -> None:
+    def broken(*_: Any) -> None:
+        raise LookupError("gone")
+
+    logic = type("Logic", (), {"on_data": lambda self, msg, state, output: 1, hook: broken})()
+    error = failure(lambda s: s.key_local("k", lambda m: 1).stateful_op("op", logic))
+    assert str(error).startswith("operator 'op' failed: LookupError: gone; in")
+    assert not error.has_record
+
+
+def test_an_inspector_of_the_frontier_that_raises_is_named() -> None:
+    error = failure(lambda s: s.inspect_frontier("op", lambda epoch, ctx: 1 / 0))
+    assert str(error).startswith("operator 'op' failed: ZeroDivisionError")
+
+
+class Part:
+    """A partition whose methods fail as told."""
+
+    def __init__(self, failing: str) -> None:
+        self.failing = failing
+        self.left = 2
+
+    def poll(self) -> Any:
+        self.fail("poll")
+        self.left -= 1
+        return self.left, 0
+
+    def is_finished(self) -> bool:
+        self.fail("is_finished")
+        return self.left <= 0
+
+    def suspend(self) -> None:
+        self.fail("suspend")
+
+    def fail(self, method: str) -> None:
+        if method == self.failing:
+            raise LookupError(f"no {method}")
+
+
+class Parts(Part):
+    def list_parts(self) -> Any:
+        self.fail("list_parts")
+        return ["a", "a"] if self.failing == "twice" else [["a"]] if self.failing == "key" else ["a"]
+
+    def build_part(self, part: Any) -> Any:
+        self.fail("build_part")
+        return Part(self.failing)
+
+
+@pytest.mark.parametrize("method", ["list_parts", "build_part", "poll", "is_finished", "suspend"])
+def test_a_source_that_raises_is_named(method: str) -> None:
+    with pytest.raises(OperatorError, match=f"operator 'letters' failed: .*LookupError: no {method}") as caught:
+        SingleThreadRuntime(
+            lambda provider: provider.new_stream().source("letters", StatelessSource(Parts(method)))  # type: ignore[arg-type]
+        ).execute()
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"), [("twice", "it lists part 'a' more than once"), ("key", "no stable hash")]
+)
+def test_parts_are_usable_keys_listed_once(what: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
+        SingleThreadRuntime(
+            lambda provider: provider.new_stream().source("letters", StatelessSource(Parts(what)))  # type: ignore[arg-type]
+        ).execute()
+
+
+class Closing(VecSink[Any, Any, Any]):
+    """A sink that tells when it is flushed and closed, and may fail then."""
+
+    def __init__(self, failing: str = "") -> None:
+        super().__init__()
+        self.log: list[str] = []
+        self.failing = failing
+
+    def flush(self) -> None:
+        self.log.append("flush")
+        if self.failing == "flush":
+            raise OSError("disk full")
+
+    def close(self) -> None:
+        self.log.append("close")
+        if self.failing == "close":
+            raise OSError("disk full")
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_sink_is_flushed_each_tick_and_closed_once(runtime: Any, parallelism: int) -> None:
+    sink = Closing()
+    values = range(20_000)
+    runtime(
+        lambda p: p.new_stream().source("s", sis(values)).sink("out", StatelessSink(sink)), parallelism=parallelism
+    ).execute()
+    assert sink.values == list(values)
+    assert sink.log.count("close") == 1
+    assert sink.log[-1] == "close"
+    assert sink.log.count("flush") >= 3
+
+
+def test_a_sink_is_closed_when_the_run_fails() -> None:
+    sink = Closing("close")
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.new_stream().source("s", sis([0])).map("op", divide).sink("out", StatelessSink(sink))
+
+    with pytest.raises(OperatorError, match="operator 'op' failed") as caught:
+        SingleThreadRuntime(build_dataflow).execute()
+    assert sink.log == ["close"]
+    (note,) = caught.value.__notes__
+    assert note.startswith("and while closing: operator 'out' failed: close: OSError: disk full")
+
+
+@pytest.mark.parametrize("method", ["flush", "close"])
+def test_a_sink_that_fails_to_flush_or_close_is_named(method: str) -> None:
+    with pytest.raises(OperatorError, match=f"operator 'out' failed: {method}: OSError: disk full"):
+        SingleThreadRuntime(
+            lambda p: p.new_stream().source("s", sis([1])).sink("out", StatelessSink(Closing(method)))
+        ).execute()
+
+
+def test_a_broken_repr_does_not_hide_the_error() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    class array(Shy):  # noqa: N801 - a name that reprlib takes for the standard library's
+        pass
+
+    error = failure(lambda s: s.map("op", lambda v: v.missing), [Shy()])
+    assert "<Shy instance at" in str(error)
+    error = failure(lambda s: s.map("op", lambda v: v.missing), [array()])
+    assert "array whose repr raised AttributeError>" in str(error)
+
+
+def test_long_values_are_shortened() -> None:
+    error = failure(lambda s: s.map("op", lambda v: v.missing), ["x" * 10_000])
+    assert len(str(error)) < 1_000
+
+
+def test_debug_finds_a_state_inside_an_emitted_value() -> None:
+    def build(stream: Any) -> Any:
+        keyed = stream.key_distribute("all", lambda _: 0)
+        return keyed.stateful_map("grow", lambda k, v, s: (s.append(v) or (v, s), s), default=list).map("read", str)
+
+    error = failure(build, range(3), debug=True)
+    assert error.operator == "grow"
+    assert "the value it emitted was changed before operator 'read' read it: it was (0, [0])" in str(error)
+
+
+def test_debug_finds_a_reader_that_changes_what_another_reads() -> None:
+    def build(stream: Any) -> Any:
+        left, right = stream.cloned("both", 2)
+        left.map("change", lambda v: v.append(9) or v)
+        return right.map("read", len)
+
+    error = failure(build, [[1], [2]], debug=True)
+    assert "before operator 'read' read it" in str(error)
+
+
+def test_debug_finds_a_key_function_that_changes_its_mind() -> None:
+    answers = iter(range(100))
+    error = failure(lambda s: s.key_distribute("by", lambda _: next(answers)), debug=True)
+    assert error.operator == "by"
+    assert "must depend on the record only" in str(error)
+
+
+def test_debug_changes_nothing_where_nothing_is_wrong(runtime: Any) -> None:
+    def build(stream: Any) -> Any:
+        keyed = stream.key_distribute("all", lambda m: m.value % 3)
+        return keyed.stateful_map("grow", lambda k, v, s: (s.append(v) or s, s), default=list).map("sum", sum)
+
+    plain = values_of(runtime, range(50), build)
+    assert values_of(lambda build: runtime(build, debug=True), range(50), build) == plain

@@ -1,0 +1,113 @@
+"""What sinks get, and C085's stateful kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatefulSink, StatelessSink, StdOutSink, VecSink
+from tests.conformance.dataflow import sis
+from tests.conformance.memory import MemoryPersistence
+
+
+class Ledger:
+    """A stateful sink: one page a part, each message numbered within its page."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, list[tuple[int, Any]]] = {}
+        self.closed: list[str] = []
+
+    def assign_part(self, msg: Any) -> str:
+        return f"page-{msg.value % 3}"
+
+    def build_part(self, part: str, state: int | None) -> Page:
+        return Page(self, part, state or 0)
+
+
+class Page:
+    def __init__(self, ledger: Ledger, part: str, written: int) -> None:
+        self.lines = ledger.pages.setdefault(part, [])
+        self.ledger, self.part, self.written = ledger, part, written
+
+    def sink(self, msg: Any) -> None:
+        self.lines.append((self.written, msg))
+        self.written += 1
+
+    def snapshot(self) -> int:
+        return self.written
+
+    def collect(self) -> int:
+        return self.snapshot()
+
+    def close(self) -> None:
+        self.ledger.closed.append(self.part)
+
+
+def test_std_out_sink_prints_each_message(runtime: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        keyed = provider.new_stream().source("s", sis([2, "b"])).key_local("k", lambda msg: 1)
+        keyed.sink("out", StatelessSink(StdOutSink()))
+
+    runtime(build_dataflow).execute()
+    assert capsys.readouterr().out == "{ key: 1, value: 2, timestamp: 0 }\n{ key: 1, value: 'b', timestamp: 1 }\n"
+
+
+def test_vec_sink_collects_messages(runtime: Any) -> None:
+    collected: VecSink[Any, Any, Any] = VecSink()
+    runtime(lambda p: p.new_stream().source("s", sis("ab")).sink("out", StatelessSink(collected))).execute()
+    assert list(collected) == [DataMessage(NoKey, "a", 0), DataMessage(NoKey, "b", 1)]
+    assert len(collected) == 2
+    assert repr(collected).startswith("VecSink([DataMessage(key=NoKey")
+    assert [m.value for m in collected.drain()] == ["a", "b"]
+    assert list(collected) == []
+
+
+def test_a_sink_of_one_method_will_do(any_parallelism: Any) -> None:
+    class Print:
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def sink(self, msg: Any) -> None:
+            self.seen.append(msg)
+
+    sink = Print()
+    any_parallelism(lambda p: p.new_stream().source("s", sis(range(3))).sink("out", StatelessSink(sink))).execute()
+    assert sink.seen == [DataMessage(NoKey, n, n) for n in range(3)]
+
+
+def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_keys(any_parallelism: Any) -> None:
+    ledger = Ledger()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", sis(range(9))).key_distribute("k", lambda m: m.value)
+        stream.sink("ledger", StatefulSink(ledger))
+
+    any_parallelism(build_dataflow).execute()
+    for remainder in range(3):
+        messages = [(n, DataMessage(3 * n + remainder, 3 * n + remainder, 3 * n + remainder)) for n in range(3)]
+        lines = sorted(ledger.pages[f"page-{remainder}"], key=lambda line: line[1].value)
+        assert [message for _, message in lines] == [message for _, message in messages]
+        assert sorted(n for n, _ in lines) == [0, 1, 2]
+    assert sorted(ledger.closed) == ["page-0", "page-1", "page-2"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_stateful_sink_goes_on_from_its_state(parallelism: int) -> None:
+    store, ledger = MemoryPersistence(), Ledger()
+    for items in (range(6), range(6, 12)):
+        SingleThreadRuntime(
+            lambda p, items=items: p.new_stream().source("s", sis(items)).sink("ledger", StatefulSink(ledger)),
+            store,
+            parallelism=parallelism,
+        ).execute()
+    assert {part: [n for n, _ in lines] for part, lines in ledger.pages.items()} == {
+        f"page-{remainder}": [0, 1, 2, 3] for remainder in range(3)
+    }
+
+
+def test_a_stateful_sink_on_a_stream_without_keys(runtime: Any) -> None:
+    ledger = Ledger()
+    runtime(lambda p: p.new_stream().source("s", sis([5])).sink("ledger", StatefulSink(ledger))).execute()
+    assert ledger.pages == {"page-2": [(0, DataMessage(NoKey, 5, 0))]}

@@ -1,0 +1,128 @@
+"""Malstrom's cases of the stateless operators: C001 to C016."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from malflow import NoKey, StreamProvider, rendezvous_select
+from malflow.sinks import StatelessSink, VecSink
+from tests.conformance.dataflow import messages_of, sis, values_of
+
+
+def test_c001_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, range(100), lambda s: s.filter("f", lambda x: x < 42)) == list(range(42))
+
+
+def test_c002_filter_keeps_the_bound(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, range(100), lambda s: s.filter("f", lambda x: x <= 42)) == list(range(43))
+
+
+def test_c003_filter_map_drops_none(any_parallelism: Any) -> None:
+    kept = values_of(any_parallelism, range(100), lambda s: s.filter_map("f", lambda x: 2 * x if x < 42 else None))
+    assert kept == list(range(0, 84, 2))
+
+
+def test_c004_filter_map_parses(any_parallelism: Any) -> None:
+    words = ["0", "one", "2", "3", "four"]
+    assert values_of(
+        any_parallelism, words, lambda s: s.filter_map("f", lambda x: int(x) if x.isdigit() else None)
+    ) == [0, 2, 3]
+
+
+def test_c005_flatten_emits_each_element(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, [[1, 2], [3, 4], [5]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5]
+
+
+def test_c006_flatten_keeps_key_and_time(any_parallelism: Any) -> None:
+    flat = messages_of(any_parallelism, [[1, 2], [3, 4], [5]], lambda s: s.flatten("f"))
+    assert [(m.value, m.timestamp) for m in flat] == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
+    assert all(m.key is NoKey for m in flat)
+
+
+def test_c008_flatten_takes_uneven_lists(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, [[1, 2, 3], [4, 5], [6]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_c009_inspect_sees_all_and_changes_nothing(any_parallelism: Any) -> None:
+    words, seen = ["hello", "world", "foo", "bar"], []
+    out = values_of(any_parallelism, words, lambda s: s.inspect("i", lambda msg, _: seen.append(msg.value)))
+    assert out == seen == words
+
+
+def test_c010_inspect_sees_messages_that_may_be_kept(any_parallelism: Any) -> None:
+    seen: list[Any] = []
+    out = messages_of(any_parallelism, range(100), lambda s: s.inspect("i", lambda msg, _: seen.append(msg)))
+    assert [m.value for m in seen] == list(range(100))
+    assert seen == out
+
+
+def test_c011_map_changes_the_type(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, ["hello", "world", "foo", "bar"], lambda s: s.map("m", len)) == [5, 5, 3, 3]
+
+
+def test_c012_map_doubles(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, range(100), lambda s: s.map("m", lambda x: 2 * x)) == list(range(0, 200, 2))
+
+
+def test_c013_split_parts_by_flags(any_parallelism: Any) -> None:
+    left, right = VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
+
+    def by_parity(msg: Any, outputs: list[bool]) -> None:
+        outputs[msg.value % 2] = True
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        even, odd = provider.new_stream().source("source", sis(range(10))).split("parity", by_parity, 2)
+        even.sink("left", StatelessSink(left))
+        odd.sink("right", StatelessSink(right))
+
+    any_parallelism(build_dataflow).execute()
+    assert left.values == [0, 2, 4, 6, 8]
+    assert right.values == [1, 3, 5, 7, 9]
+
+
+def test_c015_a_source_flows_into_a_sink(any_parallelism: Any) -> None:
+    assert values_of(any_parallelism, range(10), lambda s: s) == list(range(10))
+
+
+def test_c016_four_workers_take_all_records(runtime: Any) -> None:
+    seen: list[Any] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        (
+            provider.new_stream()
+            .source("source", sis(range(100)))
+            .key_distribute("key", lambda msg: msg.value, rendezvous_select)
+            .inspect("seen", lambda msg, ctx: seen.append((msg.value, ctx.worker_id)))
+        )
+
+    runtime(build_dataflow, parallelism=4).execute()
+    assert sorted(value for value, _ in seen) == list(range(100))
+    assert {worker for _, worker in seen} == {0, 1, 2, 3}
+
+
+def test_cloned_outputs_get_everything(any_parallelism: Any) -> None:
+    sinks = [VecSink[Any, Any, Any]() for _ in range(3)]
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        for index, stream in enumerate(provider.new_stream().source("source", sis(range(5))).cloned("c", 3)):
+            stream.sink(f"sink-{index}", StatelessSink(sinks[index]))
+
+    any_parallelism(build_dataflow).execute()
+    assert [sink.values for sink in sinks] == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_a_record_that_split_flags_for_none_is_dropped_and_for_both_is_copied(runtime: Any) -> None:
+    sinks = [VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()]
+
+    def partitioner(msg: Any, outputs: list[bool]) -> None:
+        outputs[0] = msg.value in {1, 2}
+        outputs[1] = msg.value in {2, 3}
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        for index, stream in enumerate(
+            provider.new_stream().source("source", sis(range(5))).split("s", partitioner, 2)
+        ):
+            stream.sink(f"sink-{index}", StatelessSink(sinks[index]))
+
+    runtime(build_dataflow).execute()
+    assert [sink.values for sink in sinks] == [[1, 2], [2, 3]]

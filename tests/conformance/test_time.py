@@ -1,0 +1,167 @@
+"""Malstrom's cases of event time and of epochs on edges: C050 to C066, and C090."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from malflow import MAX, StreamProvider, limit_out_of_orderness
+from malflow.sinks import StatelessSink, VecSink
+from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
+
+
+def no_epochs(msg: Any, previous: Any) -> None:
+    return None
+
+
+def test_c050_timestamps_get_assigned(any_parallelism: Any) -> None:
+    out = messages_of(
+        any_parallelism,
+        range(10),
+        lambda s: s.assign_timestamps("t", lambda m: 2 * m.value).generate_epochs("e", no_epochs)[0],
+    )
+    assert [m.timestamp for m in out] == list(range(0, 20, 2))
+
+
+def test_c052_epochs_of_the_old_time_are_removed(runtime: Any) -> None:
+    def build(s: Any) -> Any:
+        on_time, _ = s.generate_epochs("old", lambda m, _: m.timestamp)
+        return on_time.assign_timestamps("t", lambda m: m.value).generate_epochs("new", no_epochs)[0]
+
+    assert epochs_of(runtime, range(10), build) == [MAX]
+
+
+def test_c053_an_epoch_is_issued_after_its_message(runtime: Any) -> None:
+    log: list[Any] = []
+
+    class Log:
+        def on_data(self, msg: Any, output: Any) -> None:
+            log.append(msg.timestamp)
+
+        def on_epoch(self, epoch: Any, output: Any) -> None:
+            log.append(-epoch if epoch is not MAX else "-MAX")
+
+    def build(s: Any) -> Any:
+        stamped = s.assign_timestamps("t", lambda m: m.value)
+        return stamped.generate_epochs("e", lambda m, _: m.timestamp)[0].stateless_op("log", Log())
+
+    values_of(runtime, range(1, 4), build)
+    assert log == [1, -1, 2, -2, 3, -3, "-MAX"]
+
+
+def test_c055_none_and_smaller_epochs_are_ignored(runtime: Any) -> None:
+    wishes = {3: 2, 1: None}
+
+    def build(s: Any) -> Any:
+        return s.generate_epochs("e", lambda m, _: wishes.get(m.value, m.value))[0]
+
+    assert epochs_of(runtime, range(6), build) == [0, 2, 4, 5, MAX]
+
+
+def test_c058_the_late_stream_carries_every_epoch(runtime: Any) -> None:
+    def build(s: Any) -> Any:
+        return s.generate_epochs("e", lambda m, _: m.value)[1]
+
+    assert epochs_of(runtime, [3, 1, 5], build) == [3, 5, MAX]
+
+
+def test_equal_is_late_and_the_generator_sees_late_records(runtime: Any) -> None:
+    asked: list[Any] = []
+
+    def generator(msg: Any, previous: Any) -> Any:
+        asked.append((msg.value, previous))
+        return msg.timestamp
+
+    def stamped(s: Any) -> Any:
+        return s.assign_timestamps("t", lambda m: m.value).generate_epochs("e", generator)
+
+    assert values_of(runtime, [2, 1, 2, 3], lambda s: stamped(s)[0]) == [2, 3]
+    assert values_of(runtime, [2, 1, 2, 3], lambda s: stamped(s)[1]) == [1, 2]
+    assert asked[:4] == [(2, None), (1, 2), (2, 2), (3, 2)]
+
+
+def test_limit_out_of_orderness_makes_exactly_bound_late(any_parallelism: Any) -> None:
+    def build(index: int) -> Any:
+        def streams(s: Any) -> Any:
+            stamped = s.assign_timestamps("t", lambda m: m.value)
+            return stamped.generate_epochs("e", limit_out_of_orderness(10))[index]
+
+        return streams
+
+    items = [20, 11, 10, 9, 35, 26, 25]
+    assert values_of(any_parallelism, items, build(0)) == [20, 11, 35, 26]
+    assert values_of(any_parallelism, items, build(1)) == [10, 9, 25]
+
+
+def test_limit_out_of_orderness_of_zero_needs_ascending_timestamps(runtime: Any) -> None:
+    def build(s: Any) -> Any:
+        return s.assign_timestamps("t", lambda m: m.value).generate_epochs("e", limit_out_of_orderness(0))[0]
+
+    assert values_of(runtime, [1, 1, 2, 2, 3], build) == [1, 2, 3]
+
+
+def test_time_may_be_of_any_ordered_type(any_parallelism: Any) -> None:
+    start = datetime(2013, 1, 1)  # noqa: DTZ001 - the naive kind is tested
+
+    def build(s: Any) -> Any:
+        stamped = s.assign_timestamps("t", lambda m: start + timedelta(minutes=m.value))
+        return stamped.generate_epochs("e", limit_out_of_orderness(timedelta(minutes=5)))[0]
+
+    out = messages_of(any_parallelism, [0, 10, 6, 5, 20], build)
+    assert [m.timestamp for m in out] == [start + timedelta(minutes=m) for m in (0, 10, 6, 20)]
+
+
+def test_an_incoming_epoch_passes_if_it_is_greater(runtime: Any) -> None:
+    def build(s: Any) -> Any:
+        first, _ = s.generate_epochs("first", lambda m, _: m.value)
+        return first.generate_epochs("second", lambda m, _: m.value + 2 if m.value == 1 else None)[0]
+
+    assert epochs_of(runtime, range(6), build) == [0, 3, 4, 5, MAX]
+
+
+def union_epochs(runtime: Any, left: Any, right: Any) -> list[Any]:
+    """Join two streams, whose values are their epochs, and give the epochs after the union."""
+    epochs: list[Any] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        one, _ = provider.new_stream().source("l", sis(left)).generate_epochs("le", lambda m, _: m.value)
+        two, _ = provider.new_stream().source("r", sis(right)).generate_epochs("re", lambda m, _: m.value)
+        one.union(two).inspect_frontier("f", lambda epoch, _: epochs.append(epoch))
+
+    runtime(build_dataflow).execute()
+    return epochs
+
+
+def test_c060_c090_a_union_has_the_lesser_epoch(runtime: Any) -> None:
+    assert union_epochs(runtime, [42], [15]) == [15, 42, MAX]
+    assert union_epochs(runtime, [10], [125]) == [10, 125, MAX]
+
+
+def test_c065_c066_the_frontier_grows_when_the_least_does(runtime: Any) -> None:
+    assert union_epochs(runtime, [42, 1337], [78, 1337]) == [42, 78, 1337, MAX]
+    assert union_epochs(runtime, [], [43]) == [43, MAX]
+    assert union_epochs(runtime, [1337], [1337]) == [1337, MAX]
+
+
+def test_c064_an_epoch_after_a_greater_one_does_not_show(runtime: Any) -> None:
+    assert epochs_of(runtime, [42, 15], lambda s: s.generate_epochs("e", lambda m, _: m.value)[0]) == [42, MAX]
+
+
+def test_c067_a_stream_without_a_reader_is_discarded(any_parallelism: Any) -> None:
+    any_parallelism(lambda provider: provider.new_stream().source("s", sis(range(10))).map("m", str)).execute()
+
+
+def test_a_worker_without_parts_holds_nobody_back(runtime: Any) -> None:
+    epochs: list[Any] = []
+    collected: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        on_time, _ = provider.new_stream().source("s", sis(range(10))).generate_epochs("e", lambda m, _: m.value)
+        stream = on_time.key_distribute("all", lambda _: "all")
+        stream.inspect_frontier("f", lambda epoch, ctx: epochs.append((ctx.worker_id, epoch))).sink(
+            "sink", StatelessSink(collected)
+        )
+
+    runtime(build_dataflow, parallelism=3).execute()
+    for worker in range(3):
+        assert [epoch for at, epoch in epochs if at == worker] == [*range(10), MAX]

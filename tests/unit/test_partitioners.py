@@ -1,0 +1,213 @@
+"""The hash that routes keys: equal keys agree, everywhere and for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from fractions import Fraction
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import NoKey, index_select, rendezvous_select
+from malflow.partitioners import check_key, stable_hash
+
+numbers = st.one_of(
+    st.integers(),
+    st.integers(-3, 3),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.fractions(),
+    st.decimals(allow_nan=False),
+    st.complex_numbers(allow_nan=False),
+    st.sampled_from([0, 0.0, -0.0, 1, 1.0, True, Decimal(1), Fraction(1, 2), 0.5, Decimal("0.5"), 2**70, float(2**70)]),
+)
+moments = st.one_of(
+    st.dates(),
+    st.times(timezones=st.none() | st.just(UTC) | st.just(timezone(timedelta(hours=2)))),
+    st.timedeltas(),
+    st.datetimes(
+        timezones=st.none() | st.sampled_from([UTC, timezone(timedelta(hours=-5)), ZoneInfo("Europe/Berlin")])
+    ),
+)
+atoms = st.one_of(numbers, st.text(), st.binary(), st.uuids(), moments, st.none(), st.just(NoKey))
+keys = st.recursive(
+    atoms, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3), max_leaves=6
+)
+
+
+@given(st.lists(keys, max_size=30))
+def test_equal_keys_have_one_hash(some: list[Any]) -> None:
+    seen: dict[Any, int] = {}
+    for key in some:
+        assert seen.setdefault(key, stable_hash(key)) == stable_hash(key)
+
+
+@given(numbers, numbers)
+def test_equal_numbers_have_one_hash(one: Any, other: Any) -> None:
+    if one == other:
+        assert stable_hash(one) == stable_hash(other)
+    else:
+        assert stable_hash(one) != stable_hash(other)
+
+
+@given(st.datetimes(), st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata"]))
+def test_equal_moments_of_any_zone_have_one_hash(moment: datetime, zone: str) -> None:
+    aware = moment.replace(tzinfo=UTC)
+    try:
+        other = aware.astimezone(ZoneInfo(zone))
+    except OverflowError:
+        return
+    if aware == other:
+        assert stable_hash(aware) == stable_hash(other)
+    assert stable_hash(moment) != stable_hash(aware)
+
+
+def test_the_end_of_the_calendar_has_a_hash() -> None:
+    east, west = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
+    assert stable_hash(datetime.min.replace(tzinfo=east)) != stable_hash(datetime.max.replace(tzinfo=west))
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    ONE = "one"
+
+
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class Place:
+    row: int
+    name: str
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __stable_key__(self) -> str:
+        return self.name
+
+
+def test_kin_of_numbers_texts_and_tuples_hash_as_these() -> None:
+    assert stable_hash(Number.ONE) == stable_hash(1)
+    assert stable_hash(Word.ONE) == stable_hash("one")
+    assert stable_hash(Pair(1, 2)) == stable_hash((1, 2)) == stable_hash((1.0, True + 1))
+
+
+def test_classes_of_the_users_have_a_hash_by_content() -> None:
+    assert stable_hash(Place(1, "a")) == stable_hash(Place(1, "a")) != stable_hash(Place(2, "a"))
+    assert stable_hash(Named("x")) == stable_hash(Named("x")) != stable_hash("x")
+    assert stable_hash(Colour.RED) == stable_hash(Colour.RED)
+
+
+@dataclass
+class Changeable:
+    row: int
+
+
+@pytest.mark.parametrize("key", [[1], {1: 2}, {1}, object(), Changeable(1), len, bytearray(b"x"), (1, [2])])
+def test_what_has_no_stable_hash_is_refused(key: Any) -> None:
+    with pytest.raises(TypeError, match="has no stable hash; key by a string"):
+        stable_hash(key)
+
+
+@pytest.mark.parametrize("key", [float("nan"), Decimal("nan"), complex(0, float("nan")), (1, float("nan"))])
+def test_nan_is_refused(key: Any) -> None:
+    with pytest.raises(ValueError, match="NaN does not equal itself"):
+        check_key(key)
+
+
+def test_none_is_refused_as_a_key_and_taken_inside_one() -> None:
+    with pytest.raises(TypeError, match="None is no key"):
+        check_key(None)
+    check_key(("a", None))
+
+
+GOLDEN_KEYS: list[Any] = [
+    NoKey, 0, 1, -1, 2**64, True, 0.5, float("inf"), 1j, "", "foo", "\ud800", b"foo", (), ("a", 1), frozenset({1, 2}),
+    date(2013, 1, 1), datetime(2013, 1, 1, 5), datetime(2013, 1, 1, tzinfo=UTC), time(5, 15), timedelta(days=-1),
+    uuid.UUID(int=7), None,
+]  # fmt: skip
+GOLDEN_HASHES = [
+    17354643469773470671, 5991236452014447420, 10392442233238981696, 7912100090505461545, 7355779678250174321,
+    10392442233238981696, 12924586613600778798, 7396907540512453690, 1448576019414796977, 5967704874309135543,
+    11587854596422252008, 9224142825321269179, 6789690116307439633, 3875347653357909040, 15876257749925497233,
+    691880203379321945, 10017734406900467795, 5219616123570080900, 15816664374105277740, 2390072256870157466,
+    999843378302331184, 16858666539506126697, 13446513844960052703,
+]  # fmt: skip
+GOLDEN_WORKERS = [5, 6, 2, 4, 9, 2, 4, 0, 9, 1, 3, 8, 1, 5, 10, 5, 5, 2, 1, 6, 5, 1, 9]
+
+
+def test_the_hash_never_changes() -> None:
+    assert [stable_hash(key) for key in GOLDEN_KEYS] == GOLDEN_HASHES
+    assert [rendezvous_select(key, range(12)) for key in GOLDEN_KEYS] == GOLDEN_WORKERS
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "random"])
+def test_the_hash_is_the_same_in_every_process(seed: str) -> None:
+    program = (
+        "from malflow.partitioners import stable_hash\n"
+        "print(stable_hash(frozenset({'a', 'b', 'c'})), stable_hash(('x', frozenset({1.5, 'y'}))))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+    )
+    expected = (stable_hash(frozenset({"a", "b", "c"})), stable_hash(("x", frozenset({1.5, "y"}))))
+    assert tuple(map(int, answer.stdout.split())) == expected
+
+
+@given(keys, st.integers(1, 20))
+def test_a_worker_that_leaves_moves_its_own_keys_only(key: Any, workers: int) -> None:
+    before = rendezvous_select(key, range(workers + 1))
+    after = rendezvous_select(key, range(workers))
+    assert before in {after, workers}
+
+
+@given(keys, st.permutations(range(9)))
+def test_the_order_of_workers_does_not_matter(key: Any, workers: list[int]) -> None:
+    assert rendezvous_select(key, workers) == rendezvous_select(key, range(9))
+
+
+@pytest.mark.parametrize("workers", [3, 8, 9, 17])
+def test_keys_are_spread_evenly(workers: int) -> None:
+    load = Counter(rendezvous_select(f"key-{n}", range(workers)) for n in range(10_000))
+    expected = 10_000 / workers
+    assert all(abs(load[worker] - expected) < 5 * expected**0.5 for worker in range(workers))
+
+
+def test_growing_moves_only_what_the_new_worker_takes() -> None:
+    moved = [(rendezvous_select(n, range(3)), rendezvous_select(n, range(4))) for n in range(10_000)]
+    assert {after for before, after in moved if before != after} == {3}
+    assert 2_300 < sum(before != after for before, after in moved) < 2_700
+
+
+def test_index_select_takes_the_key_modulo_the_number_of_workers() -> None:
+    assert [index_select(key, [10, 20, 30]) for key in range(5)] == [10, 20, 30, 10, 20]
+    with pytest.raises(TypeError, match="index_select needs an integer key; got 'a'"):
+        index_select("a", [0])
+
+
+@pytest.mark.parametrize("select", [rendezvous_select, index_select])
+def test_there_must_be_workers(select: Any) -> None:
+    with pytest.raises(ValueError, match="empty|no workers"):
+        select(1, [])
