@@ -268,7 +268,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         undecodable = is_undecodable(text)
         if not undecodable and parsed.reason is None:
             return None
-        line = lines.position.line + at - lines.next + 1
+        line = lines.number(at)
         if undecodable:
             raw = text.encode(self._options.encoding, "surrogateescape").removesuffix(b"\n").removesuffix(b"\r")
             return BadRecord(self._path, line, raw, _why_undecodable(raw, self._options.encoding), mend=mend)

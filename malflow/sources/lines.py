@@ -131,6 +131,10 @@ class LineBuffer:
             self._start = LinePosition(offset + len(rest), line, not rest.endswith(b"\n"))
         return rest.removesuffix(b"\n").removesuffix(b"\r")
 
+    def number(self, at: int) -> int:
+        """Number the line `at`, as editors do, from 1."""
+        return self._start.line + at + 1
+
     @property
     def position(self) -> LinePosition:
         """The place before the next line to be taken. It is found by counting: ask once a batch."""
@@ -254,7 +258,7 @@ def checked_encoding(encoding: str, wanted_by: str) -> str:
         name = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")
         text = sample.decode(name)
         told_by_bytes = len(text) == len(sample) and text.index("\n") == text.rindex("\n") == sample.index(b"\n")
-    except UnicodeError:
+    except (UnicodeError, DeprecationWarning):
         told_by_bytes = False
     except (LookupError, TypeError) as unknown:
         raise GraphError(f"{wanted_by} needs a text encoding; got {encoding!r}") from unknown

@@ -221,7 +221,7 @@ def test_a_value_that_is_not_json_is_refused_by_name(tmp_path: Path, value: obje
 
 def test_the_refusal_travels_between_processes() -> None:
     error = UnwritableValue("out.txt", "a\nb", "it has a line break in it")
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.path, copy.value, copy.reason) == (str(error), error.path, error.value, error.reason)
 
 
@@ -243,7 +243,7 @@ def test_an_encoding_that_has_no_plain_lines_is_refused(encoding: str) -> None:
 
 def test_a_sink_is_shipped_before_it_is_opened_and_shows_no_credentials(tmp_path: Path) -> None:
     sink = TextFileSink(tmp_path / "out.txt", storage_options={"key": "hush"})
-    copy = pickle.loads(pickle.dumps(StatelessSink(sink)))  # noqa: S301 - our own bytes
+    copy = pickle.loads(pickle.dumps(StatelessSink(sink)))
     assert "hush" not in repr(copy)
     copy.impl.sink(DataMessage("a", "one", 0))
     copy.impl.close()

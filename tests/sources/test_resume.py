@@ -56,7 +56,7 @@ def read(source: Any, path: str, schedule: list[tuple[int, bool]]) -> list[tuple
         assert len(values) == len(timestamps) <= limit
         records += zip(values, timestamps, strict=True)
         if stop and not partition.is_finished():
-            state = pickle.loads(pickle.dumps(partition.collect()))  # noqa: S301 - our own bytes
+            state = pickle.loads(pickle.dumps(partition.collect()))
             partition.suspend()
             partition = source.build_part(path, state)
     partition.suspend()

@@ -1,0 +1,342 @@
+import gzip
+import logging
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from malflow import GraphError, MissingDependency
+from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    memory = fsspec.filesystem("memory")
+    yield memory
+    memory.rm("/sources", recursive=True)
+
+
+def drain(source: Any, state: Any = None) -> tuple[list[Any], Any]:
+    """Read the one file of a source to its end; give the values and the last position."""
+    [part] = source.list_parts()
+    partition = source.build_part(part, state)
+    values: list[Any] = []
+    while not partition.is_finished():
+        values += partition.poll_batch(100)[0]
+    return values, partition.snapshot()
+
+
+def file_of(directory: Path, content: bytes, name: str = "file") -> Path:
+    path = directory / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+# which files
+
+
+def test_a_part_is_a_full_path_and_globs_are_sorted_without_duplicates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b.txt", "a.txt", "c.csv", "d[1].txt"):
+        file_of(tmp_path, b"", name)
+    (tmp_path / "directory.txt").mkdir()
+    monkeypatch.chdir(tmp_path)
+    source = TextFileSource(["b.txt", tmp_path / "*.txt", "d[1].txt"])
+    assert source.list_parts() == [f"{tmp_path}/{name}" for name in ("a.txt", "b.txt", "d[1].txt")]
+
+
+def test_a_part_keeps_the_protocol_it_was_given_with(tmp_path: Path, store: Any) -> None:
+    file_of(tmp_path, b"", "a.txt")
+    store.pipe({"/sources/1": b"", "/sources/2": b""})
+    assert TextFileSource(f"file://{tmp_path}/*").list_parts() == [f"file://{tmp_path}/a.txt"]
+    expected = ["memory://sources/1", "memory://sources/2"]
+    assert TextFileSource(["memory://sources/*", "memory://sources/1"]).list_parts() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("gone.csv", "does not exist"), ("*.csv", "matches no file"), ("", "is a directory")]
+)
+def test_a_path_without_a_file_is_an_error_that_names_it(tmp_path: Path, name: str, problem: str) -> None:
+    path = str(tmp_path / name)
+    with pytest.raises(InputFileError, match=problem) as missing:
+        TextFileSource(path).list_parts()
+    assert missing.value.path == path
+    assert path in str(missing.value)
+
+
+@pytest.mark.parametrize("path", [[], "", [""], 7, [b"bytes"], None])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    with pytest.raises(GraphError, match="TextFileSource needs"):
+        TextFileSource(path)
+
+
+def test_a_protocol_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(GraphError, match="klingon"):
+        TextFileSource("klingon://x").list_parts()
+
+
+def test_s3_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for protocol in ("s3", "s3a"):
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
+    with pytest.raises(MissingDependency, match=r"pip install 'malflow\[s3\]'"):
+        TextFileSource("s3://bucket/x").list_parts()
+
+
+# what is read
+
+
+def test_lines_end_where_they_should_and_nowhere_else(tmp_path: Path) -> None:
+    content = "\ufeffa\r\nb\rc\n\x0b\x0c\x1c\x85\u2028\u2029\n\r\r\n\n\ufefflast".encode()
+    values, _ = drain(TextFileSource(file_of(tmp_path, content)))
+    assert values == ["a", "b\rc", "\x0b\x0c\x1c\x85\u2028\u2029", "\r", "", "\ufefflast"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("source_type", [TextFileSource, CsvSource, JsonLinesSource])
+def test_an_empty_file_has_no_records(tmp_path: Path, content: bytes, source_type: Any) -> None:
+    assert drain(source_type(file_of(tmp_path, content)))[0] == []
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp932", "gb18030", "utf-8-sig"])
+def test_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str) -> None:
+    text = "naïve\n" if encoding == "latin-1" else "語\nñ\n".replace("ñ", "ア")
+    path = file_of(tmp_path, text.encode(encoding))
+    assert drain(TextFileSource(path, encoding=encoding))[0] == text.split()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-7", "cp037", "hz", "klingon", "hex", "unicode_escape"])
+def test_an_encoding_whose_lines_are_not_told_by_bytes_is_refused(encoding: str) -> None:
+    with pytest.raises(GraphError, match=encoding):
+        TextFileSource("x", encoding=encoding)
+
+
+def test_a_batch_of_good_records_has_a_range_as_timestamps(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"a\nb\nc\n")
+    partition = TextFileSource(path).build_part(str(path), None)
+    assert partition.poll_batch(2) == (["a", "b"], range(2))
+    assert partition.poll() == ("c", 2)
+    assert partition.poll() is None
+    assert partition.is_finished()
+
+
+def test_a_file_is_opened_at_the_first_poll_and_closed_at_its_end(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"a\n")
+    partition = TextFileSource(path).build_part(str(path), None)
+    assert partition._lines is None
+    partition.poll()
+    handle = partition._lines._file  # type: ignore[attr-defined]
+    assert partition.poll() is None
+    assert handle.closed
+
+
+def test_suspend_closes_the_file_and_a_poll_afterwards_goes_on(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"a\nb\n", "x.gz")
+    partition = TextFileSource(path).build_part(str(path), None)
+    partition.poll()
+    partition.suspend()
+    assert partition._lines is None
+    assert partition.poll() == ("b", 1)
+    partition.suspend()
+
+
+def test_a_source_is_shipped_and_shows_no_credentials(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"5\n")
+    source = StatefulSource(JsonLinesSource(path, storage_options={"secret": "hush"}))
+    copy = pickle.loads(pickle.dumps(source))
+    assert repr(copy.impl) == f"JsonLinesSource({str(path)!r})"
+    assert "hush" not in repr(copy.impl._options)
+    assert drain(copy.impl)[0] == [5]
+
+
+# a file that is not what it was
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_shorter_than_its_position_is_an_error(tmp_path: Path, name: str) -> None:
+    path = file_of(tmp_path, b"one\ntwo\n", name)
+    _, end = drain(TextFileSource(path))
+    file_of(tmp_path, b"one\n", name)
+    with pytest.raises(InputFileError, match="is shorter than the 8 bytes"):
+        drain(TextFileSource(path), end)
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_with_other_lines_is_an_error(tmp_path: Path, name: str) -> None:
+    path = file_of(tmp_path, b"one\ntwo\n", name)
+    _, end = drain(TextFileSource(path))
+    file_of(tmp_path, b"something else\n", name)
+    with pytest.raises(InputFileError, match="has changed"):
+        drain(TextFileSource(path), end)
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"one\n")
+    _, end = drain(TextFileSource(path))
+    path.unlink()
+    with pytest.raises(InputFileError, match="does not exist any more"):
+        TextFileSource(path).build_part(str(path), end).poll()
+
+
+@pytest.mark.parametrize("damage", [slice(0, -6), slice(3, None)])
+def test_a_damaged_gzip_file_is_an_error_that_names_it(tmp_path: Path, damage: slice) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n")[damage])
+    with pytest.raises(InputFileError, match=r"file\.gz' can't be decompressed"):
+        drain(TextFileSource(path))
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+@pytest.mark.parametrize("before", [b"one\ntwo\n", b"one\ntwo"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_file_that_has_grown_is_read_on(tmp_path: Path, name: str, before: bytes, end: bytes) -> None:
+    path = file_of(tmp_path, before, name)
+    _, state = drain(TextFileSource(path))
+    file_of(tmp_path, before.removesuffix(b"\n") + (b"\n" if before.endswith(b"\n") else end) + b"three\n", name)
+    values, position = drain(TextFileSource(path), state)
+    assert values == ["three"]
+    assert (position.index, position.at.line) == (3, 3)
+
+
+def test_a_last_line_that_was_continued_is_a_bad_record(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"one\ntw")
+    values, state = drain(TextFileSource(path))
+    assert values == ["one", "tw"]
+    file_of(tmp_path, b"one\ntwo\nthree\n")
+    with pytest.raises(BadRecord, match="before it was whole") as bad:
+        drain(TextFileSource(path), state)
+    assert (bad.value.line, bad.value.record) == (2, b"o")
+    source = TextFileSource(path, on_error="skip")
+    values, position = drain(source, state)
+    assert values == ["three"]
+    assert (position.index, position.skipped, position.first_bad) == (3, 1, 2)
+
+
+def test_a_header_alone_is_read_again_when_the_file_has_grown(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"a,b")
+    values, state = drain(CsvSource(path))
+    assert values == []
+    file_of(tmp_path, b"a,bc\n1,2\n")
+    assert drain(CsvSource(path), state)[0] == [{"a": "1", "bc": "2"}]
+
+
+# bad records
+
+
+BAD = [
+    (CsvSource, b"a,b\n1,2\n3\n", 3, "3", "1 fields, expected 2"),
+    (CsvSource, b'a,b\n"1\n1",2\n3,4,5\n', 4, "3,4,5", "3 fields, expected 2"),
+    (CsvSource, b'a,b\n1,2\n3,"4\n5,6\n', 3, '3,"4', "a quote is opened and not closed"),
+    (CsvSource, b'a,b\n1,2\n"3"x,4\n', 3, '"3"x,4', "',' expected after '\"'"),
+    (CsvSource, b"a,b\n1,2\n3,\x00\n", 3, "3,\0", "a NUL character"),
+    (CsvSource, b"a,b\n1,2\n3,4\r5,6\n", 3, "3,4\r5,6", "a carriage return outside quotes"),
+    (CsvSource, b"a,b\n1,2\n3,\xff\n", 3, b"3,\xff", "byte 0xff at 2 is not utf-8 (invalid start byte)"),
+    (
+        JsonLinesSource,
+        b"1\n\n{]\n",
+        3,
+        "{]",
+        "invalid JSON: Expecting property name enclosed in double quotes at column 2",
+    ),
+    (JsonLinesSource, b"1\n2 3\n", 2, "2 3", "invalid JSON: Extra data at column 3"),
+    (JsonLinesSource, b"1\r\n\x0b\r\n", 2, "\x0b", "invalid JSON: Expecting value at column 1"),
+    (TextFileSource, b"a\nb\xe9\r\n", 2, b"b\xe9", "byte 0xe9 at 1 is not utf-8 (unexpected end of data)"),
+]
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+@pytest.mark.parametrize(("source_type", "content", "line", "record", "reason"), BAD)
+def test_a_bad_record_is_raised_after_the_good_ones_before_it(
+    tmp_path: Path, source_type: Any, content: bytes, line: int, record: object, reason: str, limit: int
+) -> None:
+    path = str(file_of(tmp_path, content))
+    partition = source_type(path).build_part(path, None)
+    assert len(partition.poll_batch(limit)[0]) == 1
+    index = partition.snapshot().index
+    for _ in range(2):
+        with pytest.raises(BadRecord) as bad:
+            partition.poll_batch(limit)
+        assert (bad.value.path, bad.value.line, bad.value.record) == (path, line, record)
+        assert bad.value.reason == reason
+        assert str(bad.value).startswith(f"{path} line {line}: {reason}; got {record!r}; ")
+    assert partition.snapshot().index == index == 1
+
+
+def test_what_is_wrong_is_told_in_one_sentence() -> None:
+    bad = BadRecord("flights.csv", 3, "a,b,c,d,e" * 100, "5 fields, expected 19")
+    shown = "'" + ("a,b,c,d,e" * 9)[:80] + "'..."
+    assert str(bad) == (
+        f"flights.csv line 3: 5 fields, expected 19; got {shown}; "
+        "to go on without it, pass on_error='skip', or a function that takes this error"
+    )
+    copy = pickle.loads(pickle.dumps(bad))
+    assert (str(copy), vars(copy)) == (str(bad), vars(bad))
+
+
+def test_skipped_records_are_counted_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = str(file_of(tmp_path, b"1\nx\n2\ny\n3\n"))
+    source = JsonLinesSource(path, on_error="skip")
+    partition = source.build_part(path, None)
+    assert partition.poll_batch(2) == ([1], [0])
+    assert source.skipped == {path: 1}
+    assert partition.poll_batch(10) == ([2, 3], [2, 4])
+    partition.suspend()
+    partition.poll_batch(10)
+    assert source.skipped == {path: 2}
+    told = f"{path}: 2 bad records skipped, the first in line 2"
+    assert caplog.record_tuples == [("malflow", logging.WARNING, told)]
+
+
+def test_the_count_survives_a_resume(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = str(file_of(tmp_path, b"x\n1\n2\n"))
+    partition = JsonLinesSource(path, on_error="skip").build_part(path, None)
+    partition.poll_batch(2)
+    state = partition.collect()
+    partition.suspend()
+    caplog.clear()
+    source = JsonLinesSource(path, on_error="skip")
+    assert drain(source, state)[0] == [2]
+    assert source.skipped == {path: 1}
+    assert caplog.records == []
+
+
+def test_a_function_is_given_each_bad_record_once(tmp_path: Path) -> None:
+    path = str(file_of(tmp_path, b"x\n1\ny\n"))
+    dead_letters: list[BadRecord] = []
+    source = JsonLinesSource(path, on_error=dead_letters.append)
+    assert drain(source)[0] == [1]
+    assert [(bad.line, bad.record) for bad in dead_letters] == [(1, "x"), (3, "y")]
+    assert source.skipped == {path: 2}
+
+
+def test_what_a_dead_letter_function_raises_is_not_swallowed(tmp_path: Path) -> None:
+    path = str(file_of(tmp_path, b"1\nx\n"))
+
+    def refuse(bad: BadRecord) -> None:
+        raise LookupError(bad.record)
+
+    source = JsonLinesSource(path, on_error=refuse)
+    partition = source.build_part(path, None)
+    with pytest.raises(LookupError):
+        partition.poll_batch(10)
+    assert partition.snapshot().index == 0
+    assert source.skipped == {path: 0}
+
+
+@pytest.mark.parametrize("on_error", ["ignore", None, True])
+def test_another_way_with_bad_records_is_refused(on_error: Any) -> None:
+    with pytest.raises(GraphError, match="on_error is 'raise', 'skip' or a function; got"):
+        TextFileSource("x", on_error=on_error)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "9" * 5_000])
+def test_json_that_python_refuses_is_a_bad_record(tmp_path: Path, line: str) -> None:
+    path = file_of(tmp_path, f"{line}\n1\n".encode())
+    source = JsonLinesSource(path, on_error="skip")
+    assert drain(source)[0] == [1]
+    assert list(source.skipped.values()) == [1]

@@ -1,0 +1,100 @@
+"""The file sources and sinks against the S3 protocol, over a real HTTP connection."""
+
+import gzip
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+import s3fs.core
+from moto.server import ThreadedMotoServer
+
+from malflow.sinks import TextFileSink
+from malflow.sources import CsvSource, InputFileError, TextFileSource
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, Any]]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "key", "secret": "hush", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
+    fsspec.filesystem("s3", **options).mkdir("bucket")
+    yield options
+    server.stop()
+
+
+def read(source: Any, part: str, state: Any, limit: int) -> tuple[list[Any], Any]:
+    """Read up to `limit` records, then let go."""
+    partition = source.build_part(part, state)
+    values: list[Any] = []
+    while len(values) < limit and not partition.is_finished():
+        values += partition.poll_batch(limit - len(values))[0]
+    partition.suspend()
+    return values, partition.snapshot()
+
+
+def test_a_gzipped_csv_is_found_by_glob_and_resumed(options: dict[str, Any]) -> None:
+    expected = [{"n": str(n), "note": f'a "long"\nnote, {n}'} for n in range(5_000)]
+    text = "n,note\n" + "".join(f'{n},"a ""long""\nnote, {n}"\n' for n in range(5_000))
+    s3 = fsspec.filesystem("s3", **options)
+    s3.pipe(
+        {
+            "bucket/in/1.csv.gz": gzip.compress(text.encode()),
+            "bucket/in/2.csv.gz": gzip.compress(b""),
+            "bucket/in/no": b"",
+        }
+    )
+    source = CsvSource("s3://bucket/in/*.csv.gz", storage_options=options)
+    parts = source.list_parts()
+    assert parts == ["s3://bucket/in/1.csv.gz", "s3://bucket/in/2.csv.gz"]
+    first, state = read(source, parts[0], None, 1_234)
+    rest, _ = read(source, parts[0], state, 10_000)
+    assert first + rest == expected
+    assert read(source, parts[1], None, 10)[0] == []
+
+
+def test_a_plain_file_is_resumed_without_reading_it_again(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = fsspec.filesystem("s3", **options)
+    s3.pipe("bucket/big.txt", b"".join(b"%09d\n" % n for n in range(1_000_000)))
+    source = TextFileSource("s3://bucket/big.txt", storage_options=options)
+    [part] = source.list_parts()
+    _, state = read(source, part, None, 950_000)
+    fetched: list[int] = []
+    fetch = s3fs.core.S3File._fetch_range
+
+    def counted(self: Any, start: int, end: int) -> bytes:
+        fetched.append(start)
+        return bytes(fetch(self, start, end))
+
+    monkeypatch.setattr(s3fs.core.S3File, "_fetch_range", counted)
+    values, _ = read(source, part, state, 1_000_000)
+    assert (values[0], values[-1], len(values)) == ("000950000", "000999999", 50_000)
+    assert min(fetched) >= 9_499_999
+
+
+def test_what_a_sink_writes_a_source_reads(options: dict[str, Any]) -> None:
+    s3 = fsspec.filesystem("s3", use_listings_cache=False, **options)
+    for name in ("out.txt", "out.txt.gz"):
+        sink: TextFileSink[Any, Any, Any] = TextFileSink(f"s3://bucket/{name}", storage_options=options)
+        sink.sink_batch([0, 0], ["one", "zwölf"], [0, 1])
+        sink.flush()
+        assert not s3.exists(f"bucket/{name}")
+        sink.close()
+        source = TextFileSource(f"s3://bucket/{name}", storage_options=options)
+        assert read(source, f"s3://bucket/{name}", None, 10)[0] == ["one", "zwölf"]
+
+
+def test_an_empty_stream_leaves_an_empty_object(options: dict[str, Any]) -> None:
+    TextFileSink[Any, Any, Any]("s3://bucket/empty", storage_options=options).close()
+    assert fsspec.filesystem("s3", **options).cat_file("bucket/empty") == b""
+
+
+@pytest.mark.parametrize("name", ["gone", "gone/*", "nobucket"])
+def test_a_missing_object_is_an_error_without_credentials_in_it(options: dict[str, Any], name: str) -> None:
+    source = TextFileSource(f"s3://bucket/{name}", storage_options=options)
+    with pytest.raises(InputFileError, match=f"s3://bucket/{name[:4]}") as missing:
+        source.list_parts()
+    assert "hush" not in repr(missing.value) + str(missing.value) + repr(source)
