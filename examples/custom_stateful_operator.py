@@ -7,12 +7,12 @@ at the end of the stream, at the epoch `MAX`, it emits the batches that are not 
 from collections.abc import MutableMapping
 from typing import Any
 
-from malflow import MAX, DataMessage, NoKey, SingleThreadRuntime, StreamProvider
+from malflow import MAX, DataMessage, NoKey, SingleThreadRuntime, StatefulLogic, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
 
-class CustomBatching:
+class CustomBatching(StatefulLogic[Any, int, int, list[int], list[int]]):
     """Collect values; emit them when there are `size` of them."""
 
     def __init__(self, size: int) -> None:

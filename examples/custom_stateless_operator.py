@@ -6,12 +6,12 @@ sends one chooses its key and timestamp, here those of the list.
 
 from typing import Any
 
-from malflow import DataMessage, SingleThreadRuntime, StreamProvider
+from malflow import DataMessage, SingleThreadRuntime, StatelessLogic, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
 
-class CustomFlatten:
+class CustomFlatten(StatelessLogic[Any, list[int], int, int]):
     """Emit the items of each list."""
 
     def on_data(self, msg: DataMessage[Any, list[int], int], output: Any) -> None:

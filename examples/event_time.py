@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from datetime import date, timedelta
 from typing import Any
 
-from malflow import MAX, DataMessage, SingleThreadRuntime, StreamProvider
+from malflow import MAX, DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -26,7 +26,7 @@ def end_of_month_before(msg: DataMessage[Any, Any, date], previous: date | None)
     return day.replace(day=1) - timedelta(days=1)
 
 
-class MonthlyBalance:
+class MonthlyBalance(StatefulLogic[tuple[int, int], tuple[int, date], date, int, int]):
     """Add up a month's transactions; emit the sum when the month is over."""
 
     def on_data(self, msg: DataMessage[Any, tuple[int, date], date], balance: int, _output: Any) -> int:
@@ -42,10 +42,10 @@ class MonthlyBalance:
 def build_dataflow(provider: StreamProvider) -> None:
     source = StatelessSource(SingleIteratorSource(TRANSACTIONS))
     transactions = provider.new_stream().source("iter-source", source)
-    by_month = transactions.key_distribute("year-month", lambda msg: (msg.value[1].year, msg.value[1].month))
-    timed = by_month.assign_timestamps("assign-time", lambda msg: msg.value[1])
+    timed = transactions.assign_timestamps("assign-time", lambda msg: msg.value[1])
     on_time, _late = timed.generate_epochs("end-of-month", end_of_month_before)
-    balances = on_time.stateful_op("monthly-balance", MonthlyBalance(), default=int)
+    by_month = on_time.key_distribute("year-month", lambda msg: (msg.timestamp.year, msg.timestamp.month))
+    balances = by_month.stateful_op("monthly-balance", MonthlyBalance(), default=int)
     balances.sink("stdout", StatelessSink(StdOutSink()))
 
 

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from datetime import date, timedelta
 from typing import Any
 
-from malflow import DataMessage, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -18,12 +18,12 @@ TRANSACTIONS = [
 ]
 
 
-def end_of_month(msg: DataMessage[Any, tuple[int, date], Any]) -> date:
-    in_next_month = msg.value[1].replace(day=1) + timedelta(days=31)
+def end_of_month(msg: DataMessage[Any, Any, date]) -> date:
+    in_next_month = msg.timestamp.replace(day=1) + timedelta(days=31)
     return in_next_month.replace(day=1) - timedelta(days=1)
 
 
-class MonthlyBalance:
+class MonthlyBalance(StatefulLogic[date, tuple[int, date], date, tuple[str, int], int]):
     """Add up a month's transactions; emit the sum when the month is over. The key is the month's last day."""
 
     def on_data(self, msg: DataMessage[date, tuple[int, date], date], balance: int, _output: Any) -> int:
@@ -39,10 +39,10 @@ class MonthlyBalance:
 def build_dataflow(provider: StreamProvider) -> None:
     source = StatelessSource(SingleIteratorSource(TRANSACTIONS))
     transactions = provider.new_stream().source("iter-source", source)
-    by_month = transactions.key_distribute("month", end_of_month)
-    timed = by_month.assign_timestamps("assign-time", lambda msg: msg.value[1])
+    timed = transactions.assign_timestamps("assign-time", lambda msg: msg.value[1])
     on_time, late = timed.generate_epochs("15-days-back", limit_out_of_orderness(timedelta(days=15)))
-    balances = on_time.stateful_op("monthly-balance", MonthlyBalance(), default=int)
+    by_month = on_time.key_distribute("month", end_of_month)
+    balances = by_month.stateful_op("monthly-balance", MonthlyBalance(), default=int)
     balances.sink("balances", StatelessSink(StdOutSink()))
     late_amounts = late.map("too-late", lambda transaction: ("late", transaction[0]))
     late_amounts.sink("late", StatelessSink(StdOutSink()))

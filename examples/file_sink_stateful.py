@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatefulSink
+from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition
 from malflow.sources import SingleIteratorSource, StatelessSource
 
 
-class FileSink:
+class FileSink(StatefulSinkImpl[int, int, Any, str, int]):
     """Append each value to the file of its key, as a numbered line."""
 
     def __init__(self, directory: Path) -> None:
@@ -29,7 +29,7 @@ class FileSink:
         return FilePartition(Path(part), state or 0)
 
 
-class FilePartition:
+class FilePartition(StatefulSinkPartition[int, int, Any, int]):
     """The writer of one file."""
 
     def __init__(self, path: Path, next_line: int) -> None:
@@ -45,8 +45,6 @@ class FilePartition:
     def snapshot(self) -> int:
         """Save the number of the next line."""
         return self._next_line
-
-    collect = snapshot
 
 
 def main(directory: Path | None = None) -> None:

@@ -1,7 +1,7 @@
 """Write a sink of your own: one file per key, one line per record.
 
-A stateless sink is any object with `sink(msg)`. After a restart the records since the last snapshot come
-again.
+A stateless sink is any object with `sink(msg)`; the base class is for type checkers. After a restart the
+records since the last snapshot come again.
 """
 
 import tempfile
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink
+from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import SingleIteratorSource, StatelessSource
 
 
-class FileSink:
+class FileSink(StatelessSinkImpl[str, str, Any]):
     """Append each value to the file of its key."""
 
     def __init__(self, directory: Path) -> None:

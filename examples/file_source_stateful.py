@@ -11,10 +11,10 @@ from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import StatefulSource
+from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 
 
-class FileSource:
+class FileSource(StatefulSourceImpl[str, str, int, int]):
     """Read files line by line."""
 
     def __init__(self, *paths: str) -> None:
@@ -29,7 +29,7 @@ class FileSource:
         return FilePartition(part, state or 0)
 
 
-class FilePartition:
+class FilePartition(StatefulSourcePartition[str, int, int]):
     """The reader of one file."""
 
     def __init__(self, path: str, next_line: int) -> None:
@@ -50,10 +50,6 @@ class FilePartition:
 
     def snapshot(self) -> int:
         """Give the index of the next line."""
-        return self._next_line
-
-    def collect(self) -> int:
-        """Give the same for the last time: the part moves."""
         return self._next_line
 
     def suspend(self) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import StatelessSource
+from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
 
 
-class FileSource:
+class FileSource(StatelessSourceImpl[str, str, int]):
     """Read files line by line."""
 
     def __init__(self, *paths: str) -> None:
@@ -28,7 +28,7 @@ class FileSource:
         return FilePartition(part)
 
 
-class FilePartition:
+class FilePartition(StatelessSourcePartition[str, int]):
     """The reader of one file."""
 
     def __init__(self, path: str) -> None:

@@ -10,13 +10,21 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from malflow import DataMessage, SingleThreadRuntime, Stream, StreamProvider, limit_out_of_orderness
-from malflow.sinks import StatelessSink, VecSink
+from malflow import (
+    DataMessage,
+    SingleThreadRuntime,
+    StatefulLogic,
+    Stream,
+    StreamProvider,
+    limit_out_of_orderness,
+)
+from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import CsvSource, StatefulSource
 
 FLIGHTS = Path(__file__).parent / "data" / "flights-2013-01.csv.gz"
 EST = timezone(timedelta(hours=-5), "EST")  # New York's time in winter
 HOUR = timedelta(hours=1)
+Sink = StatelessSinkImpl[Any, Any, Any]
 
 # The file is sorted by the day on which a flight was due and the clock time at which it left: 52 flights
 # left after midnight, on the next day, and stand up to 24 hours too early; the others are in order. With a
@@ -47,8 +55,9 @@ class Delays(NamedTuple):
 
 def parse(row: dict[str, str]) -> Flight:
     """Read a row. `dep_time` has no date: only with the delay is it known on which day the flight left."""
-    due = datetime(*(int(row[name]) for name in ("year", "month", "day", "hour", "minute")), tzinfo=EST)
-    delay = int(row["dep_delay"])
+    numbers = (int(row[name]) for name in ("year", "month", "day", "hour", "minute", "dep_delay"))
+    year, month, day, hour, minute, delay = numbers
+    due = datetime(year, month, day, hour, minute, tzinfo=EST)
     return Flight(row["carrier"], row["origin"], due + timedelta(minutes=delay), delay)
 
 
@@ -62,7 +71,7 @@ def add_flight(_carrier: str, flight: Flight, so_far: Delays) -> tuple[Delays, D
     return delays, delays
 
 
-class HourlyDelays:
+class HourlyDelays(StatefulLogic[tuple[datetime, str], Flight, datetime, Delays, Delays]):
     """Keep the delays of each open hour and origin; emit them when the epoch says that the hour is over."""
 
     def on_data(self, msg: DataMessage[Any, Flight, datetime], delays: Delays, _output: Any) -> Delays:
@@ -79,17 +88,17 @@ def end_of_hour(msg: DataMessage[Any, Flight, datetime]) -> tuple[datetime, str]
     return msg.timestamp.replace(minute=0) + HOUR, msg.value.origin
 
 
-def count_origins(name: str, origins: Stream[Any, str, Any], sink: Any) -> None:
+def count_origins(name: str, origins: Stream[Any, str, Any], sink: Sink) -> None:
     keyed = origins.key_distribute(f"{name} by origin", lambda msg: msg.value)
     counts = keyed.stateful_map(f"count {name}", lambda _key, _value, n: (n + 1, n + 1), default=int)
     counts.sink(name, StatelessSink(sink))
 
 
-def build(hourly: Any, carriers: Any, late: Any, cancelled: Any) -> Callable[[StreamProvider], None]:
+def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable[[StreamProvider], None]:
     """Give the dataflow that ends in these four sinks."""
 
     def build_dataflow(provider: StreamProvider) -> None:
-        rows = provider.new_stream().source("flights", StatefulSource(CsvSource(str(FLIGHTS))))
+        rows = provider.new_stream().source("flights", StatefulSource(CsvSource(FLIGHTS)))
         flown, not_flown = rows.split("flown or cancelled", flown_or_cancelled, 2)
         count_origins("cancelled", not_flown.map("cancelled origin", lambda row: row["origin"]), cancelled)
 
@@ -108,7 +117,7 @@ def build(hourly: Any, carriers: Any, late: Any, cancelled: Any) -> Callable[[St
     return build_dataflow
 
 
-class DayPrinter:
+class DayPrinter(StatelessSinkImpl[tuple[datetime, str], Delays, datetime]):
     """A sink that prints a line per day: at each origin, a bar for each hour's mean delay."""
 
     def __init__(self) -> None:
@@ -133,7 +142,10 @@ class DayPrinter:
 def main() -> None:
     print("January 2013: mean delay by hour of departure, ▁ below 10 minutes ... █ from 70 minutes on")
     print(f"   {'EWR (Newark)':24} {'JFK (Kennedy)':24} LGA (La Guardia)")
-    carriers, late, cancelled = VecSink(), VecSink(), VecSink()
+    print("  ", *["0     6     12    18    "] * 3)
+    carriers: VecSink[str, Delays, Any] = VecSink()
+    late: VecSink[str, int, Any] = VecSink()
+    cancelled: VecSink[str, int, Any] = VecSink()
     SingleThreadRuntime(build(DayPrinter(), carriers, late, cancelled)).execute()
 
     print("\ncarrier  flights  mean delay  longest (minutes)")

@@ -7,9 +7,7 @@ from malflow.sources import SingleIteratorSource, StatelessSource
 
 def build_dataflow(provider: StreamProvider) -> None:
     numbers = provider.new_stream().source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
-    more_numbers = provider.new_stream().source(
-        "other-iter-source", StatelessSource(SingleIteratorSource(range(101)))
-    )
+    more_numbers = provider.new_stream().source("other-iter-source", StatelessSource(SingleIteratorSource(range(101))))
     numbers.union(more_numbers).sink("stdout", StatelessSink(StdOutSink()))
 
 

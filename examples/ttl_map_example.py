@@ -9,14 +9,17 @@ from malflow import ExpireMap, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
+Totals = ExpireMap[str, int, int]
+Words = ExpireMap[int, str, int]
 
-def add(_key: bool, value: int, timestamp: int, state: ExpireMap) -> tuple[int, ExpireMap]:
+
+def add(_key: bool, value: int, timestamp: int, state: Totals) -> tuple[int, Totals]:
     total = (state.get("total") or 0) + value
     state.insert("total", total, timestamp + 15)
     return total, state
 
 
-def join_with_last(_key: int, word: str, timestamp: int, state: ExpireMap) -> tuple[str, ExpireMap]:
+def join_with_last(_key: int, word: str, timestamp: int, state: Words) -> tuple[str, Words]:
     state.insert(timestamp, word, timestamp + 2)
     words = (state.get(timestamp - 1), word)
     return "|".join(word for word in words if word is not None), state

@@ -5,12 +5,13 @@ import gzip
 from collections import defaultdict
 from datetime import datetime, timedelta
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
-from examples.flight_delays import BOUND, EST, FLIGHTS, build
-from malflow import SingleThreadRuntime
+from examples.flight_delays import BOUND, EST, FLIGHTS, Delays, HourlyDelays, build
+from malflow import MAX, SingleThreadRuntime
 from malflow.sinks import VecSink
 
 ROWS = 27_004
@@ -44,14 +45,12 @@ def departures(table: list[dict[str, str]]) -> list[Departure]:
 def is_late(departures: list[Departure]) -> list[bool]:
     """Tell of each departure whether it is late: not after the newest one before it, less the bound."""
     newest = list(accumulate((departure.time for departure in departures), max))
-    behind = [
-        departure.time <= before - BOUND for departure, before in zip(departures[1:], newest, strict=False)
-    ]
+    behind = [departure.time <= before - BOUND for departure, before in zip(departures[1:], newest, strict=False)]
     return [False, *behind]
 
 
 def departure_time(row: dict[str, str]) -> datetime:
-    """Date the clock time at which a flight left: if it is before that at which it was due, it is tomorrow's."""
+    """Date the clock time at which a flight left: one before that at which it was due is tomorrow's."""
     day = datetime(int(row["year"]), int(row["month"]), int(row["day"]), tzinfo=EST)
     tomorrow = int(row["dep_time"]) < int(row["sched_dep_time"]) and int(row["dep_delay"]) > 0
     hours, minutes = divmod(int(row["dep_time"]), 100)
@@ -86,9 +85,7 @@ def test_the_table_is_as_out_of_order_as_the_example_says(departures: list[Depar
     times = [departure.time for departure in departures]
     newest = list(accumulate(times, max))
     after_midnight = [time - timedelta(minutes=delay) for _, _, time, delay in departures]
-    moved = [
-        due.date() != departure.time.date() for due, departure in zip(after_midnight, departures, strict=True)
-    ]
+    moved = [due.date() != departure.time.date() for due, departure in zip(after_midnight, departures, strict=True)]
     others = [time for time, is_moved in zip(times, moved, strict=True) if not is_moved]
 
     assert max(top - time for top, time in zip(newest, times, strict=True)) == timedelta(hours=24)
@@ -109,9 +106,7 @@ def test_the_last_statistics_of_a_carrier_are_those_of_the_whole_table(
     }
 
 
-def test_statistics_of_a_carrier_run_on_with_each_flight(
-    departures: list[Departure], results: Results
-) -> None:
+def test_statistics_of_a_carrier_run_on_with_each_flight(departures: list[Departure], results: Results) -> None:
     for carrier in ("UA", "HA", "OO"):
         delays = [departure.delay for departure in departures if departure.carrier == carrier]
         running = [msg.value for msg in results.carriers if msg.key == carrier]
@@ -135,6 +130,22 @@ def test_every_hour_of_every_origin_has_its_flights_and_their_mean_delay(
     }
 
 
+def test_an_hour_is_emitted_when_an_epoch_reaches_its_end_and_not_before() -> None:
+    def emitted(epoch: Any) -> list[Any]:
+        states: dict[Any, Any] = {(four, "JFK"): Delays(2), (three, "JFK"): Delays(1), (three, "EWR"): Delays(3)}
+        sent: VecSink[Any, Any, Any] = VecSink()
+        sent_to: Any = SimpleNamespace(send=sent.sink)
+        HourlyDelays().on_epoch(epoch, states, sent_to)
+        assert len(states) + len(sent) == 3
+        return [(msg.key, msg.value.flights, msg.timestamp) for msg in sent]
+
+    three, four = (datetime(2013, 1, 1, hour, tzinfo=EST) for hour in (3, 4))
+    at_three = [((three, "EWR"), 3, three), ((three, "JFK"), 1, three)]
+    assert emitted(three - timedelta(minutes=1)) == []
+    assert emitted(three) == emitted(four - timedelta(minutes=1)) == at_three
+    assert emitted(four) == emitted(MAX) == [*at_three, ((four, "JFK"), 2, four)]
+
+
 def test_an_hour_is_stamped_with_its_end(results: Results) -> None:
     assert all(msg.timestamp == msg.key[0] for msg in results.hourly)
 
@@ -148,9 +159,7 @@ def test_on_one_worker_hours_come_in_the_order_of_time() -> None:
     assert {msg.key[1] for msg in hourly} == {"EWR", "JFK", "LGA"}
 
 
-def test_late_flights_are_counted_by_origin(
-    departures: list[Departure], is_late: list[bool], results: Results
-) -> None:
+def test_late_flights_are_counted_by_origin(departures: list[Departure], is_late: list[bool], results: Results) -> None:
     late = [departure.origin for departure, late in zip(departures, is_late, strict=True) if late]
 
     assert len(late) == LATE
@@ -161,9 +170,7 @@ def test_cancelled_flights_are_counted_by_origin(table: list[dict[str, str]], re
     cancelled = [row["origin"] for row in table if row["dep_time"] == "NA"]
 
     assert len(cancelled) == CANCELLED
-    assert last_by_key(results.cancelled) == {
-        origin: cancelled.count(origin) for origin in ("EWR", "JFK", "LGA")
-    }
+    assert last_by_key(results.cancelled) == {origin: cancelled.count(origin) for origin in ("EWR", "JFK", "LGA")}
 
 
 def test_no_flight_is_lost(results: Results) -> None:
