@@ -1,0 +1,207 @@
+"""The same dataflow, built with malflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from malflow import DataMessage, NoKey, SingleThreadRuntime, limit_out_of_orderness
+from malflow.sinks import StatelessSink, VecSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+from tests.properties import functions
+from tests.properties.interpreter import owned
+from tests.properties.specs import Dataflow, Part, Step, fresh
+
+__all__ = ["Run", "run"]
+
+
+@dataclass
+class Run:
+    """What malflow's sinks and inspectors got; the epochs are by step and worker."""
+
+    sinks: dict[str, VecSink[Any, Any, Any]] = field(default_factory=dict)
+    records: dict[str, list[DataMessage[Any, Any, Any]]] = field(default_factory=dict)
+    epochs: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
+
+
+def run(dataflow: Dataflow, parallelism: int = 1, chunk: int | None = None) -> Run:
+    """Run a dataflow; no poll of a source gives more than `chunk` records."""
+    result = Run()
+    SingleThreadRuntime(
+        lambda provider: _build(dataflow, provider, chunk, result), parallelism=parallelism, debug=dataflow.debug
+    ).execute()
+    result.records.update({name: list(sink) for name, sink in result.sinks.items()})
+    return result
+
+
+def _build(dataflow: Dataflow, provider: Any, chunk: int | None, result: Run) -> None:
+    streams: list[Any] = []
+    for step in dataflow.steps:
+        if step.kind == "source":
+            streams.append(provider.new_stream().source(step.name, StatelessSource(_source(step.arg, chunk))))
+            continue
+        inputs = [streams[index] for index in step.inputs]
+        streams.extend(_streams(_BUILDERS[step.kind](step, inputs, result)))
+
+
+def _streams(made: Any) -> Sequence[Any]:
+    return made if isinstance(made, (list, tuple)) else () if made is None else (made,)
+
+
+# Sources
+
+
+def _source(parts: tuple[Part, ...], chunk: int | None) -> Any:
+    if parts[0].key is not NoKey:
+        return PartSource(parts, chunk)
+    items = fresh(list(parts[0].values))
+    return SingleIteratorSource(items) if chunk is None else ChunkedIteratorSource(items, chunk)
+
+
+class ChunkedIteratorSource(SingleIteratorSource[Any]):
+    """The built-in source, which gives no more than so many records at a time."""
+
+    def __init__(self, items: list[Any], chunk: int) -> None:
+        super().__init__(items)
+        self._chunk = chunk
+
+    def build_part(self, part: Any) -> Any:
+        return ChunkedPartition(super().build_part(part), self._chunk)
+
+
+class ChunkedPartition:
+    """A partition, of which each poll but every third gives no more than so many records, and the third none."""
+
+    def __init__(self, partition: Any, chunk: int) -> None:
+        self._partition = partition
+        self._chunk = chunk
+        self._polls = 0
+
+    def poll(self) -> Any:
+        return self._partition.poll()
+
+    def poll_batch(self, limit: int) -> Any:
+        self._polls += 1
+        return ((), ()) if self._polls % 3 == 0 else self._partition.poll_batch(min(limit, self._chunk))
+
+    def is_finished(self) -> bool:
+        return bool(self._partition.is_finished())
+
+    def suspend(self) -> None: ...
+
+
+class PartSource:
+    """A source with parts as keys; any object with these methods will do."""
+
+    def __init__(self, parts: tuple[Part, ...], chunk: int | None) -> None:
+        self._parts = {part.key: part for part in parts}
+        self._chunk = chunk
+
+    def list_parts(self) -> list[Any]:
+        return list(self._parts)
+
+    def build_part(self, part: Any) -> Any:
+        partition = PartPartition(self._parts[part])
+        return partition if self._chunk is None else ChunkedPartition(PolledPartition(partition), self._chunk)
+
+
+class PartPartition:
+    """Polled record by record."""
+
+    def __init__(self, part: Part) -> None:
+        self._rows = list(zip(fresh(part.values), part.timestamps, strict=True))
+
+    def poll(self) -> tuple[Any, int] | None:
+        return self._rows.pop(0) if self._rows else None
+
+    def is_finished(self) -> bool:
+        return not self._rows
+
+    def suspend(self) -> None: ...
+
+
+class PolledPartition(PartPartition):
+    """Polled in batches."""
+
+    def __init__(self, partition: PartPartition) -> None:
+        self._rows = partition._rows
+
+    def poll_batch(self, limit: int) -> tuple[list[Any], list[int]]:
+        taken, self._rows = self._rows[:limit], self._rows[limit:]
+        return [value for value, _ in taken], [timestamp for _, timestamp in taken]
+
+
+# Operators
+
+Builder = Callable[[Step, list[Any], Run], Any]
+
+
+def _with(table: dict[str, Any]) -> Builder:
+    return lambda step, inputs, _: getattr(inputs[0], step.kind)(step.name, table[step.arg])
+
+
+def _bare(step: Step, inputs: list[Any], _: Run) -> Any:
+    return getattr(inputs[0], step.kind)(step.name)
+
+
+def _key_distribute(step: Step, inputs: list[Any], _: Run) -> Any:
+    key, partitioner = step.arg
+    return inputs[0].key_distribute(step.name, functions.KEYS[key], functions.PARTITIONERS[partitioner])
+
+
+def _stateful_map(step: Step, inputs: list[Any], _: Run) -> Any:
+    mapper = functions.STATEFUL_MAPS[step.arg]
+    return inputs[0].stateful_map(step.name, mapper.make, mapper.default)
+
+
+def _stateful_op(step: Step, inputs: list[Any], _: Run) -> Any:
+    logic = functions.STATEFUL_OPS[step.arg]
+    return inputs[0].stateful_op(step.name, logic.make(), logic.default)
+
+
+def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
+    bound = isinstance(step.arg, int)
+    generator = limit_out_of_orderness(step.arg) if bound else functions.GENERATORS[step.arg]
+    return inputs[0].generate_epochs(step.name, generator)
+
+
+def _sink(step: Step, inputs: list[Any], result: Run) -> None:
+    result.sinks[step.name] = VecSink()
+    inputs[0].sink(step.name, StatelessSink(result.sinks[step.name]))
+
+
+def _inspect(step: Step, inputs: list[Any], result: Run) -> Any:
+    seen = result.records.setdefault(step.name, [])
+    return inputs[0].inspect(
+        step.name, lambda msg, _: seen.append(DataMessage(msg.key, owned(msg.value), msg.timestamp))
+    )
+
+
+def _inspect_frontier(step: Step, inputs: list[Any], result: Run) -> Any:
+    seen = result.epochs.setdefault(step.name, {})
+    return inputs[0].inspect_frontier(
+        step.name, lambda epoch, context: seen.setdefault(context.worker_id, []).append(epoch)
+    )
+
+
+_BUILDERS: dict[str, Builder] = {
+    "map": _with(functions.MAPS),
+    "filter": _with(functions.PREDICATES),
+    "filter_map": _with(functions.FILTER_MAPS),
+    "flatten": _bare,
+    "stateless_op": lambda step, inputs, _: inputs[0].stateless_op(step.name, functions.STATELESS_OPS[step.arg]()),
+    "key_local": lambda step, inputs, _: inputs[0].key_local(step.name, functions.KEYS[step.arg[0]]),
+    "key_distribute": _key_distribute,
+    "stateful_map": _stateful_map,
+    "stateful_op": _stateful_op,
+    "ttl_map": _with(functions.TTL_MAPS),
+    "assign_timestamps": _with(functions.ASSIGNERS),
+    "generate_epochs": _generate_epochs,
+    "split": lambda step, inputs, _: inputs[0].split(step.name, functions.SPLITS[step.arg], step.outputs),
+    "cloned": lambda step, inputs, _: inputs[0].cloned(step.name, step.outputs),
+    "union": lambda _, inputs, __: inputs[0].union(*inputs[1:]),
+    "inspect": _inspect,
+    "inspect_frontier": _inspect_frontier,
+    "sink": _sink,
+}

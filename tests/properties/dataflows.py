@@ -1,0 +1,446 @@
+"""Random small dataflows, made so that what they give is specified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from malflow import NoKey
+from tests.properties import functions
+from tests.properties.specs import Dataflow, Order, Part, Place, Step
+
+__all__ = ["chains", "dataflows"]
+
+ONLY_MAX = 0
+"""The origin of epochs where there are none but `MAX`."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of a stream, and so which operators have a specified result on it.
+
+    Attributes:
+        keyed: whether it has keys.
+        order: how far its order is specified.
+        place: where its records are; always on one worker, if the dataflow is for one.
+        epochs: which operator made its epochs, where all workers (or the one that has records) see the same ones at
+            the same places; None where they depend on the interleaving.
+        here: whether these epochs are seen on one worker, while the others wait.
+        punctual: whether every record is later than every epoch before it.
+        scattered: whether equal keys may be on several workers.
+        placed: how its keys came to their workers.
+        family: streams of one family may hold the same values.
+    """
+
+    keyed: bool
+    order: Order
+    place: Place
+    family: int
+    epochs: int | None = ONLY_MAX
+    here: bool = False
+    punctual: bool = True
+    scattered: bool = False
+    placed: frozenset[str] = frozenset({"rendezvous"})
+
+    @property
+    def stateful(self) -> bool:
+        return self.keyed and not self.scattered and len(self.placed) == 1
+
+    @property
+    def ordered(self) -> bool:
+        return self.order is not Order.NONE
+
+
+class Draft:
+    """A dataflow in the making."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], *, parallel: bool, debug: bool) -> None:
+        self.draw = draw
+        self.parallel = parallel
+        self.debug = debug
+        self.steps: list[Step] = []
+        self.traits: list[Traits] = []
+        self.readers: list[int] = []
+        self.shared: set[int] = set()
+        self.mutated: set[int] = set()
+        self.hidden: set[int] = set()
+        self._families = 0
+
+    def choose(self, choices: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def add(self, kind: str, inputs: tuple[int, ...], arg: Any, *outputs: Traits, **more: Any) -> int:
+        """Add a step; give the number of its first output."""
+        for index in inputs:
+            self.readers[index] += 1
+            if self.readers[index] > 1:
+                self.shared.add(self.traits[index].family)
+        name = f"{kind}-{len(self.steps)}"
+        self.steps.append(Step(kind, name, inputs, arg, len(outputs), **more))
+        self.traits.extend(outputs)
+        self.readers.extend([0] * len(outputs))
+        return len(self.traits) - len(outputs)
+
+    def family(self, *, shared_with: int | None = None, shared: bool = False) -> int:
+        """Begin a family of values: a new one, whose members are shared if those of another are."""
+        self._families += 1
+        if shared or shared_with in self.shared:
+            self.shared.add(self._families)
+        return self._families
+
+    def join_families(self, families: set[int]) -> int:
+        """Make one family of several."""
+        least = min(families)
+        self.traits = [replace(t, family=least) if t.family in families else t for t in self.traits]
+        for group in (self.shared, self.mutated):
+            if families & group:
+                group.add(least)
+        return least
+
+    def may_read(self, index: int) -> bool:
+        """Tell whether one more operator may read a stream: not where another one changes its values."""
+        if index in self.hidden:
+            return False
+        return self.readers[index] == 0 or self.traits[index].family not in self.mutated
+
+    def may_mutate(self, index: int) -> bool:
+        return not self.debug and self.readers[index] == 0 and self.traits[index].family not in self.shared
+
+    def finish(self) -> Dataflow:
+        """Put a sink on every stream that has no reader, but now and then none, and on some that have."""
+        for index in range(len(self.traits)):
+            if self.may_read(index) and self.draw(st.integers(0, 9)) < (2 if self.readers[index] else 9):
+                sink(self, index)
+        return Dataflow(tuple(self.steps), self.parallel, self.debug)
+
+
+# Sources
+
+VALUES: tuple[Any, ...] = (
+    *(0, 1, 2, 3, 4, 5, 6, 7, 11, -3),
+    *("", "a", "ab", "abcd"),
+    *((), (1, "a"), ((2,), [3])),
+    *([], [1], [2, "a"], [[1], 2], [[1, [2]], []]),
+)
+LISTS = tuple(value for value in VALUES if isinstance(value, list)) * 3 + VALUES
+PART_KEYS = st.sampled_from([key for equal in functions.EQUAL_KEYS for key in equal])
+
+
+def _items(draft: Draft, values: Sequence[Any], most: int) -> tuple[Any, ...]:
+    """Draw values, mostly many: of few records few have the same key."""
+    least = draft.choose([most // 2, most // 4, 0])
+    return tuple(draft.draw(st.lists(st.sampled_from(values), min_size=least, max_size=most)))
+
+
+def single_source(draft: Draft, values: Sequence[Any] = VALUES) -> None:
+    items = _items(draft, values, 24)
+    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family())
+    draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
+
+
+def part_source(draft: Draft) -> None:
+    keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=4, unique=True))
+    parts = tuple(_part(draft, key) for key in keys)
+    place = Place.SPREAD if draft.parallel else Place.SOURCE
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family())
+    draft.add("source", (), parts, traits)
+
+
+def _part(draft: Draft, key: Any) -> Part:
+    items = _items(draft, VALUES, 10)
+    step = draft.choose([1, 2, 7])
+    return Part(key, items, tuple(index * step % 11 for index in range(len(items))))
+
+
+# Operators: each takes a draft and the stream to go on from
+
+
+def map_values(draft: Draft, index: int) -> None:
+    traits, name = draft.traits[index], draft.choose(["tag", "wrap", "weigh", "relist", "pair"])
+    if name in ("weigh", "relist"):
+        traits = replace(traits, family=draft.family())
+    if name == "pair":
+        traits = replace(traits, family=draft.family(shared=True))
+    draft.add("map", (index,), name, traits)
+
+
+def mutate(draft: Draft, index: int) -> None:
+    draft.mutated.add(draft.traits[index].family)
+    draft.add("map", (index,), "mutate", draft.traits[index])
+
+
+def filter_values(draft: Draft, index: int) -> None:
+    draft.add("filter", (index,), draft.choose(list(functions.PREDICATES)), draft.traits[index])
+
+
+def filter_map(draft: Draft, index: int) -> None:
+    draft.add("filter_map", (index,), draft.choose(list(functions.FILTER_MAPS)), draft.traits[index])
+
+
+def flatten(draft: Draft, index: int) -> None:
+    listed = draft.add("map", (index,), "elements", draft.traits[index])
+    draft.add("flatten", (listed,), None, draft.traits[index])
+
+
+def stateless_op(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    settled = traits.place is Place.SOURCE and traits.epochs is not None and traits.order is Order.TOTAL
+    name = draft.choose(list(functions.STATELESS_OPS) if settled else ["repeat", "twice"])
+    draft.add("stateless_op", (index,), name, replace(traits, family=draft.family(shared=True)))
+
+
+def key_local(draft: Draft, index: int) -> None:
+    traits, key = draft.traits[index], draft.choose(list(functions.KEYS))
+    if key != "same" and traits.order is not Order.TOTAL:
+        traits = replace(traits, order=Order.NONE, scattered=traits.place is Place.SPREAD)
+    draft.add("key_local", (index,), (key,), replace(traits, keyed=True, placed=frozenset({"local"})))
+
+
+def key_distribute(draft: Draft, index: int) -> None:
+    traits, key = draft.traits[index], draft.choose(list(functions.KEYS))
+    partitioner = draft.choose(list(functions.PARTITIONERS))
+    order, place = _distributed(traits, key, parallel=draft.parallel)
+    traits = replace(
+        traits,
+        keyed=True,
+        order=order,
+        place=place,
+        epochs=None if traits.here else traits.epochs,
+        here=False,
+        scattered=False,
+        placed=frozenset({partitioner}),
+    )
+    draft.add("key_distribute", (index,), (key, partitioner), traits)
+
+
+def _distributed(traits: Traits, key: str, *, parallel: bool) -> tuple[Order, Place]:
+    """Tell what an exchange leaves of the order: where several workers send the same key, none."""
+    total = traits.order is Order.TOTAL
+    if not parallel:
+        return (traits.order if total or key == "same" else Order.NONE), Place.SOURCE
+    if key == "constant":
+        return (traits.order if total else Order.NONE), Place.GATHERED
+    return (Order.BY_KEY if total or (key == "same" and traits.ordered) else Order.NONE), Place.SPREAD
+
+
+def stateful_map(draft: Draft, index: int) -> None:
+    mappers = [name for name in functions.STATEFUL_MAPS if name != "absorb" or draft.may_mutate(index)]
+    traits, name = draft.traits[index], draft.choose(mappers)
+    if name == "absorb":
+        draft.mutated.add(traits.family)
+    if name not in ("previous", "swap"):
+        traits = replace(traits, family=draft.family(shared_with=traits.family if name == "history" else None))
+    draft.add("stateful_map", (index,), name, traits)
+
+
+def stateful_op(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    name = draft.choose(_stateful_ops(traits))
+    keeps_values = name in ("show", "triples", "roll")
+    order = traits.order
+    if name in ("flush", "tumble", "final"):
+        order = Order.TOTAL if order is Order.TOTAL and traits.epochs is not None else Order.BY_KEY
+    family = draft.family(shared_with=traits.family if keeps_values else None)
+    draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family))
+
+
+def _stateful_ops(traits: Traits) -> list[str]:
+    """List the logics with a specified result: those that look at the order, at epochs, or at neither."""
+    names = ["final"]
+    if traits.ordered:
+        names += ["show", "fan", "triples"]
+    if traits.epochs is not None:
+        names += ["flush"]
+    if traits.punctual:
+        names += ["tumble"]
+    if traits.ordered and traits.epochs is not None:
+        names += ["roll", "decay"]
+    return names
+
+
+def ttl_map(draft: Draft, index: int) -> None:
+    traits = replace(draft.traits[index], family=draft.family())
+    name = draft.choose(list(functions.TTL_MAPS))
+    made = draft.add("ttl_map", (index,), name, traits)
+    if name == "entries":
+        draft.hidden.add(made)
+        draft.add("map", (made,), "thaw", traits)
+
+
+def assign_and_generate(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    assigner = draft.choose(list(functions.ASSIGNERS))
+    stamped = draft.add("assign_timestamps", (index,), assigner, replace(traits, epochs=ONLY_MAX, here=False))
+    draft.hidden.add(stamped)
+    known = traits.order is Order.TOTAL
+    name = draft.choose([*functions.GENERATORS, 0, 1, 3] if known else ["never", "distant"])
+    epochs = ONLY_MAX if name == "never" else len(draft.steps) if known else None
+    _generate(draft, stamped, name, epochs, here=epochs != ONLY_MAX and traits.place is Place.GATHERED)
+
+
+def generate_epochs(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    known = traits.order is Order.TOTAL and traits.epochs is not None
+    name = draft.choose([name for name in functions.GENERATORS if name != "distant"] if known else ["never"])
+    epochs = traits.epochs if name == "never" else len(draft.steps)
+    _generate(draft, index, name, epochs, here=traits.here or (name != "never" and traits.place is Place.GATHERED))
+
+
+def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> None:
+    traits = replace(draft.traits[index], epochs=epochs, here=here)
+    on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
+    draft.add("generate_epochs", (index,), name, on_time, late)
+
+
+def split(draft: Draft, index: int) -> None:
+    name, outputs = draft.choose(list(functions.SPLITS)), draft.choose([1, 2, 3])
+    _share(draft, index)
+    draft.add("split", (index,), name, *[draft.traits[index]] * outputs)
+
+
+def cloned(draft: Draft, index: int) -> None:
+    outputs = draft.choose([1, 2, 3])
+    _share(draft, index)
+    draft.add("cloned", (index,), None, *[draft.traits[index]] * outputs)
+
+
+def _share(draft: Draft, index: int) -> None:
+    draft.shared.add(draft.traits[index].family)
+
+
+def union(draft: Draft, index: int) -> None:
+    others = [other for other in range(len(draft.traits)) if draft.may_read(other)]
+    chosen = draft.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2))
+    inputs = (index, *chosen)
+    family = draft.join_families({draft.traits[i].family for i in inputs})
+    if any(draft.readers[i] for i in inputs) or len(set(inputs)) < len(inputs):
+        draft.shared.add(family)
+    draft.add("union", inputs, None, _joined([draft.traits[i] for i in inputs]))
+
+
+_BY_KEY = [frozenset({partitioner}) for partitioner in functions.PARTITIONERS]
+
+
+def _joined(traits: list[Traits]) -> Traits:
+    places = {t.place for t in traits}
+    place = Place.SOURCE if places == {Place.SOURCE} else Place.SPREAD
+    placed = frozenset().union(*(t.placed for t in traits))
+    here = any(t.here for t in traits)
+    epochs = _joined_epochs([t.epochs for t in traits])
+    return Traits(
+        keyed=all(t.keyed for t in traits),
+        order=Order.NONE,
+        place=place,
+        family=traits[0].family,
+        epochs=None if here and epochs != ONLY_MAX else epochs,
+        punctual=all(t.punctual for t in traits),
+        scattered=any(t.scattered for t in traits) or (place is Place.SPREAD and placed not in _BY_KEY),
+        placed=placed,
+    )
+
+
+def _joined_epochs(epochs: list[int | None]) -> int | None:
+    """An edge without epochs holds all back until the end; else only edges with the same epochs have known ones."""
+    if ONLY_MAX in epochs:
+        return ONLY_MAX
+    return epochs[0] if len(set(epochs)) == 1 else None
+
+
+def inspect(draft: Draft, index: int) -> None:
+    draft.add("inspect", (index,), None, draft.traits[index], order=draft.traits[index].order)
+
+
+def inspect_frontier(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    place = None if traits.epochs is None else Place.SOURCE if traits.here else traits.place
+    draft.add("inspect_frontier", (index,), None, traits, epochs=place)
+
+
+def sink(draft: Draft, index: int) -> None:
+    draft.add("sink", (index,), None, order=draft.traits[index].order)
+
+
+# Dataflows
+
+
+@dataclass(frozen=True)
+class Move:
+    """An operator to add, and where it has a place."""
+
+    add: Callable[[Draft, int], None]
+    fits: Callable[[Traits], bool] = field(default=lambda _: True)
+
+
+def _generable(traits: Traits) -> bool:
+    return traits.epochs is not None or traits.punctual
+
+
+def _stateful_and_ordered(traits: Traits) -> bool:
+    return traits.stateful and traits.ordered
+
+
+def _timed(traits: Traits) -> bool:
+    return _stateful_and_ordered(traits) and traits.epochs is not None
+
+
+PLAIN = (
+    Move(map_values),
+    Move(filter_values),
+    Move(filter_map),
+    Move(flatten),
+    Move(stateless_op),
+    Move(key_distribute),
+    Move(key_local),
+    Move(generate_epochs, _generable),
+    Move(assign_and_generate),
+    Move(inspect_frontier),
+)
+SHAPES = (Move(split), Move(cloned), Move(union), Move(union), Move(inspect))
+NOTABLE = (
+    Move(key_distribute, lambda traits: not traits.stateful),
+    Move(assign_and_generate, lambda traits: traits.order is Order.TOTAL and traits.epochs == ONLY_MAX),
+    *[Move(stateful_map, _stateful_and_ordered)] * 2,
+    *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
+    Move(ttl_map, _timed),
+)
+"""What the properties are mostly about."""
+
+
+def _grow(draft: Draft, shapes: Sequence[Move], *, fan_out: bool) -> None:
+    """Add an operator, mostly to a stream that has no reader yet."""
+    candidates = [index for index in range(len(draft.traits)) if draft.may_read(index)]
+    leaves = [index for index in candidates if not draft.readers[index]]
+    if fan_out and (not leaves or draft.draw(st.integers(0, 4)) == 0):
+        leaves = candidates
+    if not leaves:
+        return
+    index = draft.choose(leaves)
+    mutators = [Move(mutate)] * 2 if draft.may_mutate(index) else []
+    kind = draft.choose([PLAIN, NOTABLE, [*NOTABLE, *mutators], shapes])
+    fitting = [move for move in kind if move.fits(draft.traits[index])]
+    draft.choose(fitting or PLAIN[:5]).add(draft, index)
+
+
+@st.composite
+def dataflows(draw: Any) -> Dataflow:
+    """Make a dataflow of one to three sources and some operators, with any shape."""
+    draft = Draft(draw, parallel=draw(st.integers(0, 3)) > 0, debug=draw(st.integers(0, 4)) == 0)
+    single_source(draft)
+    for _ in range(draw(st.integers(0, 4)) // 3):
+        draft.choose([single_source, part_source])(draft)
+    for _ in range(draw(st.integers(1, 12))):
+        _grow(draft, SHAPES, fan_out=True)
+    return draft.finish()
+
+
+@st.composite
+def chains(draw: Any) -> Dataflow:
+    """Make a dataflow without fan-out, in which operators change the lists that they get."""
+    draft = Draft(draw, parallel=draw(st.integers(0, 3)) > 0, debug=False)
+    single_source(draft, LISTS)
+    for _ in range(draw(st.integers(2, 9))):
+        _grow(draft, NOTABLE, fan_out=False)
+    return draft.finish()

@@ -1,0 +1,421 @@
+"""The user functions of the random dataflows: total over every value, and free of hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+from malflow import MAX, DataMessage, index_select, rendezvous_select
+
+Function = Callable[..., Any]
+
+FAR = 1000
+"""Stands for the timestamp `MAX` where a function computes with it; beyond all other timestamps."""
+
+
+def weight(value: Any) -> int:
+    """Give a number for any value, equal for equal values."""
+    if isinstance(value, (list, tuple, set)):
+        return 1 + sum(map(weight, value))
+    if isinstance(value, dict):
+        return 1 + sum(weight(item) for item in value.items())
+    return len(value) if isinstance(value, str) else abs(int(value)) if isinstance(value, (int, float)) else 0
+
+
+def instant(timestamp: Any) -> int:
+    return FAR if timestamp is MAX else ceil(timestamp)
+
+
+def later(timestamp: Any, by: int) -> Any:
+    return timestamp if timestamp is MAX else timestamp + by
+
+
+def elements(value: Any) -> Any:
+    """Make something iterable of any value, with an order that is the value's alone."""
+    if isinstance(value, (set, dict)):
+        return tuple(sorted(value)) if isinstance(value, set) else tuple(sorted(value.items()))
+    return value if isinstance(value, (list, tuple, str)) else range(weight(value) % 4)
+
+
+def mutate(value: Any) -> Any:
+    """Change a list in place, as only the owner of a value may."""
+    if isinstance(value, list):
+        value.append("m")
+    return value
+
+
+def thaw(entries: Any) -> tuple[Any, ...]:
+    return tuple(sorted((key, entries.get(key)) for key in entries))
+
+
+MAPS: dict[str, Function] = {
+    "tag": lambda value: ("t", value),
+    "wrap": lambda value: [value],
+    "weigh": weight,
+    "relist": lambda value: [weight(value), "x"],
+    "pair": lambda value: (value, value),
+    "mutate": mutate,
+    "elements": elements,
+    "thaw": thaw,
+}
+
+PREDICATES: dict[str, Function] = {
+    "odd": lambda value: weight(value) % 2,
+    "most": lambda value: weight(value) % 5 != 1,
+    "none": lambda _: False,
+}
+
+FILTER_MAPS: dict[str, Function] = {
+    "halve": lambda value: weight(value) // 2 if weight(value) % 3 else None,
+    "lists": lambda value: value if isinstance(value, list) else None,
+    "truth": lambda value: (False if weight(value) % 2 else "") if weight(value) % 4 else None,
+}
+
+
+# Keys: groups of equal keys, of which the timestamp chooses one
+
+EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
+    (1, True, 1.0, Decimal(1), Decimal("1.00")),
+    ("a",),
+    (0, False, 0.0, -0.0, Decimal(0)),
+    ((1, "a"), (True, "a"), (1.0, "a"), (Decimal(1), "a")),
+    (Decimal("0.5"), 0.5),
+    ("b",),
+    (2**70, float(2**70), Decimal(2**70)),
+    (-1, -1.0),
+    ((),),
+    (b"a",),
+)
+
+
+def _mixed(groups: int) -> Function:
+    def key(msg: Any) -> Any:
+        equal = EQUAL_KEYS[weight(msg.value) % groups]
+        return equal[instant(msg.timestamp) % len(equal)]
+
+    return key
+
+
+KEYS: dict[str, Function] = {
+    "two": _mixed(2),
+    "mixed": _mixed(len(EQUAL_KEYS)),
+    "modulo": lambda msg: weight(msg.value) % 5,
+    "constant": lambda _: "all",
+    "same": lambda msg: msg.key,
+}
+
+
+def _whole(key: Any) -> int:
+    return int(key) if isinstance(key, (int, float, Decimal)) else 0
+
+
+PARTITIONERS: dict[str, Function] = {
+    "rendezvous": rendezvous_select,
+    "index": lambda key, workers: index_select(_whole(key), workers),
+    "last": lambda _, workers: workers[-1],
+}
+
+
+def _alternate(msg: Any, outputs: list[bool]) -> None:
+    outputs[weight(msg.value) % len(outputs)] = True
+
+
+def _some(msg: Any, outputs: list[bool]) -> None:
+    for index in range(len(outputs)):
+        outputs[index] = bool(weight(msg.value) >> index & 1)
+
+
+SPLITS: dict[str, Function] = {"alternate": _alternate, "some": _some}
+
+
+# Time
+
+ASSIGNERS: dict[str, Function] = {
+    "weight": lambda msg: weight(msg.value) % 20,
+    "double": lambda msg: instant(msg.timestamp) * 2,
+    "bumpy": lambda msg: instant(msg.timestamp) + weight(msg.value) % 7 - 3,
+    "halves": lambda msg: (instant(msg.timestamp) + weight(msg.value) % 4) / 2,
+}
+
+GENERATORS: dict[str, Function] = {
+    "never": lambda msg, previous: None,
+    "distant": lambda msg, previous: later(msg.timestamp, -10 * FAR),
+    "own": lambda msg, previous: None if msg.timestamp is MAX else msg.timestamp,
+    "sometimes": lambda msg, previous: None if msg.timestamp is MAX or weight(msg.value) % 3 else msg.timestamp,
+    "back": lambda msg, previous: None if msg.timestamp is MAX else msg.timestamp - weight(msg.value) % 5,
+    "ahead": lambda msg, previous: None if msg.timestamp is MAX else msg.timestamp + 5 * (weight(msg.value) % 4 == 1),
+    "onward": lambda msg, previous: 0 if previous is None else later(previous, 1),
+}
+"""Beside these there is `limit_out_of_orderness`, under the name of its bound."""
+
+
+# Logics: one object serves one dataflow, so these are made anew for each
+
+
+class Repeat:
+    """Send each message 0 to 2 times, later and later, changing the message in between."""
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        value = msg.value
+        for index in range(weight(value) % 3):
+            msg.value = (index, value)
+            msg.timestamp = later(msg.timestamp, index)
+            output.send(msg)
+
+
+class Twice:
+    """Send each message twice."""
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        output.send(msg)
+        output.send(msg)
+
+
+class Hold:
+    """Hold messages back until an epoch comes."""
+
+    def __init__(self) -> None:
+        self._held: list[DataMessage[Any, Any, Any]] = []
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        self._held.append(msg)
+        if weight(msg.value) % 4 == 0:
+            output.send(DataMessage(msg.key, len(self._held), msg.timestamp))
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        if epoch is MAX:  # which idle workers see at any time
+            return
+        for msg in self._held:
+            output.send(msg)
+        self._held.clear()
+
+
+class Announce:
+    """Pass messages and announce epochs, under the key of the last message."""
+
+    def __init__(self) -> None:
+        self._keys: list[Any] = []
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        self._keys = [msg.key]
+        output.send(msg)
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        if epoch is not MAX:
+            for key in self._keys:
+                output.send(DataMessage(key, instant(epoch), epoch))
+
+
+STATELESS_OPS: dict[str, Function] = {"repeat": Repeat, "twice": Twice, "hold": Hold, "announce": Announce}
+
+
+# State
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """A function or a maker of logics, and the default state that goes with it."""
+
+    make: Function
+    default: Function | None = None
+
+
+def _previous(_: Any, value: Any, state: Any) -> Any:
+    return state, value
+
+
+def _count(_: Any, value: Any, state: Any) -> Any:
+    del value
+    return (state or 0) + 1, (state or 0) + 1
+
+
+def _history(_: Any, value: Any, state: Any) -> Any:
+    state.append(value)
+    return state, state if len(state) < 5 else None
+
+
+def _distinct(_: Any, value: Any, state: Any) -> Any:
+    state.add(weight(value) % 8)
+    return state, state
+
+
+def _tally(_: Any, value: Any, state: Any) -> Any:
+    state[weight(value) % 3] = state.get(weight(value) % 3, 0) + 1
+    return state, state
+
+
+def _nested(_: Any, value: Any, state: Any) -> Any:
+    state.setdefault(weight(value) % 2, []).append(weight(value))
+    return state, state if weight(state) < 60 else None
+
+
+def _forget(_: Any, value: Any, state: Any) -> Any:
+    return state + weight(value), state + weight(value) if weight(value) % 3 else None
+
+
+def _recent(_: Any, value: Any, state: Any) -> Any:
+    return (state or ()), (*(state or ()), weight(value))[-3:]
+
+
+def _swap(_: Any, value: Any, state: Any) -> Any:
+    return state, [value]
+
+
+def _absorb(_: Any, value: Any, state: Any) -> Any:
+    """Keep a list that came in, and go on changing it: it is the operator's own."""
+    if state is not None:
+        state.append(0)
+    return (0 if state is None else len(state)), value if isinstance(value, list) else state
+
+
+STATEFUL_MAPS: dict[str, Stateful] = {
+    "total": Stateful(lambda key, value, state: (state + weight(value), state + weight(value)), int),
+    "count": Stateful(_count),
+    "previous": Stateful(_previous),
+    "forget": Stateful(_forget, int),
+    "recent": Stateful(_recent),
+    "history": Stateful(_history, list),
+    "distinct": Stateful(_distinct, set),
+    "tally": Stateful(_tally, dict),
+    "nested": Stateful(_nested, dict),
+    "swap": Stateful(_swap, list),
+    "absorb": Stateful(_absorb),
+}
+
+
+def _show(msg: Any, state: Any, output: Any) -> Any:
+    """Send the state itself, change it, and send it again."""
+    state.append(msg.value)
+    output.send(DataMessage(msg.key, state, msg.timestamp))
+    state.append("x")
+    if weight(msg.value) % 3 == 0:
+        output.send(DataMessage(msg.key, state, later(msg.timestamp, 1)))
+    return state if len(state) < 6 else None
+
+
+def _fan(msg: Any, state: Any, output: Any) -> Any:
+    for index in range(weight(msg.value) % 3):
+        state += 1
+        output.send(DataMessage(msg.key, (index, state), msg.timestamp))
+    return state if state % 5 else None
+
+
+def _triples(msg: Any, state: Any, output: Any) -> Any:
+    state.append(msg.value)
+    if len(state) < 3:
+        return state
+    output.send(DataMessage(msg.key, state, msg.timestamp))
+    return None
+
+
+class Flush:
+    """At each epoch, send and drop what has come since the one before, in an order of its own."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        state.append(weight(msg.value))
+        return state
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        for key in list(states):
+            output.send(DataMessage(key, tuple(sorted(states.pop(key))), epoch))
+
+
+class Roll:
+    """At each epoch, send the states themselves and empty them in place; drop those that stay empty."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        state.append(msg.value)
+        if len(state) > 2:
+            output.send(DataMessage(msg.key, len(state), msg.timestamp))
+        return state
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        for key, state in list(states.items()):
+            if not state:
+                del states[key]
+                continue
+            output.send(DataMessage(key, state, epoch))
+            state.clear()
+
+
+class Decay:
+    """Send the state at each message; shorten it in place at each epoch."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        state.append(weight(msg.value))
+        output.send(DataMessage(msg.key, state, msg.timestamp))
+        return state
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        del epoch, output
+        for key in list(states):
+            states[key] = states[key][1:]
+        for state in states.values():
+            del state[3:]
+
+
+class Tumble:
+    """Windows of five instants, each sent when an epoch reaches its last."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        state.setdefault(instant(msg.timestamp) // 5, []).append(weight(msg.value))
+        return state
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        for key, windows in list(states.items()):
+            for window in sorted(windows):
+                if 5 * window + 4 <= epoch:
+                    output.send(DataMessage(key, tuple(sorted(windows.pop(window))), 5 * window + 4))
+            if not windows:
+                del states[key]
+
+
+class Final:
+    """Send one sum per key at the end."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        del output
+        return state + weight(msg.value)
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        if epoch is MAX:
+            for key, state in states.items():
+                output.send(DataMessage(key, state, epoch))
+
+
+STATEFUL_OPS: dict[str, Stateful] = {
+    "show": Stateful(lambda: _show, list),
+    "fan": Stateful(lambda: _fan, int),
+    "triples": Stateful(lambda: _triples, list),
+    "flush": Stateful(Flush, list),
+    "roll": Stateful(Roll, list),
+    "decay": Stateful(Decay, list),
+    "tumble": Stateful(Tumble, dict),
+    "final": Stateful(Final, int),
+}
+
+
+def _seen(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
+    return entries.insert(weight(value) % 3, weight(value), later(timestamp, weight(value) % 4)), entries
+
+
+def _sizes(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
+    if weight(value) % 4 == 3:
+        entries.remove(weight(value) % 3)
+    before = entries.get(0, "none"), len(entries)
+    entries.insert(weight(value) % 3, weight(value), later(timestamp, 3))
+    return before, entries if weight(value) % 5 else None
+
+
+def _entries(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
+    """Emit the state itself; a map has to follow that makes a tuple of it."""
+    entries.insert(weight(value) % 6, weight(value), later(timestamp, weight(value) % 4 - 1))
+    return entries, entries
+
+
+TTL_MAPS: dict[str, Function] = {"seen": _seen, "sizes": _sizes, "entries": _entries}

@@ -1,0 +1,350 @@
+"""A naive interpreter of dataflows: one record at a time through the whole graph, values owned by whoever has them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from malflow import MAX, DataMessage
+from tests.properties import functions
+from tests.properties.specs import Dataflow, Part, Step, fresh
+
+__all__ = ["Interpretation", "interpret"]
+
+Record = DataMessage[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """What sinks and inspectors got, and which epochs the inspectors of epochs saw, by the names of their steps."""
+
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    epochs: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def interpret(dataflow: Dataflow) -> Interpretation:
+    """Push every record, one after the other, through the whole dataflow; then the end of every source."""
+    seen = Interpretation()
+    streams: list[Stream] = []
+    sources: list[tuple[Stream, Iterator[Record]]] = []
+    for step in dataflow.steps:
+        outputs = [Stream() for _ in range(step.outputs)]
+        if step.kind == "source":
+            sources.append((outputs[0], _records(step.arg)))
+        else:
+            _connect(step, [streams[index] for index in step.inputs], outputs, seen)
+        streams.extend(outputs)
+    _pump(sources)
+    return seen
+
+
+def _records(parts: Iterable[Part]) -> Iterator[Record]:
+    """Give one record of each part in turn, until all have ended."""
+    rows = [zip(fresh(part.values), part.timestamps, strict=True) for part in parts]
+    keys = [part.key for part in parts]
+    while rows:
+        for index in range(len(rows) - 1, -1, -1):
+            row = next(rows[index], None)
+            if row is None:
+                del rows[index], keys[index]
+            else:
+                yield DataMessage(keys[index], *row)
+
+
+def _pump(sources: list[tuple[Stream, Iterator[Record]]]) -> None:
+    open_sources = list(sources)
+    while open_sources:
+        for source in list(open_sources):
+            stream, records = source
+            record = next(records, None)
+            if record is None:
+                open_sources.remove(source)
+            else:
+                stream.send(record)
+    for stream, _ in sources:
+        stream.end(MAX)
+
+
+class Stream:
+    """An output of an operator, and who reads it."""
+
+    def __init__(self) -> None:
+        self._readers: list[tuple[Operator, int]] = []
+
+    def read_by(self, operator: Operator, edge: int) -> None:
+        self._readers.append((operator, edge))
+
+    def send(self, record: Record) -> None:
+        for operator, _ in self._readers:
+            operator.on_record(DataMessage(record.key, owned(record.value), record.timestamp))
+
+    def end(self, epoch: Any) -> None:
+        for operator, edge in self._readers:
+            operator.on_edge_epoch(edge, epoch)
+
+
+def owned(value: Any) -> Any:
+    """Give a reader a value of its own."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(owned, value))
+    return copy.deepcopy(value)
+
+
+class Operator:
+    """Does nothing but pass everything on; its function, if any, has the step's name for it."""
+
+    def __init__(self, step: Step, outputs: list[Stream], seen: Interpretation) -> None:
+        self.step = step
+        self.outputs = outputs
+        self.seen = seen
+        self._open: list[Any] = [None] * len(step.inputs)
+        self._frontier: Any = None
+        self.prepare()
+
+    def prepare(self) -> None: ...
+
+    def on_edge_epoch(self, edge: int, epoch: Any) -> None:
+        """Keep the latest epoch of each edge; the least of them counts, where all have one and when it grows."""
+        self._open[edge] = epoch
+        if any(known is None for known in self._open):
+            return
+        least = self._open[0]
+        for known in self._open:
+            least = known if known < least else least
+        if self._frontier is None or least > self._frontier:
+            self._frontier = least
+            self.on_epoch(least)
+
+    def on_record(self, record: Record) -> None:
+        self.send(record)
+
+    def on_epoch(self, epoch: Any) -> None:
+        self.issue(epoch)
+
+    def send(self, record: Record) -> None:
+        """Send to every output. This makes the operator its own `output` for logics."""
+        for output in self.outputs:
+            output.send(record)
+
+    def issue(self, epoch: Any) -> None:
+        for output in self.outputs:
+            output.end(epoch)
+
+
+class Map(Operator):
+    def on_record(self, record: Record) -> None:
+        self.send(DataMessage(record.key, functions.MAPS[self.step.arg](record.value), record.timestamp))
+
+
+class Filter(Operator):
+    def on_record(self, record: Record) -> None:
+        if functions.PREDICATES[self.step.arg](record.value):
+            self.send(record)
+
+
+class FilterMap(Operator):
+    def on_record(self, record: Record) -> None:
+        value = functions.FILTER_MAPS[self.step.arg](record.value)
+        if value is not None:
+            self.send(DataMessage(record.key, value, record.timestamp))
+
+
+class Flatten(Operator):
+    def on_record(self, record: Record) -> None:
+        for value in record.value:
+            self.send(DataMessage(record.key, value, record.timestamp))
+
+
+class StatelessOp(Operator):
+    def prepare(self) -> None:
+        self._logic = functions.STATELESS_OPS[self.step.arg]()
+
+    def on_record(self, record: Record) -> None:
+        self._logic.on_data(record, self)
+
+    def on_epoch(self, epoch: Any) -> None:
+        if hasattr(self._logic, "on_epoch"):
+            self._logic.on_epoch(epoch, self)
+        self.issue(epoch)
+
+
+class Key(Operator):
+    def on_record(self, record: Record) -> None:
+        self.send(DataMessage(functions.KEYS[self.step.arg[0]](record), record.value, record.timestamp))
+
+
+class Stateful(Operator):
+    """Has a state for every key, in the order in which keys come."""
+
+    def prepare(self) -> None:
+        self._states: dict[Any, Any] = {}
+
+    def take(self, key: Any, default: Callable[[], Any] | None) -> Any:
+        if key in self._states:
+            return self._states[key]
+        return None if default is None else default()
+
+    def keep(self, key: Any, state: Any) -> None:
+        if state is not None:
+            self._states[key] = state
+        elif key in self._states:
+            del self._states[key]
+
+
+class StatefulMap(Stateful):
+    def on_record(self, record: Record) -> None:
+        mapper = functions.STATEFUL_MAPS[self.step.arg]
+        value, state = mapper.make(record.key, record.value, self.take(record.key, mapper.default))
+        self.keep(record.key, state)
+        self.send(DataMessage(record.key, value, record.timestamp))
+
+
+class StatefulOp(Stateful):
+    def prepare(self) -> None:
+        super().prepare()
+        self._default = functions.STATEFUL_OPS[self.step.arg].default
+        self._logic = functions.STATEFUL_OPS[self.step.arg].make()
+        self._on_data = getattr(self._logic, "on_data", self._logic)
+
+    def on_record(self, record: Record) -> None:
+        key = record.key
+        self.keep(key, self._on_data(record, self.take(key, self._default), self))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if hasattr(self._logic, "on_epoch"):
+            self._logic.on_epoch(epoch, self._states, self)
+        self.issue(epoch)
+
+
+class Entries:
+    """The map of a `ttl_map`, without any order but the dict's."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Any, tuple[Any, Any]] = {}
+
+    def insert(self, key: Any, value: Any, expiry: Any) -> Any:
+        before = self.get(key)
+        self._entries[key] = (value, expiry)
+        return before
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._entries[key][0] if key in self._entries else default
+
+    def remove(self, key: Any) -> Any:
+        return self._entries.pop(key, (None, None))[0]
+
+    def expire(self, epoch: Any) -> None:
+        self._entries = {key: entry for key, entry in self._entries.items() if entry[1] > epoch}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+
+class TtlMap(Stateful):
+    def on_record(self, record: Record) -> None:
+        mapper, entries = functions.TTL_MAPS[self.step.arg], self.take(record.key, Entries)
+        value, entries = mapper(record.key, record.value, record.timestamp, entries)
+        self.keep(record.key, entries)
+        self.send(DataMessage(record.key, value, record.timestamp))
+
+    def on_epoch(self, epoch: Any) -> None:
+        for key, entries in list(self._states.items()):
+            entries.expire(epoch)
+            self.keep(key, entries if len(entries) else None)
+        self.issue(epoch)
+
+
+class AssignTimestamps(Operator):
+    def on_record(self, record: Record) -> None:
+        self.send(DataMessage(record.key, record.value, functions.ASSIGNERS[self.step.arg](record)))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if epoch is MAX:
+            self.issue(epoch)
+
+
+class GenerateEpochs(Operator):
+    def prepare(self) -> None:
+        self._previous: Any = None
+
+    def on_record(self, record: Record) -> None:
+        previous = self._previous
+        candidate = self._candidate(record)
+        on_time = previous is None or record.timestamp > previous
+        self.outputs[0 if on_time else 1].send(record)
+        if candidate is not None:
+            self.on_epoch(candidate)
+
+    def on_epoch(self, epoch: Any) -> None:
+        if self._previous is None or epoch > self._previous:
+            self._previous = epoch
+            self.issue(epoch)
+
+    def _candidate(self, record: Record) -> Any:
+        if isinstance(self.step.arg, int):  # the bound of out-of-orderness
+            return record.timestamp - self.step.arg
+        return functions.GENERATORS[self.step.arg](record, self._previous)
+
+
+class Split(Operator):
+    def on_record(self, record: Record) -> None:
+        flags = [False] * self.step.outputs
+        functions.SPLITS[self.step.arg](record, flags)
+        for flag, output in zip(flags, self.outputs, strict=True):
+            if flag:
+                output.send(record)
+
+
+class Sink(Operator):
+    def prepare(self) -> None:
+        self.seen.records[self.step.name] = []
+
+    def on_record(self, record: Record) -> None:
+        self.seen.records[self.step.name].append(owned_record(record))
+        self.send(record)
+
+
+class InspectFrontier(Operator):
+    def prepare(self) -> None:
+        self.seen.epochs[self.step.name] = []
+
+    def on_epoch(self, epoch: Any) -> None:
+        self.seen.epochs[self.step.name].append(epoch)
+        self.issue(epoch)
+
+
+def owned_record(record: Record) -> Record:
+    return DataMessage(record.key, owned(record.value), record.timestamp)
+
+
+OPERATORS: dict[str, type[Operator]] = {
+    "map": Map,
+    "filter": Filter,
+    "filter_map": FilterMap,
+    "flatten": Flatten,
+    "stateless_op": StatelessOp,
+    "key_local": Key,
+    "key_distribute": Key,
+    "stateful_map": StatefulMap,
+    "stateful_op": StatefulOp,
+    "ttl_map": TtlMap,
+    "assign_timestamps": AssignTimestamps,
+    "generate_epochs": GenerateEpochs,
+    "split": Split,
+    "cloned": Operator,
+    "union": Operator,
+    "inspect": Sink,
+    "inspect_frontier": InspectFrontier,
+    "sink": Sink,
+}
+
+
+def _connect(step: Step, inputs: list[Stream], outputs: list[Stream], seen: Interpretation) -> None:
+    operator = OPERATORS[step.kind](step, outputs, seen)
+    for edge, stream in enumerate(inputs):
+        stream.read_by(operator, edge)
