@@ -133,7 +133,7 @@ class StatesView(MutableMapping[Any, Any]):
 def copied(value: Any) -> Any:
     """Copy a value so deep that no later change of it shows in the copy."""
     kind = type(value)
-    if kind in ATOMIC_TYPES:
+    if kind in ATOMIC_TYPES or (isinstance(value, tuple) and ATOMIC_TYPES.issuperset(map(type, value))):
         return value
     if kind in (list, set) and ATOMIC_TYPES.issuperset(map(type, value)):
         return value.copy()

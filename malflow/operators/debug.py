@@ -24,7 +24,7 @@ class _Watched(Batch):
     """A batch that knows who emitted it, and what its values looked like then."""
 
     emitter: str = ""
-    looks: Sequence[tuple[object, str]] = ()
+    looks: Sequence[bytes | str | None] = ()
 
 
 def one_by_one(batch: Batch) -> Iterator[Batch]:
@@ -50,21 +50,21 @@ def verify(batch: Batch, reader: str) -> None:
     """
     if not isinstance(batch, _Watched):
         return
-    for index, (value, (look, text)) in enumerate(zip(batch.values, batch.looks, strict=True)):
-        if _look(value)[0] != look:
+    for index, (value, look) in enumerate(zip(batch.values, batch.looks, strict=True)):
+        if _look(value) != look:
+            before = shown(pickle.loads(look)) if isinstance(look, bytes) else look  # noqa: S301 - pickled here
             reason = (
-                f"the value it emitted was changed before operator '{reader}' read it: it was {text}; a state "
+                f"the value it emitted was changed before operator '{reader}' read it: it was {before}; a state "
                 "inside an emitted value goes on changing, and readers of one stream share its values; emit a copy"
             )
             key: Any = NoKey if batch.keys is None else batch.keys[index]
             raise operator_error(batch.emitter, reason, (key, value, batch.timestamps[index]))
 
 
-def _look(value: Any) -> tuple[object, str]:
+def _look(value: Any) -> bytes | str | None:
     if type(value) in ATOMIC_TYPES:
-        return None, ""
-    text = shown(value)
+        return None
     try:
-        return pickle.dumps(value), text
+        return pickle.dumps(value)
     except Exception:  # noqa: BLE001 - what can't be pickled is compared by how it reads
-        return text, text
+        return shown(value)

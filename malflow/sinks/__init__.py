@@ -1,4 +1,11 @@
-"""Where records go: the contracts of a sink, and the built-in ones."""
+"""Where records go: the contracts of a sink, and the built-in ones.
+
+What reads or writes files is imported when it is first asked for, because fsspec takes longer to import than
+all the rest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from malflow.sinks.contract import (
     StatefulSink,
@@ -7,11 +14,13 @@ from malflow.sinks.contract import (
     StatelessSink,
     StatelessSinkImpl,
 )
-from malflow.sinks.files import UnwritableValue
-from malflow.sinks.json_lines import JsonLinesSink
 from malflow.sinks.stdout import StdOutSink
-from malflow.sinks.text_file import TextFileSink
 from malflow.sinks.vec import VecSink
+
+if TYPE_CHECKING:
+    from malflow.sinks.files import UnwritableValue
+    from malflow.sinks.json_lines import JsonLinesSink
+    from malflow.sinks.text_file import TextFileSink
 
 __all__ = [
     "JsonLinesSink",
@@ -25,3 +34,15 @@ __all__ = [
     "UnwritableValue",
     "VecSink",
 ]
+
+_LAZY = {
+    "UnwritableValue": "malflow.sinks.files",
+    "JsonLinesSink": "malflow.sinks.json_lines",
+    "TextFileSink": "malflow.sinks.text_file",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

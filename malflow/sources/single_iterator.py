@@ -18,6 +18,15 @@ V = TypeVar("V")
 _AT_HAND = (list, tuple, range, str, bytes)
 """Types whose elements come without waiting, so that a whole batch can be taken at once."""
 
+_WAITED_SECONDS = 0.005
+"""An item that took longer had to be waited for."""
+
+_TRUSTED = 256
+"""So many items in a row must have come without waiting before more than one is taken at once.
+
+An iterator that blocks in the middle of a batch holds back the items before it; this keeps short bursts from that.
+"""
+
 
 class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
     """Emit the items of an iterable, in order, with their index from 0 as timestamp and without a key.
@@ -26,7 +35,8 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
     and what a generator has already given is gone.
 
     Args:
-        iterable: anything `iter` takes. An iterator that waits between items is handed on item by item.
+        iterable: anything `iter` takes. Items of an iterator that waits flow on before it waits for the next one,
+            unless many came at once; a source that should never hold back any is a partition with ``poll``.
 
     Raises:
         GraphError: if `iterable` is not iterable.
@@ -58,6 +68,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         self._iterator = iterator
         self._at_hand = at_hand
         self._position = 0
+        self._prompt = 0
         self._finished = False
 
     def poll(self) -> tuple[V, int] | None:
@@ -69,7 +80,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        """Give the next items at once; where they must be waited for, those of `POLL_SECONDS`."""
+        """Give the next items at once; where they may have to be waited for, fewer."""
         start = self._position
         values = self._take(limit) if self._at_hand else self._collect(limit)
         self._position += len(values)
@@ -81,13 +92,18 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return values
 
     def _collect(self, limit: int) -> list[V]:
+        """Take items that may have to be waited for: one at a time, and more only once they have kept coming."""
         values: list[V] = []
-        deadline = time.monotonic() + POLL_SECONDS
-        for value in islice(self._iterator, limit):
+        started = before = time.monotonic()
+        wanted = min(limit, max(1, self._prompt - _TRUSTED))
+        for value in islice(self._iterator, wanted):
             values.append(value)
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            self._prompt = self._prompt + 1 if now - before < _WAITED_SECONDS else 0
+            if not self._prompt or now - started >= POLL_SECONDS:
                 return values
-        self._finished = len(values) < limit
+            before = now
+        self._finished = len(values) < wanted
         return values
 
     def is_finished(self) -> bool:

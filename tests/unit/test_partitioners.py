@@ -209,5 +209,5 @@ def test_index_select_takes_the_key_modulo_the_number_of_workers() -> None:
 
 @pytest.mark.parametrize("select", [rendezvous_select, index_select])
 def test_there_must_be_workers(select: Any) -> None:
-    with pytest.raises(ValueError, match="empty|no workers"):
+    with pytest.raises(ValueError, match=r"empty|no workers"):
         select(1, [])
