@@ -85,10 +85,10 @@ class Stream(Generic[K, V_co, T]):
 
     @overload
     def source(  # type: ignore[overload-overlap] # a source without keys is the narrower case
-        self,
-        name: str,
-        source: StatelessSource[NoKeyType, VO, TO] | StatefulSource[NoKeyType, VO, TO, Any] | SingleIteratorSource[VO],
+        self, name: str, source: StatelessSource[NoKeyType, VO, TO] | StatefulSource[NoKeyType, VO, TO, Any]
     ) -> Stream[NoKeyType, VO, TO]: ...
+    @overload
+    def source(self, name: str, source: SingleIteratorSource[VO]) -> Stream[NoKeyType, VO, int]: ...
     @overload
     def source(
         self,
@@ -325,17 +325,19 @@ class Stream(Generic[K, V_co, T]):
             port = self._graph.add(ExchangeNode(name, rendezvous_select), (port,), _location())
         self._graph.add(SinkNode(name, sink), (port,), _location())
 
-    def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
-        if attribute not in _KEYED_METHODS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+    if not TYPE_CHECKING:  # a type checker says it by itself
 
-        def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
-            raise _malformed(
-                name,
-                f"needs a keyed stream; its input has no key; call .key_distribute() before .{attribute}()",
-            )
+        def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
+            if attribute not in _KEYED_METHODS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
 
-        return refuse
+            def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
+                raise _malformed(
+                    name,
+                    f"needs a keyed stream; its input has no key; call .key_distribute() before .{attribute}()",
+                )
+
+            return refuse
 
     def _stateless(self, name: str, logic: Logic) -> Any:
         return self._at(self._append(StatelessNode(name, logic)))
@@ -521,14 +523,16 @@ class NeedsEpochs(Generic[K, V_co, T]):
         self._stream._graph.unfinished.discard(self._name)  # noqa: SLF001 - one subject, two classes
         return streams
 
-    def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
-        if attribute not in _STREAM_METHODS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+    if not TYPE_CHECKING:
 
-        def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
-            raise _malformed(name, f"needs a stream with epochs; call .generate_epochs() before .{attribute}()")
+        def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
+            if attribute not in _STREAM_METHODS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
 
-        return refuse
+            def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
+                raise _malformed(name, f"needs a stream with epochs; call .generate_epochs() before .{attribute}()")
+
+            return refuse
 
 
 class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):

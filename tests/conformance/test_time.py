@@ -101,7 +101,7 @@ def test_limit_out_of_orderness_of_zero_needs_ascending_timestamps(runtime: Any)
 
 
 def test_time_may_be_of_any_ordered_type(any_parallelism: Any) -> None:
-    start = datetime(2013, 1, 1)  # noqa: DTZ001 - the naive kind is tested
+    start = datetime(2013, 1, 1)
 
     def build(s: Any) -> Any:
         stamped = s.assign_timestamps("t", lambda m: start + timedelta(minutes=m.value))

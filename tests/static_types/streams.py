@@ -1,0 +1,97 @@
+"""What the type checker makes of each fluent method; checked by mypy, not run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, assert_type
+
+from malflow import DataMessage, ExpireMap, KeyedStream, Stream, StreamProvider, limit_out_of_orderness
+from malflow.message import NoKeyType
+from malflow.operators.contract import Output
+from malflow.sinks import StatelessSink, StdOutSink, VecSink
+from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
+from malflow.stream import KeyedNeedsEpochs, NeedsEpochs
+
+
+def sources(provider: StreamProvider, files: StatefulSourceImpl[str, bytes, int, int]) -> Stream[NoKeyType, int, int]:
+    numbers = provider.new_stream().source("numbers", StatelessSource(SingleIteratorSource([1, 2])))
+    assert_type(numbers, Stream[NoKeyType, int, int])
+    assert_type(provider.new_stream().source("bare", SingleIteratorSource("ab")), Stream[NoKeyType, str, int])
+    assert_type(provider.new_stream().source("files", StatefulSource(files)), KeyedStream[str, bytes, int])
+    return numbers
+
+
+def stateless(numbers: Stream[NoKeyType, int, int]) -> None:
+    assert_type(numbers.map("m", str), Stream[NoKeyType, str, int])
+    assert_type(numbers.filter("f", lambda value: value > 1), Stream[NoKeyType, int, int])
+    assert_type(numbers.filter_map("fm", lambda value: str(value) if value else None), Stream[NoKeyType, str, int])
+    assert_type(numbers.map("l", lambda value: [str(value)]).flatten("fl"), Stream[NoKeyType, str, int])
+    assert_type(numbers.inspect("i", lambda msg, ctx: print(msg.value + ctx.worker_id)), Stream[NoKeyType, int, int])
+    assert_type(numbers.inspect_frontier("if", lambda epoch, ctx: print(epoch + 1)), Stream[NoKeyType, int, int])
+    assert_type(numbers.split("s", lambda msg, outputs: None, 2), list[Stream[NoKeyType, int, int]])
+    assert_type(numbers.cloned("c", 2), list[Stream[NoKeyType, int, int]])
+    assert_type(numbers.union(numbers), Stream[NoKeyType, int, int])
+
+    def twice(msg: DataMessage[NoKeyType, int, int], output: Output[NoKeyType, str, int]) -> None:
+        output.send(DataMessage(msg.key, str(msg.value), msg.timestamp))
+
+    assert_type(numbers.stateless_op("o", twice), Stream[NoKeyType, str, int])
+
+
+def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
+    by_parity = numbers.key_distribute("p", lambda msg: msg.value % 2 == 0)
+    assert_type(by_parity, KeyedStream[bool, int, int])
+    assert_type(numbers.key_local("pl", lambda msg: str(msg.value)), KeyedStream[str, int, int])
+    assert_type(by_parity.map("m", str), KeyedStream[bool, str, int])
+    assert_type(by_parity.filter("f", bool), KeyedStream[bool, int, int])
+    assert_type(by_parity.cloned("c", 2), list[KeyedStream[bool, int, int]])
+    assert_type(by_parity.union(by_parity), KeyedStream[bool, int, int])
+
+    def total(key: bool, value: int, state: float) -> tuple[str, float]:
+        return str(state), state + value
+
+    def last(key: bool, value: int, state: int | None) -> tuple[int | None, int]:
+        return state, value
+
+    assert_type(by_parity.stateful_map("t", total, default=float), KeyedStream[bool, str, int])
+    assert_type(by_parity.stateful_map("l", last), KeyedStream[bool, int | None, int])
+
+    def count(msg: DataMessage[bool, int, int], state: int, output: Output[bool, str, int]) -> int:
+        return state + 1
+
+    assert_type(by_parity.stateful_op("n", count, default=int), KeyedStream[bool, str, int])
+
+    def seen(
+        key: bool, value: int, timestamp: int, entries: ExpireMap[Any, Any, int]
+    ) -> tuple[str, ExpireMap[Any, Any, int]]:
+        return str(value), entries
+
+    assert_type(by_parity.ttl_map("s", seen), KeyedStream[bool, str, int])
+
+
+def times(numbers: Stream[NoKeyType, int, int]) -> None:
+    def moment(msg: DataMessage[Any, int, int]) -> datetime:
+        return datetime(2013, 1, 1) + timedelta(minutes=msg.value)
+
+    stamped = numbers.assign_timestamps("t", moment)
+    assert_type(stamped, NeedsEpochs[NoKeyType, int, datetime])
+    on_time, late = stamped.generate_epochs("e", limit_out_of_orderness(timedelta(seconds=1)))
+    assert_type(on_time, Stream[NoKeyType, int, datetime])
+    assert_type(late, Stream[NoKeyType, int, datetime])
+    keyed_stamped = numbers.key_local("k", lambda msg: msg.value).assign_timestamps("kt", moment)
+    assert_type(keyed_stamped, KeyedNeedsEpochs[int, int, datetime])
+    assert_type(keyed_stamped.generate_epochs("ke", lambda msg, previous: None)[0], KeyedStream[int, int, datetime])
+
+
+def sinks(numbers: Stream[NoKeyType, int, int]) -> None:
+    numbers.sink("print", StatelessSink(StdOutSink()))
+    collected: VecSink[NoKeyType, int, int] = VecSink()
+    numbers.sink("collect", collected)
+    assert_type(list(collected), list[DataMessage[NoKeyType, int, int]])
+
+
+def mistakes(numbers: Stream[NoKeyType, int, int]) -> None:
+    numbers.map("m", lambda value: value.upper())  # type: ignore[attr-defined]
+    numbers.key_local("k", lambda msg: 1).stateful_map("s", lambda key, value, state: value)  # type: ignore[return-value, arg-type]
+    numbers.assign_timestamps("t", lambda msg: 1).map("m", str)  # type: ignore[attr-defined]
+    numbers.stateful_map("s", lambda key, value, state: (value, state))  # type: ignore[attr-defined]
