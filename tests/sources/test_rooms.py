@@ -1,0 +1,25 @@
+import subprocess
+import sys
+
+import pytest
+
+import malflow.sinks
+import malflow.sources
+
+LIST_MODULES = "import sys, malflow; print(*sys.modules)"
+
+
+def test_malflow_is_imported_without_the_file_systems() -> None:
+    command = [sys.executable, "-c", LIST_MODULES]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "malflow.sources" in modules
+    assert not {"fsspec", "s3fs", "asyncio"}.intersection(modules)
+
+
+@pytest.mark.parametrize("room", [malflow.sources, malflow.sinks])
+def test_every_name_at_the_door_is_there(room: object) -> None:
+    names: list[str] = room.__all__  # type: ignore[attr-defined]
+    assert names == sorted(names)
+    assert [getattr(room, name).__name__ for name in names] == names
+    with pytest.raises(AttributeError, match="has no attribute 'Gone'"):
+        room.Gone  # type: ignore[attr-defined]  # noqa: B018 - the access is the test
