@@ -88,7 +88,9 @@ class Stream(Generic[K, V_co, T]):
         self, name: str, source: StatelessSource[NoKeyType, VO, TO] | StatefulSource[NoKeyType, VO, TO, Any]
     ) -> Stream[NoKeyType, VO, TO]: ...
     @overload
-    def source(self, name: str, source: SingleIteratorSource[VO]) -> Stream[NoKeyType, VO, int]: ...
+    def source(  # type: ignore[overload-overlap] # as above
+        self, name: str, source: SingleIteratorSource[VO]
+    ) -> Stream[NoKeyType, VO, int]: ...
     @overload
     def source(
         self,
