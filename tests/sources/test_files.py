@@ -154,6 +154,14 @@ def test_a_source_is_shipped_and_shows_no_credentials(tmp_path: Path) -> None:
     assert drain(copy.impl)[0] == [5]
 
 
+def test_a_shipped_source_counts_for_itself(tmp_path: Path) -> None:
+    source = JsonLinesSource(file_of(tmp_path, b"x\n"), on_error="skip")
+    drain(source)
+    copy = pickle.loads(pickle.dumps(source))
+    assert len(source.skipped) == 1
+    assert copy.skipped == {}
+
+
 # a file that is not what it was
 
 
@@ -282,6 +290,7 @@ def test_skipped_records_are_counted_and_told_once(tmp_path: Path, caplog: pytes
     path = str(file_of(tmp_path, b"1\nx\n2\ny\n3\n"))
     source = JsonLinesSource(path, on_error="skip")
     partition = source.build_part(path, None)
+    assert source.skipped == {path: 0}
     assert partition.poll_batch(2) == ([1], [0])
     assert source.skipped == {path: 1}
     assert partition.poll_batch(10) == ([2, 3], [2, 4])

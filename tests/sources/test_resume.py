@@ -46,9 +46,9 @@ def put(content: bytes, suffix: str) -> str:
     return PATH + suffix
 
 
-def read(source: Any, path: str, schedule: list[tuple[int, bool]]) -> list[tuple[Any, int]]:
+def read(source: Any, path: str, schedule: list[tuple[int, bool]], state: Any = None) -> list[tuple[Any, int]]:
     records: list[tuple[Any, int]] = []
-    partition = source.build_part(path, None)
+    partition = source.build_part(path, state)
     for limit, stop in cycle(schedule):
         if partition.is_finished():
             break
@@ -61,6 +61,11 @@ def read(source: Any, path: str, schedule: list[tuple[int, bool]]) -> list[tuple
             partition = source.build_part(path, state)
     partition.suspend()
     return records
+
+
+def lines_of(text: str) -> list[str]:
+    ended = re.findall(r"[^\n]*\n|[^\n]+", text)
+    return [line[:-1].removesuffix("\r") if line.endswith("\n") else line for line in ended]
 
 
 def numbered(values: list[Any]) -> list[tuple[Any, int]]:
@@ -81,11 +86,27 @@ def test_text_resumes_at_the_exact_line(
     text = "".join(line + end for line, end in pieces)
     text = text if ended else text.removesuffix("\n")
     path = put(codecs.BOM_UTF8 * bom + text.encode(), suffix)
-    expected = [
-        line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line
-        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
-    ]
+    expected = lines_of(text)
     assert read(TextFileSource(path), path, schedule) == numbered(expected)
+
+
+@given(st.text(characters | st.sampled_from("\r\n"), max_size=40), st.integers(0, 40), suffixes, schedules)
+def test_a_file_that_has_grown_is_read_on(text: str, cut: int, suffix: str, schedule: list[tuple[int, bool]]) -> None:
+    before, added = text[:cut], text[cut:]
+    path = put(before.encode(), suffix)
+    partition = TextFileSource(path).build_part(path, None)
+    values: list[str] = []
+    while not partition.is_finished():
+        values += partition.poll_batch(100)[0]
+    put(text.encode(), suffix)
+    source = TextFileSource(path, on_error="skip")
+    continued = ""
+    if before and not before.endswith("\n"):
+        continued, _, added = added.partition("\n")
+    expected = lines_of(before) + lines_of(added)
+    grown = read(source, path, schedule, partition.snapshot())
+    assert numbered(values) + grown == numbered(expected)
+    assert source.skipped == {path: 1 if continued.removesuffix("\r") else 0}
 
 
 fields = st.lists(characters | line_ends, max_size=6).map("".join)
