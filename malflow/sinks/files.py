@@ -78,7 +78,6 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
         self._storage_options = dict(storage_options or {})
         self._file: Any = None
         self._opened = ExitStack()
-        self._unflushed = False
         self._closed = False
         if append and not self._local:
             raise GraphError(f"{self!r} can't append: an object store takes whole files; write to a new path")
@@ -103,13 +102,11 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
             lines.extend(map(self._line, chosen))  # keeps what came before an exception
         finally:
             self._ready_file().write(b"".join(lines))
-            self._unflushed = True
 
     def flush(self) -> None:
         """Make what was taken visible, where the file is local."""
-        if self._unflushed and self._local:
+        if self._local and self._file is not None:
             self._file.flush()
-            self._unflushed = False
 
     def close(self) -> None:
         """Finish the file; put it where it belongs, if that is not a local path. A second call does nothing."""
@@ -117,7 +114,6 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
             return
         self._ready_file()
         self._file = None
-        self._unflushed = False
         self._closed = True
         self._opened.close()
 

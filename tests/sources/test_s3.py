@@ -98,3 +98,11 @@ def test_a_missing_object_is_an_error_without_credentials_in_it(options: dict[st
     with pytest.raises(InputFileError, match=f"s3://bucket/{name[:4]}") as missing:
         source.list_parts()
     assert "hush" not in repr(missing.value) + str(missing.value) + repr(source)
+
+
+def test_a_listing_is_not_remembered(options: dict[str, Any]) -> None:
+    s3 = fsspec.filesystem("s3", skip_instance_cache=True, **options)
+    source = TextFileSource("s3://bucket/new/*", storage_options=options)
+    for name in ("a", "b"):
+        s3.pipe(f"bucket/new/{name}", b"")
+        assert source.list_parts()[-1] == f"s3://bucket/new/{name}"
