@@ -168,6 +168,13 @@ class Merge(Operator):
         if len(edges) == 1:
             yield from zip(edges[0])
             return
+        alone = self._alone(edges)
+        if alone is not None:
+            for batch in edges[alone]:
+                self._frontiers[alone] = batch.epochs[-1][1] if batch.epochs else self._frontiers[alone]
+                yield (batch,)
+            self._merged = min(self._frontiers)
+            return
         if any(batch.epochs for batches in edges for batch in batches):
             yield (concat(self._by_frontier(edges)),)
             return
@@ -187,6 +194,13 @@ class Merge(Operator):
         for edge, epoch in self.state.items():
             self._frontiers[edge] = epoch
         self._merged = min(self._frontiers)
+
+    def _alone(self, edges: Sequence[Sequence[Batch]]) -> int | None:
+        """Tell which edge is the only one that has not ended, and so passes as it is."""
+        live = [edge for edge, frontier in enumerate(self._frontiers) if frontier is not MAX]
+        if len(live) == 1 and not any(batches for edge, batches in enumerate(edges) if edge != live[0]):
+            return live[0]
+        return None
 
     def _by_frontier(self, edges: Sequence[Sequence[Batch]]) -> list[Batch]:
         segments = {

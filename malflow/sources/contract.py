@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from malflow.errors import require_methods
 
@@ -64,7 +64,14 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
 
 
 class StatelessSourceImpl(Generic[P, V, T]):
-    """A source whose parts begin again when they are built again. Subclassing is optional."""
+    """A source whose parts begin again when they are built again. Subclassing is optional.
+
+    Attributes:
+        keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
+            implementation does not say.
+    """
+
+    keyed: ClassVar[bool] = True
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
@@ -76,7 +83,14 @@ class StatelessSourceImpl(Generic[P, V, T]):
 
 
 class StatefulSourceImpl(Generic[P, V, T, S]):
-    """A source whose parts resume from a position. Subclassing is optional."""
+    """A source whose parts resume from a position. Subclassing is optional.
+
+    Attributes:
+        keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
+            implementation does not say.
+    """
+
+    keyed: ClassVar[bool] = True
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
