@@ -6,6 +6,7 @@ python benchmarks/single_thread.py [--rounds 5] [--scale 1.0] [--only a,b]
 from __future__ import annotations
 
 import argparse
+import gc
 import resource
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from tables import print_table, seconds
 from workloads import WORKLOADS, Workload
 
 _BATCH_SIZES = (1, 10, 100, 1_000, 10_000)
-_TUNING_RECORDS = 100_000
+_TUNING_RECORDS = 200_000
 _PEAK_RECORDS = (2_000_000, 10_000_000)
 _PEERS = ("malflow", "loop", "tight loop", "bytewax")
 _HEADER = ("workload", "records", *_PEERS, *(f"{peer} / malflow" for peer in _PEERS[1:]), "bytewax batch")
@@ -36,17 +37,25 @@ def main() -> None:
         _print_peak(options.peak_of)
         return
     peaks = [_peak_in_child(int(count * options.scale)) for count in _PEAK_RECORDS]
-    rows = [_measure(WORKLOADS[letter], options.rounds, options.scale) for letter in options.only.split(",")]
+    rows, batch_rows = [], []
+    for letter in options.only.split(","):
+        workload = WORKLOADS[letter]
+        records = workload.make(int(workload.size * options.scale))
+        gc.freeze()  # what the records cost the garbage collector is no peer's doing
+        tried = _try_batch_sizes(workload, records)
+        rows.append(_measure(workload, records, options.rounds, min(tried, key=tried.__getitem__)))
+        batch_rows.append((f"({letter})", *(f"{tried[size]:,.0f}" for size in _BATCH_SIZES)))
+        gc.unfreeze()
     print("\nns per record, medians; 'x / malflow': how many times as long as malflow x takes, median of the rounds\n")
     print_table(_HEADER, rows)
+    print(f"\nbytewax by its source's batch size, ns per record, the first {_TUNING_RECORDS:,} records, one run each\n")
+    print_table(("workload", *(f"{size:,}" for size in _BATCH_SIZES)), batch_rows)
     print(f"\npeak memory of (a) under malflow: {'; '.join(peaks)}")
 
 
-def _measure(workload: Workload, rounds: int, scale: float) -> Sequence[str]:
+def _measure(workload: Workload, records: Sequence[Any], rounds: int, batch_size: int) -> Sequence[str]:
     """Run each peer once a round, each round beginning with another one, and make the row of the table."""
-    records = workload.make(int(workload.size * scale))
     count = workload.count(records)
-    batch_size = _best_batch_size(workload, records)
     runs = {
         "malflow": partial(workload.malflow, records),
         "loop": partial(workload.loop, records),
@@ -73,10 +82,11 @@ def _measure(workload: Workload, rounds: int, scale: float) -> Sequence[str]:
     )
 
 
-def _best_batch_size(workload: Workload, records: Sequence[Any]) -> int:
-    """Find the size of batch at which bytewax is fastest, on the first of the records."""
+def _try_batch_sizes(workload: Workload, records: Sequence[Any]) -> dict[int, float]:
+    """Time bytewax on the first of the records at each size of batch, in ns per record."""
     sample = records[:_TUNING_RECORDS]
-    return min(_BATCH_SIZES, key=lambda size: seconds(partial(workload.bytewax, sample, size))[0])
+    count = workload.count(sample)
+    return {size: seconds(partial(workload.bytewax, sample, size))[0] / count * 1e9 for size in _BATCH_SIZES}
 
 
 def _peak_in_child(count: int) -> str:
