@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
-import fsspec
 from fsspec.compression import compr
-from fsspec.core import get_compression, url_to_fs
+from fsspec.core import get_compression
 from fsspec.utils import get_protocol
 
-from malflow.errors import GraphError, MalflowError, MissingDependency
+from malflow.errors import GraphError, MalflowError
+from malflow.filesystem import filesystem_of
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
 
@@ -130,7 +130,7 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
         return self._file
 
     def _open(self, opening: ExitStack) -> Any:
-        filesystem, inner = _filesystem_of(self._path, self._storage_options)
+        filesystem, inner = filesystem_of(self._path, self._storage_options)
         if self._local:
             raw: Any = opening.enter_context(_open_local(Path(inner), append=self._append or self._closed))
         elif self._closed:
@@ -171,16 +171,3 @@ def _put_after(body: Path, filesystem: Any, inner: str) -> Callable[..., None]:
             filesystem.put_file(str(body), inner)
 
     return put
-
-
-def _filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    protocol = get_protocol(path)
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except ImportError as missing:
-        install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install what it names"
-        raise MissingDependency(f"'{path}' can't be written: {missing}; {install}") from missing
-    except ValueError as unknown:
-        raise GraphError(f"'{path}' has a protocol that fsspec does not know: {protocol}") from unknown
-    filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
-    return filesystem, inner

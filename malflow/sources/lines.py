@@ -17,7 +17,8 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from malflow.errors import GraphError
-from malflow.sources.paths import InputFileError, filesystem_of
+from malflow.filesystem import filesystem_of
+from malflow.sources.paths import InputFileError
 
 __all__ = [
     "LineBuffer",

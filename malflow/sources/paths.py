@@ -6,13 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-import fsspec
-from fsspec.core import url_to_fs
-from fsspec.utils import get_protocol
+from malflow.errors import GraphError, MalflowError
+from malflow.filesystem import filesystem_of
 
-from malflow.errors import GraphError, MalflowError, MissingDependency
-
-__all__ = ["InputFileError", "Path", "expand", "filesystem_of", "path_list"]
+__all__ = ["InputFileError", "Path", "expand", "path_list"]
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -97,24 +94,3 @@ def _part(given: str, inner: str) -> str:
     if protocol not in _LOCAL and not rest.startswith("/"):
         inner = inner.lstrip("/")
     return f"{protocol}://{inner}"
-
-
-def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Open the file system that a path or URL names, and give the path inside it.
-
-    Listings are not cached: a run must see the files that are there now.
-
-    Raises:
-        MissingDependency: if the library for the protocol is not installed.
-        GraphError: if nobody knows the protocol.
-    """
-    protocol = get_protocol(path)
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except ImportError as missing:
-        install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install what it names"
-        raise MissingDependency(f"'{path}' can't be read: {missing}; {install}") from missing
-    except ValueError as unknown:
-        raise GraphError(f"'{path}' has a protocol that fsspec does not know: {protocol}") from unknown
-    filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
-    return filesystem, inner
