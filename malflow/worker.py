@@ -39,7 +39,7 @@ Outputs = list[list[list[Batch]]]
 
 
 class Worker:
-    """One stage on one logical worker: ``run`` is a tick.
+    """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
 
     Args:
         program: the whole program.
@@ -77,17 +77,9 @@ class Worker:
         ]
         self._outputs: Outputs = []
         self._wire()
-
-    @property
-    def sources(self) -> list[Source]:
-        """The sources of this stage."""
-        return [active.operator for active in self._active.values() if isinstance(active.operator, Source)]
-
-    @property
-    def sinks(self) -> list[StatelessSinkWriter | StatefulSinkWriter]:
-        """The sinks of this stage."""
-        kinds = (StatelessSinkWriter, StatefulSinkWriter)
-        return [active.operator for active in self._active.values() if isinstance(active.operator, kinds)]
+        operators = [active.operator for active in self._active.values()]
+        self.sources = [operator for operator in operators if isinstance(operator, Source)]
+        self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
 
     def open(self) -> None:
         """Build the readers of the parts, after the state is loaded and before the first tick."""
@@ -105,15 +97,19 @@ class Worker:
         for source in self.sources:
             source.ended = source.context.operator_name in ended
         self._receive(inputs)
+        largest = 1
         for active in self._active.values():
             emitted = self._checked(active) if self._debug else active.operator.run(active.edges)
             for batches in emitted:
                 for batch, targets in zip(batches, active.targets, strict=True):
                     if batch:
+                        largest = max(largest, len(batch))
                         for target in targets:
                             target.append(batch)
             for edge in active.edges:
                 edge.clear()
+        for source in self.sources:
+            source.adapt(largest)
         return self._outputs
 
     def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:

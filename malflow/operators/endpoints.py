@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
-from malflow.message import MAX, DataMessage
+from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, overridden
 from malflow.operators.failure import operator_error
 from malflow.partitioners import check_key
@@ -16,7 +16,8 @@ from malflow.state import Delta, KeyedState
 
 __all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
 
-_SMALLEST_POLL = 256
+_SMALLEST_POLL = 64
+"""Records asked of a part at least."""
 
 
 def list_parts(
@@ -56,6 +57,7 @@ class Source(Operator):
         self.state = KeyedState(tracked=context.tracked)
         self.polled = 0
         self.ended = False
+        self._limit = BATCH_SIZE
         self._source = source
         self._keyed = keyed
         self._listed = parts
@@ -87,6 +89,11 @@ class Source(Operator):
             batch = Batch(batch.keys, batch.values, batch.timestamps, ((len(batch), MAX),))
         return ((batch,),)
 
+    def adapt(self, largest: int) -> None:
+        """Ask for fewer records where operators make many of each, so that the largest batch stays small."""
+        if self.polled:
+            self._limit = min(BATCH_SIZE, BATCH_SIZE * self.polled // largest)
+
     def delta(self) -> Delta:
         """Give the positions of the parts that have moved on."""
         if isinstance(self._source, StatefulSource):
@@ -103,7 +110,7 @@ class Source(Operator):
         self._partitions, self._live = None, {}
 
     def _poll(self, part: Any, partition: Any) -> Batch:
-        limit = max(_SMALLEST_POLL, BATCH_SIZE // len(self._live))
+        limit = max(_SMALLEST_POLL, self._limit // len(self._live))
         if hasattr(partition, "poll_batch"):
             answer = self._call(part, partition.poll_batch, limit)
         else:
@@ -202,7 +209,8 @@ def _write(operator: Operator, sink: Any, batch: Batch) -> None:
     write_batch = overridden(sink, "sink_batch", StatelessSinkImpl)
     if write_batch is not None:
         try:
-            write_batch(list(batch.key_column()), batch.values, batch.timestamps)
+            keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
+            write_batch(keys, batch.values, batch.timestamps)
         except Exception as error:
             raise operator.error(error) from error
         return

@@ -12,7 +12,7 @@ from malflow.errors import OperatorError
 __all__ = ["describe", "operator_error", "shape_error", "shown"]
 
 _LONGEST = 200
-_SHAPE = re.compile("unpack|has no attribute .earliest.")
+_SHAPE = re.compile("unpack|has no attribute ._seen.")
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _LONGEST
 _short.maxdict = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
@@ -38,12 +38,13 @@ class ExpireMap(Generic[UK, S, T]):
     ([('a', 2)], True)
     """
 
-    __slots__ = ("_count", "_entries", "_order")
+    __slots__ = ("_count", "_entries", "_order", "_seen")
 
     def __init__(self) -> None:
         self._entries: dict[UK, tuple[S, T]] = {}
         self._order: list[tuple[T, int, UK]] = []
         self._count = 0
+        self._seen = -1
 
     def insert(self, key: UK, value: S, expiry: T) -> S | None:
         """Set a value and its expiry; give the value that was there, or None."""
@@ -71,11 +72,13 @@ class ExpireMap(Generic[UK, S, T]):
 
     def expire(self, until: T) -> list[tuple[UK, S]]:
         """Remove the entries whose expiry is at or before `until`; give their keys and values, earliest first."""
-        removed = []
-        while self._order and self._order[0][0] <= until:  # type: ignore[operator] # any ordered type
-            expiry, _, key = heappop(self._order)
-            if self._is_current(key, expiry):
-                removed.append((key, self._entries.pop(key)[0]))
+        order, entries, removed = self._order, self._entries, []
+        while order and order[0][0] <= until:  # type: ignore[operator] # any ordered type
+            expiry, _, key = heappop(order)
+            entry = entries.get(key)
+            if entry is not None and (entry[1] is expiry or entry[1] == expiry):
+                del entries[key]
+                removed.append((key, entry[0]))
         return removed
 
     def is_empty(self) -> bool:
@@ -114,6 +117,7 @@ class ExpireMap(Generic[UK, S, T]):
     def __setstate__(self, entries: dict[UK, tuple[S, T]]) -> None:
         """Load the entries and order them."""
         self._entries = dict(entries)
+        self._seen = -1
         self._reorder()
 
     def _is_current(self, key: UK, expiry: T) -> bool:
@@ -129,7 +133,10 @@ class ExpireMap(Generic[UK, S, T]):
 class TtlMap(Operator):
     """Replace each value by what the mapper makes of it and of its key's `ExpireMap`; each epoch expires entries.
 
-    A heap holds, for each key, a time at or before its earliest expiry: an epoch looks only at keys that are due.
+    An epoch is only noted: a map is expired when its key is read next, and at the end of the batch those that are due
+    and were not read since. A heap holds, for each key, a time at or before its earliest expiry, so that this looks
+    only at keys that are due. An entry past its expiry stays readable until the next epoch: a map that was read since
+    the last one, which `ExpireMap` notes by the number of the run between epochs, is not expired by it again.
     """
 
     state: KeyedState
@@ -138,30 +145,48 @@ class TtlMap(Operator):
         super().__init__(context, mapper)
         self.state = KeyedState(ExpireMap, tracked=context.tracked)
         self._due: list[tuple[Any, int, Any]] = []
-        self._planned: dict[Any, tuple[Any, int]] = {}
+        self._planned: dict[Any, tuple[Any, int, Any]] = {}
         self._count = 0
+        self._now: Any = MIN
+        self._run = 0
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Map the value column, expiring where an epoch stands."""
-        mapper, states, planned, rest = self.callback, self.state, self._planned, iter(batch.values)
+        """Map the value column, then expire what is due."""
+        mapper, states, rest = self.callback, self.state, iter(batch.values)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         values: list[Any] = []
         try:
             for count, epoch in _runs(batch):
+                now, run = self._now, self._run
                 for key, value, timestamp in islice(rows, count):
-                    emitted, entries = mapper(key, value, timestamp, states[key])
+                    entries = states[key]
+                    if entries._seen != run and (order := entries._order) and order[0][0] <= now:
+                        entries.expire(now)
+                    emitted, entries = mapper(key, value, timestamp, entries)
                     values.append(emitted if emitted is not entries else copied(emitted))
                     if entries is None:
                         states.pop(key, None)
                         continue
+                    entries._seen = run
                     states[key] = entries
-                    if key not in planned or entries.earliest < planned[key][0]:
-                        self._plan(key, entries.earliest)
-                self._expire(epoch)
+                if epoch is not MIN:
+                    self._now, self._run = epoch, run + 1
         except Exception as error:
             raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
         states.touch(batch.key_column())
+        self._replan(set(batch.key_column()))
+        self._sweep()
         return (batch.with_values(values),)
+
+    def _replan(self, keys: Iterable[Any]) -> None:
+        states, planned = self.state, self._planned
+        for key in keys:
+            entries = states.get(key)
+            if entries is None:
+                continue
+            soonest = entries._order[0][0] if entries._entries else MIN
+            if key not in planned or soonest < planned[key][0]:
+                self._plan(key, soonest)
 
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it, and plan when its keys are due."""
@@ -171,25 +196,29 @@ class TtlMap(Operator):
 
     def _plan(self, key: Any, expiry: Any) -> None:
         self._count += 1
-        self._planned[key] = (expiry, self._count)
-        heappush(self._due, (expiry, self._count, key))
+        self._planned[key] = item = (expiry, self._count, key)
+        heappush(self._due, item)
 
-    def _expire(self, epoch: Any) -> None:
-        due, planned, states = self._due, self._planned, self.state
-        while due and due[0][0] <= epoch:
-            expiry, count, key = heappop(due)
-            if planned.get(key) != (expiry, count):
+    def _sweep(self) -> None:
+        """Expire what is due and was not read since the last epoch; what was read since then stays until the next."""
+        due, planned, states, now, run = self._due, self._planned, self.state, self._now, self._run
+        again = []
+        while due and due[0][0] <= now:
+            item = heappop(due)
+            key = item[2]
+            if planned.get(key) is not item:
                 continue
             del planned[key]
-            if key not in states:
+            entries = states.get(key)
+            if entries is None:
                 continue
-            entries = states[key]
-            states.touch((key,))
-            entries.expire(epoch)
+            again.append(key)
+            if entries._seen != run:
+                entries.expire(now)
+                states.touch((key,))
             if entries.is_empty():
                 del states[key]
-            else:
-                self._plan(key, entries.earliest)
+        self._replan(again)
 
 
 def _runs(batch: Batch) -> Iterator[tuple[int, Any]]:
