@@ -63,7 +63,7 @@ def test_every_example_stands_in_the_readme_with_a_docstring_and_a_main() -> Non
 def test_an_example_runs_as_a_script_without_a_warning(name: str, tmp_path: Path) -> None:
     script = [sys.executable, "-W", "error", "-X", "dev", EXAMPLES / f"{name}.py"]
 
-    done = subprocess.run(script, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8")  # noqa: S603 - our own
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, check=False, encoding="utf-8")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
