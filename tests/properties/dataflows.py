@@ -113,7 +113,7 @@ class Draft:
         """Put a sink on every stream that has no reader, but now and then none, and on some that have."""
         for index in range(len(self.traits)):
             if self.may_read(index) and self.draw(st.integers(0, 9)) < (2 if self.readers[index] else 9):
-                sink(self, index)
+                sink(self, tell_epochs(self, index))
         return Dataflow(tuple(self.steps), self.parallel, self.debug)
 
 
@@ -200,8 +200,17 @@ def key_local(draft: Draft, index: int) -> None:
 
 
 def key_distribute(draft: Draft, index: int) -> None:
-    traits, key = draft.traits[index], draft.choose(list(functions.KEYS))
     partitioner = draft.choose(list(functions.PARTITIONERS))
+    _distribute(draft, index, draft.choose(list(functions.KEYS)), partitioner)
+
+
+def regroup(draft: Draft, index: int) -> None:
+    """Bring equal keys together, from several workers, and count on it."""
+    stateful_op(draft, _distribute(draft, index, draft.choose(["two", "mixed"]), "rendezvous"))
+
+
+def _distribute(draft: Draft, index: int, key: str, partitioner: str) -> int:
+    traits = draft.traits[index]
     order, place = _distributed(traits, key, parallel=draft.parallel)
     traits = replace(
         traits,
@@ -213,7 +222,7 @@ def key_distribute(draft: Draft, index: int) -> None:
         scattered=False,
         placed=frozenset({partitioner}),
     )
-    draft.add("key_distribute", (index,), (key, partitioner), traits)
+    return draft.add("key_distribute", (index,), (key, partitioner), traits)
 
 
 def _distributed(traits: Traits, key: str, *, parallel: bool) -> tuple[Order, Place]:
@@ -239,11 +248,13 @@ def stateful_map(draft: Draft, index: int) -> None:
 def stateful_op(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     name = draft.choose(_stateful_ops(traits))
-    keeps_values = name in ("show", "triples", "roll")
+    keeps_values = name in ("show", "triples", "renew", "roll")
     order = traits.order
     if name in ("flush", "tumble", "final"):
         order = Order.TOTAL if order is Order.TOTAL and traits.epochs is not None else Order.BY_KEY
-    family = draft.family(shared_with=traits.family if keeps_values else None)
+    family = traits.family
+    if name != "clock":
+        family = draft.family(shared_with=traits.family if keeps_values else None)
     draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family))
 
 
@@ -251,9 +262,9 @@ def _stateful_ops(traits: Traits) -> list[str]:
     """List the logics with a specified result: those that look at the order, at epochs, or at neither."""
     names = ["final"]
     if traits.ordered:
-        names += ["show", "fan", "triples"]
+        names += ["show", "fan", "triples", "renew"]
     if traits.epochs is not None:
-        names += ["flush"]
+        names += ["flush", "clock"]
     if traits.punctual:
         names += ["tumble"]
     if traits.ordered and traits.epochs is not None:
@@ -276,7 +287,7 @@ def assign_and_generate(draft: Draft, index: int) -> None:
     stamped = draft.add("assign_timestamps", (index,), assigner, replace(traits, epochs=ONLY_MAX, here=False))
     draft.hidden.add(stamped)
     known = traits.order is Order.TOTAL
-    name = draft.choose([*functions.GENERATORS, 0, 1, 3] if known else ["never", "distant"])
+    name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3] if known else ["never", "distant"])
     epochs = ONLY_MAX if name == "never" else len(draft.steps) if known else None
     _generate(draft, stamped, name, epochs, here=epochs != ONLY_MAX and traits.place is Place.GATHERED)
 
@@ -328,25 +339,17 @@ def _joined(traits: list[Traits]) -> Traits:
     places = {t.place for t in traits}
     place = Place.SOURCE if places == {Place.SOURCE} else Place.SPREAD
     placed = frozenset().union(*(t.placed for t in traits))
-    here = any(t.here for t in traits)
-    epochs = _joined_epochs([t.epochs for t in traits])
+    origins = {t.epochs for t in traits}  # epochs of several operators merge by how they interleave
     return Traits(
         keyed=all(t.keyed for t in traits),
         order=Order.NONE,
         place=place,
         family=traits[0].family,
-        epochs=None if here and epochs != ONLY_MAX else epochs,
+        epochs=traits[0].epochs if len(origins) == 1 and not any(t.here for t in traits) else None,
         punctual=all(t.punctual for t in traits),
         scattered=any(t.scattered for t in traits) or (place is Place.SPREAD and placed not in _BY_KEY),
         placed=placed,
     )
-
-
-def _joined_epochs(epochs: list[int | None]) -> int | None:
-    """An edge without epochs holds all back until the end; else only edges with the same epochs have known ones."""
-    if ONLY_MAX in epochs:
-        return ONLY_MAX
-    return epochs[0] if len(set(epochs)) == 1 else None
 
 
 def inspect(draft: Draft, index: int) -> None:
@@ -357,6 +360,18 @@ def inspect_frontier(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     place = None if traits.epochs is None else Place.SOURCE if traits.here else traits.place
     draft.add("inspect_frontier", (index,), None, traits, epochs=place)
+
+
+def tell_epochs(draft: Draft, index: int) -> int:
+    """Put a clock on a stream, if it has epochs at known places and can have a state."""
+    if draft.traits[index].epochs in (None, ONLY_MAX) or draft.draw(st.booleans()):
+        return index
+    if not draft.traits[index].keyed:
+        traits = replace(draft.traits[index], keyed=True, placed=frozenset({"local"}))
+        index = draft.add("key_local", (index,), ("same",), traits)
+    if not draft.traits[index].stateful:
+        return index
+    return draft.add("stateful_op", (index,), "clock", draft.traits[index])
 
 
 def sink(draft: Draft, index: int) -> None:
@@ -405,6 +420,7 @@ NOTABLE = (
     *[Move(stateful_map, _stateful_and_ordered)] * 2,
     *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
     Move(ttl_map, _timed),
+    Move(regroup, lambda traits: traits.place is Place.SPREAD),
 )
 """What the properties are mostly about."""
 
@@ -431,7 +447,9 @@ def dataflows(draw: Any) -> Dataflow:
     single_source(draft)
     for _ in range(draw(st.integers(0, 4)) // 3):
         draft.choose([single_source, part_source])(draft)
-    for _ in range(draw(st.integers(1, 12))):
+    if draw(st.booleans()):
+        assign_and_generate(draft, 0)
+    for _ in range(draw(st.integers(1, 14))):
         _grow(draft, SHAPES, fan_out=True)
     return draft.finish()
 
@@ -441,6 +459,8 @@ def chains(draw: Any) -> Dataflow:
     """Make a dataflow without fan-out, in which operators change the lists that they get."""
     draft = Draft(draw, parallel=draw(st.integers(0, 3)) > 0, debug=False)
     single_source(draft, LISTS)
+    if draw(st.booleans()):
+        assign_and_generate(draft, 0)
     for _ in range(draw(st.integers(2, 9))):
         _grow(draft, NOTABLE, fan_out=False)
     return draft.finish()

@@ -252,6 +252,14 @@ def _nested(_: Any, value: Any, state: Any) -> Any:
     return state, state if weight(state) < 60 else None
 
 
+def _rows(_: Any, value: Any, state: Any) -> Any:
+    """Change a list within the state."""
+    if not state or len(state[-1]) > 2:
+        state.append([])
+    state[-1].append(weight(value))
+    return state, state if len(state) < 4 else None
+
+
 def _forget(_: Any, value: Any, state: Any) -> Any:
     return state + weight(value), state + weight(value) if weight(value) % 3 else None
 
@@ -281,6 +289,7 @@ STATEFUL_MAPS: dict[str, Stateful] = {
     "distinct": Stateful(_distinct, set),
     "tally": Stateful(_tally, dict),
     "nested": Stateful(_nested, dict),
+    "rows": Stateful(_rows, list),
     "swap": Stateful(_swap, list),
     "absorb": Stateful(_absorb),
 }
@@ -309,6 +318,30 @@ def _triples(msg: Any, state: Any, output: Any) -> Any:
         return state
     output.send(DataMessage(msg.key, state, msg.timestamp))
     return None
+
+
+def _renew(msg: Any, state: Any, output: Any) -> Any:
+    """Send what becomes the state, now and then; otherwise change the state in place."""
+    if weight(msg.value) % 3 and state:
+        state.append(weight(msg.value))
+        output.send(DataMessage(msg.key, len(state), msg.timestamp))
+        return state
+    renewed = [msg.value]
+    output.send(DataMessage(msg.key, renewed, msg.timestamp))
+    return renewed
+
+
+class Clock:
+    """Send with each message how many epochs have come since the first message of its key."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        output.send(DataMessage(msg.key, (state, msg.value), msg.timestamp))
+        return state
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        del epoch, output
+        for key in states:
+            states[key] += 1
 
 
 class Flush:
@@ -392,6 +425,8 @@ STATEFUL_OPS: dict[str, Stateful] = {
     "show": Stateful(lambda: _show, list),
     "fan": Stateful(lambda: _fan, int),
     "triples": Stateful(lambda: _triples, list),
+    "renew": Stateful(lambda: _renew),
+    "clock": Stateful(Clock, int),
     "flush": Stateful(Flush, list),
     "roll": Stateful(Roll, list),
     "decay": Stateful(Decay, list),
@@ -408,13 +443,13 @@ def _sizes(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
     if weight(value) % 4 == 3:
         entries.remove(weight(value) % 3)
     before = entries.get(0, "none"), len(entries)
-    entries.insert(weight(value) % 3, weight(value), later(timestamp, 3))
+    entries.insert(weight(value) % 3, weight(value), later(timestamp, 9 - 2 * (weight(value) % 5)))
     return before, entries if weight(value) % 5 else None
 
 
 def _entries(_: Any, value: Any, timestamp: Any, entries: Any) -> Any:
     """Emit the state itself; a map has to follow that makes a tuple of it."""
-    entries.insert(weight(value) % 6, weight(value), later(timestamp, weight(value) % 4 - 1))
+    entries.insert(weight(value) % 6, weight(value), later(timestamp, 8 - 3 * (weight(value) % 4)))
     return entries, entries
 
 
