@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, assert_never
 
 from malflow.errors import GraphError
@@ -71,11 +72,12 @@ class ExchangeNode:
 
 @dataclass(frozen=True, slots=True)
 class StatefulNode:
-    """An operator that keeps a state for each key."""
+    """An operator that keeps a state for each key; `placement` tells on which worker, None for where it came."""
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
+    placement: Partitioner | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +155,10 @@ class Vertex:
     location: str | None
 
 
-_Placement = frozenset[Partitioner | None]
+_Placements = tuple[Partitioner | None, ...]
 """What put the records of a stream on their workers: partitioners, or None where they stay where they are keyed.
 
-A source's parts are placed by `rendezvous_select`.
+A source's parts are placed by `rendezvous_select`. More than one are the work of a union.
 """
 
 
@@ -174,7 +176,7 @@ class Graph:
     unfinished: set[str] = field(default_factory=set)
     closed: bool = False
     _locations: dict[str, str | None] = field(default_factory=dict)
-    _placements: list[_Placement] = field(default_factory=list)
+    _placements: list[_Placements] = field(default_factory=list)
 
     def claim(self, name: object, location: str | None) -> None:
         """Check a name and take it.
@@ -204,7 +206,7 @@ class Graph:
             raise GraphError(message, operator=node.name, location=location)
         vertex = Vertex(node, tuple(inputs), location)
         self.vertices.append(vertex)
-        self._placements.append(self._placement(vertex))
+        self._placements.append(self._placements_of(vertex))
         return Port(len(self.vertices) - 1)
 
     def close(self) -> None:
@@ -218,29 +220,30 @@ class Graph:
             message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on what it gives"
             raise GraphError(message, operator=name, location=self._locations[name])
 
-    def check_one_placement(self, name: str, port: Port, location: str | None) -> None:
-        """Check that equal keys of an edge are on one worker.
+    def placement(self, name: str, port: Port, location: str | None) -> Partitioner | None:
+        """Tell what put the records of an edge on their workers: a partitioner, or None for where they came from.
 
         Raises:
             GraphError: if a union brought together streams whose keys were placed in different ways.
         """
         placements = self._placements[port.vertex]
-        if len(placements) > 1:
-            ways = sorted("key_local" if way is None else describe(way) for way in placements)
-            message = (
-                f"operator '{name}' would keep the state of one key on several workers; its input joins streams that "
-                f"were placed by {' and '.join(ways)}; call .key_distribute() after .union()"
-            )
-            raise GraphError(message, operator=name, location=location)
+        if len(placements) == 1:
+            return placements[0]
+        ways = sorted("key_local" if way is None else describe(way) for way in placements)
+        message = (
+            f"operator '{name}' would keep the state of one key on several workers; its input joins streams that "
+            f"were placed by {' and '.join(ways)}; call .key_distribute() after .union()"
+        )
+        raise GraphError(message, operator=name, location=location)
 
-    def _placement(self, vertex: Vertex) -> _Placement:
+    def _placements_of(self, vertex: Vertex) -> _Placements:
         match vertex.node:
             case SourceNode():
-                return frozenset({rendezvous_select})
+                return (rendezvous_select,)
             case KeyNode():
-                return frozenset({None})
+                return (None,)
             case ExchangeNode(partitioner=partitioner):
-                return frozenset({partitioner})
+                return (partitioner,)
             case (
                 StatelessNode()
                 | StatefulNode()
@@ -250,7 +253,11 @@ class Graph:
                 | UnionNode()
                 | SinkNode()
             ):
-                return frozenset().union(*(self._placements[port.vertex] for port in vertex.inputs))
+                ways: list[Partitioner | None] = []
+                for way in chain.from_iterable(self._placements[port.vertex] for port in vertex.inputs):
+                    if way not in ways:
+                        ways.append(way)
+                return tuple(ways)
             case _:
                 assert_never(vertex.node)
 

@@ -44,17 +44,29 @@ class KeyedState(dict[Any, Any]):
     Args:
         default: makes the state of a key that has none; without it that state is None.
         tracked: whether changes are noted for `delta`. Nothing is noted, and nothing paid, where none is asked for.
+        admit: checks a key that is new, and raises if it can't be taken.
     """
 
-    __slots__ = ("_default", "_dirty")
+    __slots__ = ("_admit", "_default", "_dirty")
 
-    def __init__(self, default: Callable[[], Any] | None = None, *, tracked: bool = False) -> None:
+    def __init__(
+        self,
+        default: Callable[[], Any] | None = None,
+        *,
+        tracked: bool = False,
+        admit: Callable[[Any], object] = check_key,
+    ) -> None:
         super().__init__()
         self._default = default
+        self._admit = admit
         self._dirty: set[Hashable] | None = set() if tracked else None
 
+    def admit(self, key: Any) -> None:
+        """Check that a new key can be taken."""
+        self._admit(key)
+
     def __missing__(self, key: Any) -> Any:
-        check_key(key)
+        self._admit(key)
         return None if self._default is None else self._default()
 
     def touch(self, keys: Iterable[Any]) -> None:
@@ -94,7 +106,8 @@ class StatesView(MutableMapping[Any, Any]):
         return self._states[key]
 
     def __setitem__(self, key: Any, state: Any) -> None:
-        check_key(key)
+        if key not in self._states:
+            self._states.admit(key)
         self._states.touch((key,))
         self._states[key] = state
 

@@ -461,8 +461,8 @@ class KeyedStream(Stream[K, V_co, T]):
         return self._stateful(name, partial(TtlMap, mapper=_function(name, "mapper", mapper)))
 
     def _stateful(self, name: str, logic: Logic) -> Any:
-        self._graph.check_one_placement(name, self._input(name), _location())
-        return self._at(self._append(StatefulNode(name, logic)))
+        placement = self._graph.placement(name, self._input(name), _location())
+        return self._at(self._append(StatefulNode(name, logic, placement)))
 
     if TYPE_CHECKING:  # the same methods, which keep the key
 

@@ -157,6 +157,7 @@ class Worker:
             workers=self._workers,
             tracked=self._tracked,
             debug=self._debug,
+            placement=node.placement if isinstance(node, StatefulNode) else None,
         )
         operator = self._open(node, step, context)
         count = len(self._workers) if isinstance(node, ExchangeNode) else step.edges

@@ -11,10 +11,20 @@ from typing import Any, Generic, TypeVar
 
 from malflow.batch import Batch
 from malflow.message import DataMessage, NoKey
-from malflow.operators.failure import operator_error
+from malflow.operators.failure import operator_error, shown
+from malflow.partitioners import Partitioner, check_key
 from malflow.state import Delta, KeyedState
 
-__all__ = ["Logic", "Operator", "OperatorContext", "Output", "StatefulLogic", "StatelessLogic", "overridden"]
+__all__ = [
+    "Logic",
+    "Operator",
+    "OperatorContext",
+    "Output",
+    "StatefulLogic",
+    "StatelessLogic",
+    "overridden",
+    "refuse_kept",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,6 +43,7 @@ class OperatorContext:
         workers: all workers.
         tracked: whether its changes of state are asked for.
         debug: whether the run checks what costs too much to check always.
+        placement: what chose the worker of each of its keys; None where nothing did, or the operator keeps no state.
     """
 
     operator_name: str
@@ -40,6 +51,23 @@ class OperatorContext:
     workers: Sequence[int] = (0,)
     tracked: bool = False
     debug: bool = False
+    placement: Partitioner | None = None
+
+    def admit(self, key: Any) -> None:
+        """Check that a key that is new here can be used, and that this is the worker it belongs to.
+
+        Raises:
+            TypeError, ValueError: if it can't, or is not.
+        """
+        check_key(key)
+        if self.placement is None or len(self.workers) == 1:
+            return
+        owner = self.placement(key, self.workers)
+        if owner != self.worker_id:
+            raise ValueError(
+                f"key {shown(key)} came to worker {self.worker_id} but belongs to worker {owner}: it was changed after "
+                ".key_distribute(); keep the key as it is, or call .key_distribute() again"
+            )
 
 
 class Output(Generic[K, V, T]):
@@ -154,11 +182,7 @@ class Operator:
                 function(view)
                 for view.key, view.value, view.timestamp in zip(batch.keys, rest, batch.timestamps, strict=True)
             ]
-        if sys.getrefcount(view) > _OWN_REFERENCES:
-            raise TypeError(
-                "the function kept the message it was given, which is reused for the next record; "
-                "keep a copy, such as copy.copy(msg), or the fields it needs"
-            )
+        refuse_kept(view)
         return answers
 
 
@@ -169,8 +193,21 @@ def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | N
     return getattr(logic, method, None)
 
 
+def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
+    """Check that nobody but the caller holds the view of a message that user functions were given.
+
+    Raises:
+        TypeError: if somebody does.
+    """
+    if sys.getrefcount(view) > _OWN_REFERENCES:
+        raise TypeError(
+            "the function kept the message it was given, which is reused for the next record; "
+            "keep a copy, such as copy.copy(msg), or the fields it needs"
+        )
+
+
 Logic = Callable[[OperatorContext], Operator]
 """What a node holds: it opens the operator on one worker."""
 
-_OWN_REFERENCES = 2
-"""References to the view that `call_each` itself holds while it counts them."""
+_OWN_REFERENCES = 3
+"""References to a view while they are counted: the caller's, this function's, and the count's own."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from malflow.batch import Batch
 from malflow.errors import GraphError, OperatorError
 from malflow.message import MAX, DataMessage, NoKey
-from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.contract import Operator, OperatorContext, refuse_kept
 from malflow.state import KeyedState
 
 __all__ = ["AssignTimestamps", "GenerateEpochs", "limit_out_of_orderness"]
@@ -112,6 +112,7 @@ class GenerateEpochs(Operator):
             if arrived is not None and (previous is None or arrived > previous):
                 previous = arrived
                 epochs.append((end, arrived))
+        refuse_kept(view)
         self._keep(previous)
         return on_time, epochs
 

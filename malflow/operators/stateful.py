@@ -23,7 +23,7 @@ class StatefulMap(Operator):
 
     def __init__(self, context: OperatorContext, mapper: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, mapper)
-        self.state = KeyedState(default, tracked=context.tracked)
+        self.state = KeyedState(default, tracked=context.tracked, admit=context.admit)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column; the second and third `for` bind the mapper's answer and store the state."""
@@ -55,7 +55,7 @@ class StatefulOp(Operator):
 
     def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, logic)
-        self.state = KeyedState(default, tracked=context.tracked)
+        self.state = KeyedState(default, tracked=context.tracked, admit=context.admit)
         self._states = StatesView(self.state)
         self._output = _StateOutput(self.state)
         self._on_data = getattr(logic, "on_data", logic)

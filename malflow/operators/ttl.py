@@ -143,7 +143,7 @@ class TtlMap(Operator):
 
     def __init__(self, context: OperatorContext, mapper: Any) -> None:
         super().__init__(context, mapper)
-        self.state = KeyedState(ExpireMap, tracked=context.tracked)
+        self.state = KeyedState(ExpireMap, tracked=context.tracked, admit=context.admit)
         self._due: list[tuple[Any, int, Any]] = []
         self._planned: dict[Any, tuple[Any, int, Any]] = {}
         self._count = 0

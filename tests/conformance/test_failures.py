@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from malflow import NoKey, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatefulSink, StatelessSink, VecSink
 from malflow.sources import StatelessSource
 from tests.conformance.dataflow import sis, values_of
@@ -172,6 +172,26 @@ def test_a_message_that_is_kept_by_a_key_function_is_found() -> None:
     kept: list[Any] = []
     error = failure(lambda s: s.key_local("by", lambda m: kept.append(m) or 1))
     assert "kept the message it was given" in str(error)
+
+
+def test_a_message_that_is_kept_by_an_epoch_generator_is_found() -> None:
+    kept: list[Any] = []
+    error = failure(lambda s: s.generate_epochs("op", lambda m, _: kept.append(m)))
+    assert "kept the message it was given" in str(error)
+
+
+def test_a_key_that_was_changed_on_its_worker_gets_no_state_there() -> None:
+    def change_key(msg: Any, output: Any) -> None:
+        output.send(DataMessage(f"changed {msg.key}", msg.value, msg.timestamp))
+
+    def build(stream: Any) -> Any:
+        keyed = stream.key_distribute("k", lambda m: m.value).stateless_op("change", change_key)
+        return keyed.stateful_map("op", lambda k, v, s: (v, v))
+
+    error = failure(build, range(20), parallelism=3)
+    assert error.operator == "op"
+    assert re.search(r"key 'changed \d+' came to worker \d but belongs to worker \d", str(error))
+    assert values_of(SingleThreadRuntime, range(20), build) == list(range(20))
 
 
 def test_output_takes_messages_only() -> None:
