@@ -420,6 +420,7 @@ NOTABLE = (
     *[Move(stateful_map, _stateful_and_ordered)] * 2,
     *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
     Move(ttl_map, _timed),
+    *[Move(ttl_map, lambda traits: _timed(traits) and traits.epochs != ONLY_MAX)] * 2,
     Move(regroup, lambda traits: traits.place is Place.SPREAD),
 )
 """What the properties are mostly about."""
