@@ -53,17 +53,15 @@ class OperatorContext:
     debug: bool = False
     placement: Partitioner | None = None
 
-    def admit(self, key: Any) -> None:
-        """Check that a key that is new here can be used, and that this is the worker it belongs to.
+    @property
+    def admit(self) -> Callable[[Any], None]:
+        """Give the check of a key that is new here: that it can be used, and that this is the worker it belongs to."""
+        return check_key if self.placement is None or len(self.workers) == 1 else self._admit
 
-        Raises:
-            TypeError, ValueError: if it can't, or is not.
-        """
+    def _admit(self, key: Any) -> None:
         check_key(key)
-        if self.placement is None or len(self.workers) == 1:
-            return
-        owner = self.placement(key, self.workers)
-        if owner != self.worker_id:
+        owner = None if self.placement is None else self.placement(key, self.workers)
+        if owner not in (None, self.worker_id):
             raise ValueError(
                 f"key {shown(key)} came to worker {self.worker_id} but belongs to worker {owner}: it was changed after "
                 ".key_distribute(); keep the key as it is, or call .key_distribute() again"
