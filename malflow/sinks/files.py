@@ -65,9 +65,9 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
         self,
         path: str | os.PathLike[str],
         *,
-        append: bool,
-        formatter: Formatter | None,
-        storage_options: Mapping[str, Any] | None,
+        append: bool = False,
+        formatter: Formatter | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise GraphError(f"{type(self).__name__} needs a path or URL; got {path!r}")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from malflow.sinks.files import FileSink, Formatter, UnwritableValue
+from malflow.sinks.files import FileSink, UnwritableValue
 
 __all__ = ["JsonLinesSink"]
 
@@ -41,16 +39,6 @@ class JsonLinesSink(FileSink[K, V, T]):
     ...     Path(directory, "out.jsonl").read_text()
     '["Ulm", 12]\n'
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        append: bool = False,
-        formatter: Formatter | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(path, append=append, formatter=formatter, storage_options=storage_options)
 
     def _line(self, value: Any) -> bytes:
         try:

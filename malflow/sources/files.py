@@ -321,9 +321,9 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         self,
         path: Path | Iterable[Path],
         *,
-        encoding: str,
-        on_error: OnError,
-        storage_options: Mapping[str, Any] | None,
+        encoding: str = "utf-8",
+        on_error: OnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         me = type(self).__name__
         if on_error not in ("raise", "skip") and not callable(on_error):

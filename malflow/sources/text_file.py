@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from malflow.sources.files import FileSource, OnError, Parsed, RecordParser
+from malflow.sources.files import FileSource, Parsed, RecordParser
 from malflow.sources.lines import LineBuffer
-from malflow.sources.paths import Path
 
 __all__ = ["TextFileSource"]
 
@@ -39,16 +35,6 @@ class TextFileSource(FileSource[str]):
     (['so much', 'depends'], range(0, 2))
     >>> fsspec.filesystem("memory").rm("/poem.txt")
     """
-
-    def __init__(
-        self,
-        path: Path | Iterable[Path],
-        *,
-        encoding: str = "utf-8",
-        on_error: OnError = "raise",
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(path, encoding=encoding, on_error=on_error, storage_options=storage_options)
 
     def _new_parser(self) -> RecordParser[str]:
         return _TextParser()

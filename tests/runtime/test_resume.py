@@ -1,0 +1,85 @@
+"""A run that was stopped anywhere, and one that goes on from what it kept, make one whole run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from malflow import SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow.sinks import VecSink
+from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, StatefulSource, TextFileSource
+from tests.conformance.memory import MemoryPersistence
+
+RECORDS = 10_000
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the same records as text, CSV and JSON lines, plain and compressed."""
+    root = tmp_path_factory.mktemp("logs")
+    for half in (0, 1):
+        words = [f"wörd-{number % 7}" for number in range(half * RECORDS, (half + 1) * RECORDS)]
+        (root / f"{half}.txt").write_text("\n".join(words), encoding="utf-8")
+        rows = "".join(f'"{word}","a\nb"\n' for word in words)
+        with gzip.open(root / f"{half}.csv.gz", "wt", encoding="utf-8") as file:
+            file.write(f"word,other\n{rows}")
+        (root / f"{half}.jsonl").write_text("".join(json.dumps({"word": w}) + "\n" for w in words), encoding="utf-8")
+    return root
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from(["txt", "csv.gz", "jsonl"]),
+    stops=st.lists(st.integers(1, 2 * RECORDS), max_size=3),
+    parallelism=st.sampled_from([1, 3]),
+)
+def test_counts_are_exact_however_often_the_run_is_stopped(
+    logs: Path, kind: str, stops: list[int], parallelism: int
+) -> None:
+    store = MemoryPersistence()
+    for stop in [*stops, None]:
+        results: VecSink[Any, Any, Any] = VecSink()
+        _count_words(logs / f"*.{kind}", store, stop, parallelism, results)
+    state: Counter[str] = Counter()
+    for deltas in (store.load() or {}).values():
+        if "count" in deltas:
+            state.update(deltas["count"].changed)
+    assert state == Counter(f"wörd-{number % 7}" for number in range(2 * RECORDS))
+
+
+def _count_words(path: Path, store: MemoryPersistence, stop: int | None, parallelism: int, results: Any) -> None:
+    sources = {".txt": TextFileSource, ".gz": CsvSource, ".jsonl": JsonLinesSource}
+    seen = 0
+
+    def count_until_stop(msg: Any, ctx: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == stop:
+            runtime.stop()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        records = provider.new_stream().source("files", StatefulSource(sources[path.suffix](path)))
+        words = records.inspect("stop", count_until_stop).map("word", lambda v: v if isinstance(v, str) else v["word"])
+        keyed = words.key_distribute("by word", lambda msg: msg.value)
+        keyed.stateful_map("count", lambda key, word, n: (n + 1, n + 1), default=int).sink("results", results)
+
+    runtime = SingleThreadRuntime(build_dataflow, store, parallelism=parallelism)
+    runtime.execute()
+
+
+def test_a_snapshot_of_another_parallelism_is_refused() -> None:
+    store = MemoryPersistence()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.new_stream().source("s", SingleIteratorSource([1]))
+
+    SingleThreadRuntime(build_dataflow, store, parallelism=2).execute()
+    with pytest.raises(SnapshotError, match="the snapshot is of 2 workers; run it with parallelism=2"):
+        SingleThreadRuntime(build_dataflow, store, parallelism=3).execute()
