@@ -1,0 +1,81 @@
+"""Workers, hosted by hand: what a runtime on another machine does with a program that was sent to it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from malflow.graph import Graph
+from malflow.plan import Program, compile_graph
+from malflow.sinks import StatelessSink
+from malflow.sources import SingleIteratorSource
+from malflow.stream import StreamProvider
+from malflow.worker import Worker
+
+WORKERS = 2
+SEEN: list[Any] = []
+
+
+class Remember:
+    """A sink that remembers in this module, wherever its copy is."""
+
+    def sink(self, msg: Any) -> None:
+        SEEN.append((msg.key, msg.value))
+
+
+def program_of(items: list[int]) -> Program:
+    """Build a dataflow of lambdas with one exchange, and send it through bytes."""
+    graph = Graph()
+    numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource(items))
+    sums = numbers.key_distribute("key", lambda msg: msg.value % 5).stateful_map(
+        "sum", lambda key, value, state: (state + value, state + value), default=int
+    )
+    sums.sink("remember", StatelessSink(Remember()))  # type: ignore[arg-type]
+    return pickle.loads(cloudpickle.dumps(compile_graph(graph)))
+
+
+def workers_of(program: Program) -> list[list[Worker]]:
+    """Make the workers of both stages; the first worker holds the only part."""
+    parts = [{"numbers": program.sources["numbers"].source.impl.list_parts()}, {}]
+    return [
+        [Worker(program, stage, at, parallelism=WORKERS, parts=parts[at], tracked=True) for at in range(WORKERS)]
+        for stage in range(len(program.stages))
+    ]
+
+
+def run_tick(stages: list[list[Worker]]) -> None:
+    """Carry one tick through both stages, packing what passes between them into bytes."""
+    sent = [pickle.loads(pickle.dumps(worker.run([]))) for worker in stages[0]]
+    for worker in stages[1]:
+        worker.run([[outputs[0][worker.worker_id] for outputs in sent]])
+
+
+def test_a_program_travels_and_its_workers_need_no_runtime() -> None:
+    SEEN.clear()
+    stages = workers_of(program_of(list(range(20))))
+    assert len(stages) == 2
+    for worker in stages[0]:
+        worker.open()
+    run_tick(stages)
+    totals = {key: max(value for at, value in SEEN if at == key) for key in range(5)}
+    assert totals == {key: sum(range(key, 20, 5)) for key in range(5)}
+    assert all(worker.run([[[], []]]) == [] for worker in stages[1])
+
+
+def test_deltas_bring_another_worker_to_the_same_state() -> None:
+    SEEN.clear()
+    first = workers_of(program_of([1, 2, 3, 6]))
+    for worker in first[0]:
+        worker.open()
+    run_tick(first)
+    second = workers_of(program_of([1, 2]))
+    for worker in second[0]:
+        worker.open()
+    for old, new in zip(first[1], second[1], strict=True):
+        new.apply(pickle.loads(pickle.dumps(old.delta())))
+        assert not old.delta()
+    SEEN.clear()
+    run_tick(second)
+    assert sorted(SEEN) == [(1, 1 + 6 + 1), (2, 2 + 2)]
