@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
@@ -14,7 +14,7 @@ from typing import Any
 from malflow.batch import Batch
 from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
-from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter, list_parts
+from malflow.operators.endpoints import list_parts
 from malflow.operators.failure import shown
 from malflow.partitioners import rendezvous_select
 from malflow.plan import Program, compile_graph
@@ -198,6 +198,10 @@ class _Run:
             for stage in range(len(program.stages))
         ]
         self._workers = [worker for stage in self._stages for worker in stage]
+        self._sources = [source for worker in self._workers for source in worker.sources]
+        sinks = [sink for worker in self._workers for sink in worker.sinks]
+        # Each sink once, although one object serves all workers of a stateless one.
+        self._sinks = list({id(sink.resource): sink for sink in sinks}.values())
 
     @property
     def is_finished(self) -> bool:
@@ -257,15 +261,6 @@ class _Run:
                 first.add_note(f"and while closing: {other}")
         if error is None and first is not None:
             raise first
-
-    @property
-    def _sources(self) -> list[Source]:
-        return [source for worker in self._workers for source in worker.sources]
-
-    @property
-    def _sinks(self) -> Iterable[StatelessSinkWriter | StatefulSinkWriter]:
-        """Each sink once, although one object serves all workers of a stateless one."""
-        return {id(sink.resource): sink for worker in self._workers for sink in worker.sinks}.values()
 
     def _step(self) -> None:
         self._ticks += 1
