@@ -21,6 +21,9 @@ _AT_HAND = (list, tuple, range, str, bytes)
 _WAITED_SECONDS = 0.005
 """An item that took longer had to be waited for."""
 
+_SILENT_SECONDS = 0.05
+"""An item that took longer came after a silence; one that took less may have been kept waiting by a busy machine."""
+
 _TRUSTED = 256
 """So many items in a row must have come without waiting before more than one is taken at once.
 
@@ -99,8 +102,11 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         for value in islice(self._iterator, wanted):
             values.append(value)
             now = time.monotonic()
-            self._prompt = self._prompt + 1 if now - before < _WAITED_SECONDS else 0
-            if not self._prompt or now - started >= POLL_SECONDS:
+            if now - before >= _WAITED_SECONDS:
+                self._prompt = self._prompt // 2 if now - before < _SILENT_SECONDS else 0
+                return values
+            self._prompt += 1
+            if now - started >= POLL_SECONDS:
                 return values
             before = now
         self._finished = len(values) < wanted

@@ -163,7 +163,7 @@ def test_an_idle_dataflow_rests_and_wakes_for_new_data() -> None:
     source.finished = True
     thread.join(timeout=20)
     assert collected.values == ["news"]
-    assert 5 < polls_at_rest < 60
+    assert polls_at_rest < 100
 
 
 def test_records_that_come_slowly_are_not_held_back() -> None:
