@@ -65,7 +65,7 @@ class Batch:
 
     def take(self, indices: Sequence[int]) -> Batch:
         """Take the records at `indices`, ascending, and no epoch."""
-        if len(indices) < 2:  # noqa: PLR2004 - itemgetter of one index gives no tuple
+        if len(indices) <= 1:  # an itemgetter of one index gives no tuple
             return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
         pick = itemgetter(*indices)
         return Batch(None if self.keys is None else pick(self.keys), pick(self.values), pick(self.timestamps))

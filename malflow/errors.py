@@ -44,7 +44,7 @@ class GraphError(MalflowError, ValueError):
         self.location = location
 
 
-class UnsupportedOperator(MalflowError, NotImplementedError):  # noqa: N818 - the public name
+class UnsupportedOperator(MalflowError, NotImplementedError):
     """The chosen runtime cannot run this operator; nothing has run."""
 
 
@@ -85,7 +85,7 @@ class SnapshotError(MalflowError, RuntimeError):
     """A snapshot could not be written or read."""
 
 
-class MissingDependency(MalflowError, ImportError):  # noqa: N818 - the public name
+class MissingDependency(MalflowError, ImportError):
     """An optional dependency is not installed; the message says which extra brings it."""
 
 

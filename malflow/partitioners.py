@@ -98,7 +98,7 @@ def check_key(key: Any) -> None:
     hash(key)
 
 
-def _encode(key: Any) -> bytes:  # noqa: PLR0911 - one line a type
+def _encode(key: Any) -> bytes:
     """Write a key as bytes that are equal exactly where keys of the supported types are equal."""
     if type(key) is int:
         return _encode_integer(key)
@@ -136,7 +136,7 @@ def _encode_integer(number: int) -> bytes:
     return b"i" + number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
 
 
-def _encode_object(key: Any) -> bytes:  # noqa: PLR0911 - one line a type
+def _encode_object(key: Any) -> bytes:
     cls = type(key)
     if isinstance(key, datetime):
         return b"D" + _instant(key).encode()

@@ -288,10 +288,10 @@ class Stream(Generic[K, V_co, T]):
         for stream in streams:
             if not isinstance(stream, Stream):
                 raise _malformed("union", f"takes streams, one by one; got {shown(stream)}")
-            if stream._graph is not self._graph:  # noqa: SLF001 - a stream like this one
+            if stream._graph is not self._graph:
                 raise _malformed("union", "joins streams of one dataflow; got one of another")
         joined = (self, *streams)
-        ports = [stream._input("union") for stream in joined]  # noqa: SLF001
+        ports = [stream._input("union") for stream in joined]
         name = names_of(self._graph.vertices, ports)
         port = self._graph.add(UnionNode(name), ports, _location())
         keyed = all(isinstance(stream, KeyedStream) for stream in joined)
@@ -522,7 +522,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         [5, 7]
         """
         streams = self._stream.generate_epochs(name, generator)
-        self._stream._graph.unfinished.discard(self._name)  # noqa: SLF001 - one subject, two classes
+        self._stream._graph.unfinished.discard(self._name)
         return streams
 
     if not TYPE_CHECKING:

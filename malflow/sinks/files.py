@@ -30,7 +30,7 @@ Formatter: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 _SHOWN = 80
 
 
-class UnwritableValue(MalflowError, ValueError):  # noqa: N818 - the public name
+class UnwritableValue(MalflowError, ValueError):
     """A value that can't be written as one record of a file.
 
     Attributes:

@@ -114,7 +114,7 @@ class _Dialect:
         return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quotechar, strict=True)
 
 
-class _UnevenRows(Exception):  # noqa: N818 - it never leaves this module
+class _UnevenRows(Exception):
     """A row has too few or too many fields."""
 
 

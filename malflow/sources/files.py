@@ -40,7 +40,7 @@ _START = LinePosition()
 _LOG = logging.getLogger("malflow")
 
 
-class BadRecord(MalflowError, ValueError):  # noqa: N818 - the public name
+class BadRecord(MalflowError, ValueError):
     """A record that can't be read.
 
     Attributes:
