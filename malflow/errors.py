@@ -22,6 +22,7 @@ __all__ = [
     "OperatorError",
     "SnapshotError",
     "UnsupportedOperator",
+    "offers",
     "require_methods",
 ]
 
@@ -98,8 +99,14 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
     if isinstance(thing, type):
         raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
     for method in methods:
-        if not callable(getattr(thing, method, None)):
+        if not offers(thing, method):
             raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {thing!r}")
+
+
+def offers(thing: object, method: str) -> bool:
+    """Tell whether an object has a method of its own, and not only a contract's abstract one."""
+    found = getattr(thing, method, None)
+    return callable(found) and not getattr(found, "__isabstractmethod__", False)
 
 
 def _operator_error(

@@ -43,7 +43,7 @@ class NoKeyType:
 
 
 class MinTime:
-    """The type of `MIN`."""
+    """The type of `MIN`: before everything, also when something is added to it or taken from it."""
 
     __slots__ = ()
 
@@ -59,6 +59,11 @@ class MinTime:
     def __ge__(self, other: Any) -> bool:
         return other is self
 
+    def __add__(self, _other: Any) -> MinTime:
+        return self
+
+    __radd__ = __sub__ = __add__
+
     def __repr__(self) -> str:
         return "MIN"
 
@@ -68,7 +73,7 @@ class MinTime:
 
 
 class MaxTime:
-    """The type of `MAX`."""
+    """The type of `MAX`: after everything, also when something is added to it or taken from it."""
 
     __slots__ = ()
 
@@ -83,6 +88,11 @@ class MaxTime:
 
     def __ge__(self, _other: Any) -> bool:
         return True
+
+    def __add__(self, _other: Any) -> MaxTime:
+        return self
+
+    __radd__ = __sub__ = __add__
 
     def __repr__(self) -> str:
         return "MAX"

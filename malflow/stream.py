@@ -9,7 +9,7 @@ from inspect import currentframe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from malflow.errors import GraphError
+from malflow.errors import GraphError, offers
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -568,7 +568,7 @@ def _function(name: str, role: str, function: Any) -> Any:
 def _logic(name: str, logic: Any) -> Any:
     if isinstance(logic, type):
         raise _malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
-    if not callable(getattr(logic, "on_data", logic)):
+    if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
         raise _malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
     return logic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import length_hint
 from typing import Any, Generic, TypeVar
 
@@ -48,10 +48,10 @@ class OperatorContext:
 
     operator_name: str
     worker_id: int = 0
-    workers: Sequence[int] = (0,)
-    tracked: bool = False
-    debug: bool = False
-    placement: Partitioner | None = None
+    workers: Sequence[int] = field(default=(0,), repr=False)
+    tracked: bool = field(default=False, repr=False)
+    debug: bool = field(default=False, repr=False)
+    placement: Partitioner | None = field(default=None, repr=False)
 
     @property
     def admit(self) -> Callable[[Any], None]:
@@ -108,7 +108,7 @@ class StatelessLogic(Generic[K, V, T, VO]):
         """Take one message and send any number."""
 
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
-        """Take an epoch; what is sent here precedes it."""
+        """Take an epoch; what is sent here precedes it. The last one is `MAX`, which is no number or date."""
 
 
 class StatefulLogic(Generic[K, V, T, VO, S]):
@@ -119,7 +119,10 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
         """Take one message and the state of its key, send any number, and return the new state; None drops it."""
 
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
-        """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it."""
+        """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it.
+
+        The last epoch is `MAX`, which is no number or date: it is greater than each of them.
+        """
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Act at the start of every tick, whether or not there is input."""
@@ -162,15 +165,17 @@ class Operator:
         key = NoKey if batch.keys is None else batch.keys[at]
         return self.error(error, (key, batch.values[at], batch.timestamps[at]))
 
-    def error(self, error: Exception | str, record: tuple[Any, Any, Any] | None = None) -> Exception:
+    def error(
+        self, error: Exception | str, record: tuple[Any, Any, Any] | None = None, *, about: str = ""
+    ) -> Exception:
         """Make the error that says that this operator's user code failed."""
-        return operator_error(self.context.operator_name, error, record, self.callback)
+        return operator_error(self.context.operator_name, error, record, self.callback, about=about)
 
     def call_each(self, function: Callable[[Any], Any], batch: Batch, rest: Iterator[Any]) -> list[Any]:
         """Call a function that takes a message with each record, as one view object that is used again and again.
 
         Raises:
-            TypeError: if the function kept the view.
+            TypeError: if the function kept the view, with checks on.
         """
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
         if batch.keys is None:
@@ -180,7 +185,8 @@ class Operator:
                 function(view)
                 for view.key, view.value, view.timestamp in zip(batch.keys, rest, batch.timestamps, strict=True)
             ]
-        refuse_kept(view)
+        if self.context.debug:
+            refuse_kept(view)
         return answers
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
+from malflow.errors import GraphError, MissingDependency, require_methods
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, overridden
-from malflow.operators.failure import operator_error
+from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
@@ -17,7 +19,11 @@ from malflow.state import Delta, KeyedState
 __all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
 
 _SMALLEST_POLL = 64
-"""Records asked of a part at least."""
+"""Records asked of a part at least, where ticks are short enough for more than that in all."""
+
+_SHORT_TICK_SECONDS = 0.05
+_LONG_TICK_SECONDS = 0.2
+_FASTEST_GROWTH = 64
 
 
 def list_parts(
@@ -32,6 +38,8 @@ def list_parts(
         parts = list(source.impl.list_parts())
         for part in parts:
             check_key(part)
+    except (GraphError, MissingDependency):
+        raise
     except Exception as error:
         raise operator_error(operator_name, error, None, source.impl) from error
     if len(set(parts)) < len(parts):
@@ -57,7 +65,9 @@ class Source(Operator):
         self.state = KeyedState(tracked=context.tracked)
         self.polled = 0
         self.ended = False
-        self._limit = BATCH_SIZE
+        self._limit = BATCH_SIZE if context.debug else 1
+        self._largest_limit = BATCH_SIZE
+        self._polled_at = 0.0
         self._source = source
         self._keyed = keyed
         self._listed = parts
@@ -75,12 +85,16 @@ class Source(Operator):
         self._partitions = {}
         for part in self._listed:
             state = self.state.get(part)
-            self._partitions[part] = self._live[part] = self._call(part, self._source.build_part, part, state)
+            partition = self._call(part, self._source.build_part, part, state)
+            poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
+            self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
+            self._partitions[part] = self._live[part] = partition
         self._drop_finished()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Poll each part once; after the last record of all parts on all workers comes the epoch `MAX`."""
         del edges
+        self._pace()
         batch = interleave([self._poll(part, partition) for part, partition in self._live.items()])
         self.polled = len(batch)
         self._drop_finished()
@@ -92,14 +106,26 @@ class Source(Operator):
     def adapt(self, largest: int) -> None:
         """Ask for fewer records where operators make many of each, so that the largest batch stays small."""
         if self.polled:
-            self._limit = min(BATCH_SIZE, BATCH_SIZE * self.polled // largest)
+            self._largest_limit = max(1, min(BATCH_SIZE, BATCH_SIZE * self.polled // largest))
+
+    def _pace(self) -> None:
+        """Ask for more records while ticks are short, and for fewer when they are long: a tick may be stopped after."""
+        now = time.monotonic()
+        elapsed, self._polled_at = now - self._polled_at, now
+        if not self.polled:
+            return
+        if elapsed < _SHORT_TICK_SECONDS:
+            growth = min(_FASTEST_GROWTH, _SHORT_TICK_SECONDS / max(elapsed, 1e-6))
+            self._limit = min(int(growth * self._limit), self._largest_limit)
+        elif elapsed > _LONG_TICK_SECONDS:
+            self._limit = max(1, int(self._limit * _SHORT_TICK_SECONDS / elapsed))
 
     def delta(self) -> Delta:
         """Give the positions of the parts that have moved on."""
         if isinstance(self._source, StatefulSource):
             for part, partition in (self._partitions or {}).items():
                 self.state.touch((part,))
-                self.state[part] = self._call(part, partition.snapshot)
+                self.state[part] = self._call(part, _snapshot, partition)
         return super().delta()
 
     def suspend(self) -> None:
@@ -110,7 +136,7 @@ class Source(Operator):
         self._partitions, self._live = None, {}
 
     def _poll(self, part: Any, partition: Any) -> Batch:
-        limit = max(_SMALLEST_POLL, self._limit // len(self._live))
+        limit = max(min(self._limit, _SMALLEST_POLL), self._limit // len(self._live))
         if hasattr(partition, "poll_batch"):
             answer = self._call(part, partition.poll_batch, limit)
         else:
@@ -119,7 +145,7 @@ class Source(Operator):
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
 
     def _drop_finished(self) -> None:
-        finished = [part for part, partition in self._live.items() if self._call(part, partition.is_finished)]
+        finished = [part for part, partition in self._live.items() if self._call(part, _is_finished, partition)]
         for part in finished:
             del self._live[part]
 
@@ -127,8 +153,7 @@ class Source(Operator):
         try:
             return method(*arguments)
         except Exception as error:
-            reason = f"part {part!r}: {type(error).__name__}: {error}"
-            raise operator_error(self.context.operator_name, reason, None, self.callback) from error
+            raise self.error(error, about=f"part {shown(part)}") from error
 
 
 class StatelessSinkWriter(Operator):
@@ -198,10 +223,11 @@ class StatefulSinkWriter(Operator):
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:
             try:
-                self._partitions[part] = self.callback.build_part(part, self.state.get(part))
+                partition = self.callback.build_part(part, self.state.get(part))
+                require_methods(partition, "build_part()", ("sink",))
             except Exception as error:
-                reason = f"part {part!r}: {type(error).__name__}: {error}"
-                raise self.error(reason) from error
+                raise self.error(error, about=f"part {shown(part)}") from error
+            self._partitions[part] = partition
         return self._partitions[part]
 
 
@@ -226,7 +252,15 @@ def _call_optional(operator: Operator, sink: Any, method: str) -> None:
     try:
         getattr(sink, method, _nothing)()
     except Exception as error:
-        raise operator.error(f"{method}: {type(error).__name__}: {error}") from error
+        raise operator.error(error, about=method) from error
+
+
+def _is_finished(partition: Any) -> bool:
+    return bool(partition.is_finished())
+
+
+def _snapshot(partition: Any) -> Any:
+    return partition.snapshot()
 
 
 def _nothing() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import reprlib
+from pathlib import Path
 from typing import Any
 
 from malflow.errors import OperatorError
@@ -13,13 +15,19 @@ __all__ = ["describe", "operator_error", "shape_error", "shown"]
 
 _LONGEST = 200
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
+_NOT_THE_USERS = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _LONGEST
 _short.maxdict = 20
 
 
 def operator_error(
-    operator: str, error: BaseException | str, record: tuple[Any, Any, Any] | None, callback: Any = None
+    operator: str,
+    error: BaseException | str,
+    record: tuple[Any, Any, Any] | None,
+    callback: Any = None,
+    *,
+    about: str = "",
 ) -> OperatorError:
     """Make the error that says which operator failed, why, at which record, and where the user's function stands.
 
@@ -28,20 +36,42 @@ def operator_error(
         error: what user code raised, or a sentence that says what is wrong with what it gave.
         record: key, value and timestamp of the record at hand, if any.
         callback: the user's function or object.
+        about: what else was at hand, such as ``part 'a'``.
     """
     reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    at = ""
+    at = f" at {about}" if about else ""
     if record is not None:
         key, value, timestamp = map(shown, record)
         at = f" at key {key}, value {value}, timestamp {timestamp}"
-    described = None if callback is None else describe(callback)
-    by = "" if described is None else f"; in {described}"
+    place = _place(error, callback)
+    by = f"; in {place}" if place else ""
     return OperatorError(
-        f"operator '{operator}' failed{at}: {reason}{by}",
-        operator=operator,
-        record=record,
-        callback=described,
+        f"operator '{operator}' failed{at}: {reason}{by}", operator=operator, record=record, callback=place
     )
+
+
+def _place(error: BaseException | str, callback: Any) -> str | None:
+    """Name the user's function, and beside it the one that raised, where it is another."""
+    raised = None if isinstance(error, str) else _raised_in(error)
+    if callback is None or type(callback).__module__.startswith("malflow."):
+        return raised and raised[0]
+    described = describe(callback)
+    if raised is None or raised[1] in described:
+        return described
+    return f"{described}, raised in {raised[0]}" if described.endswith(")") else raised[0]
+
+
+def _raised_in(error: BaseException) -> tuple[str, str] | None:
+    """Name the innermost function of the user's in a traceback, with the line; and the place where it is defined."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_NOT_THE_USERS) and "site-packages" not in code.co_filename:
+            name = code.co_qualname.rpartition("<locals>.")[2]
+            found = (f"{name} ({code.co_filename}:{trace.tb_lineno})", f"({code.co_filename}:{code.co_firstlineno})")
+        trace = trace.tb_next
+    return found
 
 
 def describe(callback: Any) -> str:
@@ -79,5 +109,6 @@ def shape_error(error: Exception, expected: str) -> Exception | str:
         last = last.tb_next
     in_malflow = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith("malflow.operators")
     if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(str(error)):
-        return f"it must return {expected}; {error}"
+        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else str(error)
+        return f"it must return {expected}; {got}"
     return error

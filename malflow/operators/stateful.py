@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ from malflow.batch import Batch
 from malflow.errors import OperatorError
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
-from malflow.operators.failure import shape_error
+from malflow.operators.failure import shape_error, shown
 from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
 
 __all__ = ["StatefulMap", "StatefulOp"]
@@ -24,10 +25,12 @@ class StatefulMap(Operator):
     def __init__(self, context: OperatorContext, mapper: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, mapper)
         self.state = KeyedState(default, tracked=context.tracked, admit=context.admit)
+        self._mapper = partial(_pair, mapper) if context.debug else mapper
+        self._has_default = default is not None
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column; the second and third `for` bind the mapper's answer and store the state."""
-        mapper, states, settle, rest = self.callback, self.state, self._settle, iter(batch.values)
+        mapper, states, settle, rest = self._mapper, self.state, self._settle, iter(batch.values)
         try:
             values = [
                 emitted if emitted is not state and state is not None else settle(key, emitted, state)
@@ -36,9 +39,15 @@ class StatefulMap(Operator):
                 for states[key] in (state,)
             ]
         except Exception as error:
-            raise self.fail(shape_error(error, "(value, state)"), batch, rest) from error
+            raise self.fail(self._explained(error), batch, rest) from error
         states.touch(batch.key_column())
         return (batch.with_values(values),)
+
+    def _explained(self, error: Exception) -> Exception | str:
+        if "NoneType" in str(error) and not self._has_default and type(error) in (TypeError, AttributeError):
+            hint = "a key without a state has the state None; default= makes another, such as default=int"
+            error.add_note(hint)
+        return shape_error(error, "(value, state)")
 
     def _settle(self, key: Any, emitted: Any, state: Any) -> Any:
         """Finish the rare cases: no state is left, or the state itself is emitted, which goes on changing."""
@@ -65,7 +74,7 @@ class StatefulOp(Operator):
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Let the logic act on the tick's start, then take what came in."""
         if self._on_schedule is not None:
-            self._call(self._on_schedule, self._states, self._output)
+            self._call(self._on_schedule, self._states, self._output, about="the start of a tick")
             yield (self._output.take(),)
         yield from super().run(edges)
 
@@ -80,7 +89,7 @@ class StatefulOp(Operator):
                 self._take_data(islice(messages, position - done))
                 done = position
                 if self._on_epoch is not None:
-                    self._call(self._on_epoch, epoch, self._states, output)
+                    self._call(self._on_epoch, epoch, self._states, output, about=f"epoch {shown(epoch)}")
                 epochs.append((len(output), epoch))
             self._take_data(messages)
         except OperatorError:
@@ -103,12 +112,12 @@ class StatefulOp(Operator):
             if state is not held:
                 output.detach(state, start)
 
-    def _call(self, hook: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, hook: Callable[..., None], *arguments: Any, about: str) -> None:
         self._output.held = None
         try:
             hook(*arguments)
         except Exception as error:
-            raise self.error(error) from error
+            raise self.error(error, about=about) from error
 
 
 class _StateOutput(Output[Any, Any, Any]):
@@ -136,3 +145,11 @@ class _StateOutput(Output[Any, Any, Any]):
         for index in range(start, len(values)):
             if values[index] is state:
                 values[index] = copied(state)
+
+
+def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple[Any, Any]:
+    """Call a mapper and take nothing but a tuple of two, where a text of two letters would do as well."""
+    answer = mapper(key, value, state)
+    if type(answer) is not tuple:
+        raise TypeError(f"the mapper must return (value, state); got {shown(answer)}")
+    return answer

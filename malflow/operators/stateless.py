@@ -10,6 +10,7 @@ from malflow.batch import Batch
 from malflow.errors import OperatorError
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
+from malflow.operators.failure import shown
 
 __all__ = ["Filter", "FilterMap", "Flatten", "Inspect", "InspectFrontier", "Map", "StatelessOp"]
 
@@ -94,7 +95,7 @@ class InspectFrontier(Operator):
             try:
                 self.callback(epoch, self.context)
             except Exception as error:
-                raise self.error(error) from error
+                raise self.error(error, about=f"epoch {shown(epoch)}") from error
         return (batch,)
 
 
@@ -134,7 +135,7 @@ class StatelessOp(Operator):
         try:
             self._on_epoch(epoch, self._output)
         except Exception as error:
-            raise self.error(error) from error
+            raise self.error(error, about=f"epoch {shown(epoch)}") from error
 
 
 def _repeated(column: Sequence[Any], counts: Sequence[int]) -> list[Any]:

@@ -156,7 +156,10 @@ def poll_until(partition: StatelessSourcePartition[V, T], limit: int) -> tuple[l
         record = partition.poll()
         if record is None:
             break
-        value, timestamp = record
+        try:
+            value, timestamp = record
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"poll() must return (value, timestamp) or None; got {record!r}") from error
         values.append(value)
         timestamps.append(timestamp)
         if time.monotonic() >= deadline:
