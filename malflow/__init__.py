@@ -1,4 +1,4 @@
-"""malflow: write a dataflow once, run it on one thread or on Spark.
+"""malflow: write a dataflow as a script, test it like a function, run it as one process.
 
 >>> from malflow.sinks import StatelessSink, VecSink
 >>> from malflow.sources import SingleIteratorSource, StatelessSource

@@ -29,6 +29,7 @@ __all__ = [
     "TimestampsNode",
     "UnionNode",
     "Vertex",
+    "check_name",
     "names_of",
 ]
 
@@ -178,16 +179,13 @@ class Graph:
     _locations: dict[str, str | None] = field(default_factory=dict)
     _placements: list[_Placements] = field(default_factory=list)
 
-    def claim(self, name: object, location: str | None) -> None:
+    def claim(self, name: str, location: str | None) -> None:
         """Check a name and take it.
 
         Raises:
             GraphError: if it is no name, or taken.
         """
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            hint = "; the name comes first, then the function" if callable(name) else ""
-            message = f"an operator's name is a printable text that is not blank; got {name!r}{hint}"
-            raise GraphError(message, location=location)
+        check_name(name, location)
         if name in self._locations:
             first = self._locations[name]
             where = f", first at {first}" if first else ""
@@ -260,6 +258,18 @@ class Graph:
                 return tuple(ways)
             case _:
                 assert_never(vertex.node)
+
+
+def check_name(name: object, location: str | None) -> None:
+    """Check that a name is one.
+
+    Raises:
+        GraphError: if it is no text, blank, or has characters that can't be printed.
+    """
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        hint = "" if isinstance(name, str) else "; the name comes first"
+        message = f"an operator's name is a printable text that is not blank; got {name!r}{hint}"
+        raise GraphError(message, location=location)
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:

@@ -24,6 +24,7 @@ from malflow.graph import (
     StatelessNode,
     TimestampsNode,
     UnionNode,
+    check_name,
     names_of,
 )
 from malflow.message import DataMessage, NoKeyType
@@ -107,12 +108,15 @@ class Stream(Generic[K, V_co, T]):
             name: the operator's name; the positions are kept under it.
             source: a `StatelessSource` or `StatefulSource`, or an implementation derived from the contracts' classes.
         """
+        check_name(name, _location())
         if isinstance(source, StatelessSourceImpl):
             source = StatelessSource(source)
         if isinstance(source, StatefulSourceImpl):
             source = StatefulSource(source)
         if not isinstance(source, (StatelessSource, StatefulSource)):
-            raise _malformed(name, f"needs a StatelessSource or a StatefulSource around {shown(source)}")
+            raise _malformed(
+                name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; write StatelessSource(...)"
+            )
         if self._port is not None:
             raise _malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
         self._graph.claim(name, _location())
@@ -164,7 +168,7 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(Inspect, callback=_function(name, "inspector", inspector)))
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
-        """Show each epoch that passes to the inspector, `MAX` included.
+        """Show each epoch that passes to the inspector; the last one is `MAX`, which is no number or date.
 
         >>> run([1], lambda stream: stream.inspect_frontier("time", lambda epoch, ctx: print(epoch)))
         MAX
@@ -311,12 +315,15 @@ class Stream(Generic[K, V_co, T]):
             name: the operator's name; the state of a stateful sink is kept under it.
             sink: a `StatelessSink` or `StatefulSink`, or an implementation derived from the contracts' classes.
         """
+        check_name(name, _location())
         if isinstance(sink, StatelessSinkImpl):
             sink = StatelessSink(sink)
         if isinstance(sink, StatefulSinkImpl):
             sink = StatefulSink(sink)
         if not isinstance(sink, (StatelessSink, StatefulSink)):
-            raise _malformed(name, f"needs a StatelessSink or a StatefulSink around {shown(sink)}")
+            raise _malformed(
+                name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; write StatelessSink(...)"
+            )
         port = self._input(name)
         self._graph.claim(name, _location())
         if isinstance(sink, StatefulSink):
@@ -560,12 +567,14 @@ def _malformed(name: object, what: str) -> GraphError:
 
 
 def _function(name: str, role: str, function: Any) -> Any:
+    check_name(name, _location())
     if not callable(function):
         raise _malformed(name, f"needs a function as its {role}; got {shown(function)}")
     return function
 
 
 def _logic(name: str, logic: Any) -> Any:
+    check_name(name, _location())
     if isinstance(logic, type):
         raise _malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
     if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):

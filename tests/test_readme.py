@@ -59,4 +59,9 @@ def test_every_room_on_the_map_exists() -> None:
     for name in re.findall(r"[a-z_]+\.py", rooms):
         assert (root / "malflow" / name).is_file()
     for name in re.findall(r"([a-z_]+)/", rooms):
-        assert any(root.glob(f"**/{name}")), name
+        assert (
+            (root / name).is_dir()
+            or (root / "malflow" / name).is_dir()
+            or (root / "tests" / name).is_dir()
+            or (root / "examples" / name).is_dir()
+        ), name

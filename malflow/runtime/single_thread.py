@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.errors import GraphError, SnapshotError
+from malflow.errors import GraphError, SnapshotError, require_methods
 from malflow.graph import Graph
 from malflow.operators.endpoints import list_parts
 from malflow.operators.failure import shown
@@ -24,6 +24,7 @@ from malflow.worker import Worker
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
 
+_NOTHING = NoPersistence()
 _SHORTEST_REST = 0.001
 _LONGEST_REST = 0.05
 
@@ -46,7 +47,7 @@ class SingleThreadRuntime:
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
-        persistence: Persistence | None = None,
+        persistence: Persistence = _NOTHING,
         snapshots: timedelta | None = None,
         parallelism: int = 1,
         *,
@@ -61,7 +62,8 @@ class SingleThreadRuntime:
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
         self._build = build_dataflow
-        self._persistence = NoPersistence() if persistence is None else persistence
+        require_methods(persistence, "persistence", ("load", "commit"))
+        self._persistence = persistence
         self._snapshots = snapshots
         self._parallelism = parallelism
         self._debug = debug
@@ -161,7 +163,11 @@ class SingleThreadRuntimeBuilder:
         return self
 
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SingleThreadRuntime:
-        """Make the runtime."""
+        """Make the runtime.
+
+        Raises:
+            GraphError: if an option is not what it must be.
+        """
         return SingleThreadRuntime(build_dataflow, **self._options)
 
 

@@ -1,4 +1,4 @@
-"""The builder's errors, at the earliest moment, with the facts: C170, C171 and the issue's list."""
+"""The builder's errors, at the earliest moment, with the facts: C170, C171 and every other mistake in building."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, SingleThreadRuntime, StreamProvider, index_select
-from malflow.sinks import StatefulSink, StatelessSink, VecSink
+from malflow import GraphError, SingleThreadRuntime, StatefulLogic, StatelessLogic, StreamProvider, index_select
+from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, VecSink
 from malflow.snapshot import NoPersistence
-from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
+from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl
 from tests.conformance.dataflow import sis
 
 
@@ -82,8 +82,9 @@ def test_a_name_is_a_printable_text(name: Any) -> None:
 
 
 def test_a_function_in_the_place_of_the_name_is_explained() -> None:
-    with refused("the name comes first, then the function"):
-        build(lambda provider: source(provider).map(str, str))
+    for swapped in ("map", "filter", "stateless_op", "sink", "key_distribute"):
+        with refused("an operator's name is a printable text that is not blank; got .*; the name comes first"):
+            build(lambda provider, method=swapped: getattr(source(provider), method)(str, "double"))
 
 
 @pytest.mark.parametrize(
@@ -184,12 +185,39 @@ def test_sources_and_sinks_are_checked_at_once() -> None:
         StatelessSink(7)  # type: ignore[arg-type]
     with refused(r"StatefulSink needs an object with a method assign_part\(\)"):
         StatefulSink(VecSink())  # type: ignore[arg-type]
-    with refused("operator 's' needs a StatelessSource or a StatefulSource around"):
+    with refused("operator 's' needs a StatelessSource or a StatefulSource; got"):
         build(lambda provider: provider.new_stream().source("s", [1, 2]))  # type: ignore[call-overload]
-    with refused("operator 's' needs a StatelessSink or a StatefulSink around"):
+    with refused("operator 's' needs a StatelessSink or a StatefulSink; got"):
         build(lambda provider: source(provider).sink("s", []))
     with refused("SingleIteratorSource needs an iterable; got 7"):
         SingleIteratorSource(7)  # type: ignore[arg-type]
+
+
+class Misspelt(StatelessLogic[Any, Any, Any, Any]):
+    def on_date(self, msg: Any, output: Any) -> None: ...
+
+
+class MisspeltState(StatefulLogic[Any, Any, Any, Any, Any]):
+    def on_date(self, msg: Any, state: Any, output: Any) -> None: ...
+
+
+class MisspeltSink(StatelessSinkImpl[Any, Any, Any]):
+    def write(self, msg: Any) -> None: ...
+
+
+class MisspeltSource(StatelessSourceImpl[Any, Any, Any]):
+    def parts(self) -> None: ...
+
+
+def test_a_method_that_the_contract_only_names_is_missing() -> None:
+    with refused(r"needs a logic with a method on_data"):
+        build(lambda provider: source(provider).stateless_op("op", Misspelt()))
+    with refused(r"needs a logic with a method on_data"):
+        build(lambda provider: source(provider).key_local("k", str).stateful_op("op", MisspeltState()))
+    with refused(r"StatelessSink needs an object with a method sink\(\)"):
+        build(lambda provider: source(provider).sink("op", MisspeltSink()))
+    with refused(r"StatelessSource needs an object with a method list_parts\(\)"):
+        build(lambda provider: provider.new_stream().source("op", MisspeltSource()))
 
 
 def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
@@ -205,6 +233,8 @@ def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
         ({"parallelism": 2.0}, "parallelism needs a whole number"),
         ({"parallelism": True}, "parallelism needs a whole number"),
         ({"snapshots": 10}, "snapshots needs a timedelta above zero; got 10"),
+        ({"persistence": 7}, r"persistence needs an object with a method load\(\); got 7"),
+        ({"persistence": NoPersistence}, "persistence needs an instance; got the class NoPersistence"),
         ({"snapshots": timedelta(0)}, "snapshots needs a timedelta above zero"),
     ],
 )

@@ -347,7 +347,7 @@ def test_a_broken_repr_does_not_hide_the_error() -> None:
 
 
 def test_the_function_that_raised_is_named_beside_the_one_that_was_given() -> None:
-    error = failure(lambda s: s.map("op", lambda v: divide(v)))
+    error = failure(lambda s: s.map("op", lambda v: divide(v) + 1))
     given, raised = (error.callback or "").split(", raised in ")
     assert re.fullmatch(r"<lambda> \(.*test_failures\.py:\d+\)", given)
     assert re.fullmatch(r"divide \(.*test_failures\.py:\d+\)", raised)

@@ -224,6 +224,23 @@ def test_an_iterator_that_keeps_coming_is_taken_in_batches() -> None:
     assert max(sizes) > 1_000
 
 
+def test_slow_functions_do_not_hold_back_what_is_done() -> None:
+    called: list[int] = []
+    called_when_shown: list[int] = []
+
+    def slow(value: int) -> int:
+        called.append(value)
+        time.sleep(0.06)
+        return value
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", SingleIteratorSource(range(5))).map("slow", slow)
+        stream.inspect("show", lambda msg, _: called_when_shown.append(len(called)))
+
+    SingleThreadRuntime(build_dataflow).execute()
+    assert called_when_shown == [1, 2, 3, 4, 5]
+
+
 def test_a_source_that_ends_gives_its_max_while_others_go_on() -> None:
     source, epochs = Idle(), []
 
