@@ -21,7 +21,7 @@ class TextFileSink(FileSink[K, V, T]):
 
     A text with a line break in it is refused: it would be two records to whoever reads the file.
 
-    A local file is visible as it grows, tick by tick. On an object store the file appears when the run has
+    A local file is visible as it grows, tick by tick. A sink object that is used for another run goes on in its file. On an object store the file appears when the run has
     ended, however it ended. A stream without records leaves an empty file.
 
     Args:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
-    """Collect `DataMessage` objects in the order of arrival, for tests and notebooks.
+    """Collect `DataMessage` objects in the order of arrival, over all runs, for tests and notebooks.
 
     >>> vec = VecSink()
     >>> vec.sink(DataMessage("a", 1, 0))

@@ -106,7 +106,9 @@ class _Dialect:
         try:
             self.reader(iter(()))
         except (TypeError, ValueError) as error:
-            raise GraphError(f"CsvSource can't read with {self}: {error}") from error
+            raise GraphError(
+                f"CsvSource can't read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: {error}"
+            ) from error
 
     def reader(self, lines: Iterator[str]) -> Any:
         if self.quotechar is None:
