@@ -21,8 +21,9 @@ class TextFileSink(FileSink[K, V, T]):
 
     A text with a line break in it is refused: it would be two records to whoever reads the file.
 
-    A local file is visible as it grows, tick by tick. A sink object that is used for another run goes on in its file. On an object store the file appears when the run has
-    ended, however it ended. A stream without records leaves an empty file.
+    A local file is visible as it grows, tick by tick. On an object store the file appears when the run has
+    ended, however it ended. A stream without records leaves an empty file. A sink object that is used for
+    another run goes on in its file.
 
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.
