@@ -45,20 +45,21 @@ def workers_of(program: Program) -> list[list[Worker]]:
     ]
 
 
-def run_tick(stages: list[list[Worker]]) -> None:
-    """Carry one tick through both stages, packing what passes between them into bytes."""
-    sent = [pickle.loads(pickle.dumps(worker.run([]))) for worker in stages[0]]
-    for worker in stages[1]:
-        worker.run([[outputs[0][worker.worker_id] for outputs in sent]])
+def run_ticks(stages: list[list[Worker]]) -> None:
+    """Carry ticks through both stages until the source ends, packing what passes between them into bytes."""
+    for worker in stages[0]:
+        worker.open()
+    while not all(source.is_finished for worker in stages[0] for source in worker.sources):
+        sent = [pickle.loads(pickle.dumps(worker.run([]))) for worker in stages[0]]
+        for worker in stages[1]:
+            worker.run([[outputs[0][worker.worker_id] for outputs in sent]])
 
 
 def test_a_program_travels_and_its_workers_need_no_runtime() -> None:
     SEEN.clear()
     stages = workers_of(program_of(list(range(20))))
     assert len(stages) == 2
-    for worker in stages[0]:
-        worker.open()
-    run_tick(stages)
+    run_ticks(stages)
     totals = {key: max(value for at, value in SEEN if at == key) for key in range(5)}
     assert totals == {key: sum(range(key, 20, 5)) for key in range(5)}
     assert all(worker.run([[[], []]]) == [] for worker in stages[1])
@@ -67,15 +68,11 @@ def test_a_program_travels_and_its_workers_need_no_runtime() -> None:
 def test_deltas_bring_another_worker_to_the_same_state() -> None:
     SEEN.clear()
     first = workers_of(program_of([1, 2, 3, 6]))
-    for worker in first[0]:
-        worker.open()
-    run_tick(first)
+    run_ticks(first)
     second = workers_of(program_of([1, 2]))
-    for worker in second[0]:
-        worker.open()
     for old, new in zip(first[1], second[1], strict=True):
         new.apply(pickle.loads(pickle.dumps(old.delta())))
         assert not old.delta()
     SEEN.clear()
-    run_tick(second)
+    run_ticks(second)
     assert sorted(SEEN) == [(1, 1 + 6 + 1), (2, 2 + 2)]
