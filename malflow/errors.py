@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "SnapshotError",
     "UnsupportedOperator",
     "offers",
+    "release_all",
     "require_methods",
 ]
 
@@ -101,6 +102,29 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
     for method in methods:
         if not offers(thing, method):
             raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {thing!r}")
+
+
+def release_all(releases: Iterable[Callable[[], object]], error: BaseException | None = None) -> None:
+    """Call every function, whatever the others raise; tell what they raised beside `error`, or raise the first.
+
+    Args:
+        releases: functions that let go of something.
+        error: what is being raised already, if anything.
+
+    Raises:
+        Exception: the first that was raised, with the others in its notes, unless there is an `error` to note them in.
+    """
+    first = error
+    for release in releases:
+        try:
+            release()
+        except Exception as failure:  # noqa: BLE001 - the others must be called too; it is told or raised below
+            if first is None:
+                first = failure
+            else:
+                first.add_note(f"and while closing: {failure}")
+    if error is None and first is not None:
+        raise first
 
 
 def offers(thing: object, method: str) -> bool:

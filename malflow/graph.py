@@ -273,5 +273,6 @@ def check_name(name: object, location: str | None) -> None:
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
-    """Name a union by the streams it joins."""
-    return " + ".join(vertices[port.vertex].node.name for port in ports)
+    """Name a union by the outputs it joins, so that unions of different ones have different names."""
+    named = ((vertices[port.vertex].node.name, port.output) for port in ports)
+    return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"

@@ -90,8 +90,8 @@ class KeyedState(dict[Any, Any]):
 class StatesView(MutableMapping[Any, Any]):
     """All states of one operator on one worker, as `on_epoch` and `on_schedule` see them: a dict, key -> state.
 
-    A state that is read through it counts as changed, since it may be mutated in place; so `values` and `items`
-    touch every key, while iterating over the keys touches none.
+    Setting a state to None drops the key. A state that is read through it counts as changed, since it may be mutated in
+    place; so `values` and `items` touch every key, while iterating over the keys touches none.
     """
 
     __slots__ = ("_states",)
@@ -106,6 +106,9 @@ class StatesView(MutableMapping[Any, Any]):
         return self._states[key]
 
     def __setitem__(self, key: Any, state: Any) -> None:
+        if state is None:
+            self.pop(key, None)
+            return
         if key not in self._states:
             self._states.admit(key)
         self._states.touch((key,))

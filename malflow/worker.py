@@ -41,6 +41,8 @@ Outputs = list[list[list[Batch]]]
 class Worker:
     """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
 
+    `largest` is the size of the largest batch of the last tick.
+
     Args:
         program: the whole program.
         stage: which of its stages this worker runs.
@@ -76,6 +78,7 @@ class Worker:
             for channel in self.stage.outputs
         ]
         self._outputs: Outputs = []
+        self.largest = 1
         self._wire()
         operators = [active.operator for active in self._active.values()]
         self.sources = [operator for operator in operators if isinstance(operator, Source)]
@@ -108,8 +111,7 @@ class Worker:
                             target.append(batch)
             for edge in active.edges:
                 edge.clear()
-        for source in self.sources:
-            source.adapt(largest)
+        self.largest = largest
         return self._outputs
 
     def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:
@@ -161,8 +163,7 @@ class Worker:
         )
         operator = self._open(node, step, context)
         count = len(self._workers) if isinstance(node, ExchangeNode) else step.edges
-        state_id = f"{node.name}-distribute" if isinstance(node, ExchangeNode) else node.name
-        return _Active(state_id, operator, [[] for _ in range(count)], [])
+        return _Active(_state_id(node), operator, [[] for _ in range(count)], [])
 
     def _open(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
@@ -189,6 +190,13 @@ class Worker:
                 targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
                 targets.extend(_Sender(self, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
+
+
+def _state_id(node: Node) -> str:
+    """Name the state of a node: no two of a program have one name; a user's has no line break in it."""
+    if isinstance(node, ExchangeNode):
+        return f"{node.name}-distribute"
+    return f"\n{node.name}" if isinstance(node, UnionNode) else node.name
 
 
 class _Target(Protocol):

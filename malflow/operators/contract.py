@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -203,6 +204,8 @@ def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
     Raises:
         TypeError: if somebody does.
     """
+    if sys.getrefcount(view) > _OWN_REFERENCES:
+        gc.collect()
     if sys.getrefcount(view) > _OWN_REFERENCES:
         raise TypeError(
             "the function kept the message it was given, which is reused for the next record; "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
-from malflow.errors import GraphError, MissingDependency, require_methods
+from malflow.errors import GraphError, MissingDependency, release_all, require_methods
 from malflow.message import MAX, DataMessage, NoKey
-from malflow.operators.contract import Operator, OperatorContext, overridden
+from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
@@ -22,7 +23,8 @@ _SMALLEST_POLL = 64
 """Records asked of a part at least, where ticks are short enough for more than that in all."""
 
 _SHORT_TICK_SECONDS = 0.05
-_LONG_TICK_SECONDS = 0.2
+_TARGET_SECONDS = 0.1
+_TRY_MORE_AFTER = 16
 _FASTEST_GROWTH = 64
 
 
@@ -68,6 +70,8 @@ class Source(Operator):
         self._limit = BATCH_SIZE if context.debug else 1
         self._largest_limit = BATCH_SIZE
         self._polled_at = 0.0
+        self._last_tick = (0, 0.0)
+        self._same_ticks = 0
         self._source = source
         self._keyed = keyed
         self._listed = parts
@@ -109,16 +113,29 @@ class Source(Operator):
             self._largest_limit = max(1, min(BATCH_SIZE, BATCH_SIZE * self.polled // largest))
 
     def _pace(self) -> None:
-        """Ask for more records while ticks are short, and for fewer when they are long: a tick may be stopped after."""
+        """Ask for as many records as take `_TARGET_SECONDS`, what a tick takes whatever it holds left aside.
+
+        A tick takes a fixed time and one for each record; two ticks with different numbers of records tell the latter.
+        Where the number stays the same, twice as many are tried now and then.
+        """
         now = time.monotonic()
         elapsed, self._polled_at = now - self._polled_at, now
         if not self.polled:
             return
+        records, before = self._last_tick
+        self._last_tick = (self.polled, elapsed)
         if elapsed < _SHORT_TICK_SECONDS:
             growth = min(_FASTEST_GROWTH, _SHORT_TICK_SECONDS / max(elapsed, 1e-6))
             self._limit = min(int(growth * self._limit), self._largest_limit)
-        elif elapsed > _LONG_TICK_SECONDS:
-            self._limit = max(1, int(self._limit * _SHORT_TICK_SECONDS / elapsed))
+            return
+        if self.polled == records:
+            self._same_ticks += 1
+            if self._same_ticks % _TRY_MORE_AFTER == 1:
+                self._limit = min(2 * self._limit, self._largest_limit)
+            return
+        per_record = (elapsed - before) / (self.polled - records)
+        wanted = _TARGET_SECONDS / per_record if per_record > 0 else self._largest_limit
+        self._limit = int(max(1, self._limit // 2, min(wanted, 2 * self._limit, self._largest_limit)))
 
     def delta(self) -> Delta:
         """Give the positions of the parts that have moved on."""
@@ -130,10 +147,9 @@ class Source(Operator):
 
     def suspend(self) -> None:
         """Let go of what the readers hold."""
-        for part, partition in (self._partitions or {}).items():
-            if hasattr(partition, "suspend"):
-                self._call(part, partition.suspend)
+        partitions = [(part, it) for part, it in (self._partitions or {}).items() if hasattr(it, "suspend")]
         self._partitions, self._live = None, {}
+        release_all(partial(self._call, part, partition.suspend) for part, partition in partitions)
 
     def _poll(self, part: Any, partition: Any) -> Batch:
         limit = max(min(self._limit, _SMALLEST_POLL), self._limit // len(self._live))
@@ -212,13 +228,11 @@ class StatefulSinkWriter(Operator):
 
     def flush(self) -> None:
         """Make what was written visible."""
-        for partition in self._partitions.values():
-            _call_optional(self, partition, "flush")
+        release_all(partial(_call_optional, self, partition, "flush") for partition in self._partitions.values())
 
     def close(self) -> None:
         """Let go of what the parts hold."""
-        for partition in self._partitions.values():
-            _call_optional(self, partition, "close")
+        release_all(partial(_call_optional, self, partition, "close") for partition in self._partitions.values())
 
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:
@@ -232,7 +246,7 @@ class StatefulSinkWriter(Operator):
 
 
 def _write(operator: Operator, sink: Any, batch: Batch) -> None:
-    write_batch = overridden(sink, "sink_batch", StatelessSinkImpl)
+    write_batch = _batch_method(sink)
     if write_batch is not None:
         try:
             keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
@@ -246,6 +260,16 @@ def _write(operator: Operator, sink: Any, batch: Batch) -> None:
             write(message)
     except Exception as error:
         raise operator.fail(error, batch, rest) from error
+
+
+def _batch_method(sink: Any) -> Callable[..., Any] | None:
+    """Give `sink_batch`, unless it is only the contract's, or a class below the one that has it has its own `sink`."""
+    for cls in type(sink).__mro__:
+        if "sink_batch" in vars(cls):
+            return None if cls is StatelessSinkImpl else sink.sink_batch
+        if "sink" in vars(cls):
+            return None
+    return getattr(sink, "sink_batch", None)
 
 
 def _call_optional(operator: Operator, sink: Any, method: str) -> None:
@@ -271,4 +295,9 @@ def _two_columns(answer: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     values, timestamps = answer
     if len(values) != len(timestamps):
         raise ValueError(f"poll_batch gave {len(values)} values and {len(timestamps)} timestamps")
-    return values, timestamps
+    return _counted(values), _counted(timestamps)
+
+
+def _counted(column: Sequence[Any]) -> Sequence[Any]:
+    """Take a column whose iterators tell how far they are, so that a record at fault can be found."""
+    return column if type(column) in (list, tuple, range) else list(column)

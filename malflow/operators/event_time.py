@@ -109,17 +109,20 @@ class GenerateEpochs(Operator):
                 if candidate is not None and (previous is None or candidate > previous):
                     previous = candidate
                     epochs.append((len(on_time), candidate))
+            if arrived is MAX and previous is not MAX:
+                self._ended = True
+                self._keep(previous)
             if arrived is not None and (previous is None or arrived > previous):
                 previous = arrived
                 epochs.append((end, arrived))
         if self.context.debug:
             refuse_kept(view)
-        self._keep(previous)
+        if not self._ended:
+            self._keep(previous)
         return on_time, epochs
 
     def _keep(self, previous: Any) -> None:
         """Remember the epoch; the end of the stream is no part of the state, so that a later run may go on."""
-        self._ended = previous is MAX
-        if previous is not None and not self._ended:
+        if previous is not None:
             self.state.touch((NoKey,))
             self.state[NoKey] = previous

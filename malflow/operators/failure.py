@@ -38,7 +38,7 @@ def operator_error(
         callback: the user's function or object.
         about: what else was at hand, such as ``part 'a'``.
     """
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    reason = error if isinstance(error, str) else f"{type(error).__name__}: {_told(error)}"
     at = f" at {about}" if about else ""
     if record is not None:
         key, value, timestamp = map(shown, record)
@@ -50,12 +50,22 @@ def operator_error(
     )
 
 
+def _told(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error that is being told
+        return f"<its str raised {type(worse).__name__}>"
+
+
 def _place(error: BaseException | str, callback: Any) -> str | None:
     """Name the user's function, and beside it the one that raised, where it is another."""
     raised = None if isinstance(error, str) else _raised_in(error)
     if callback is None or type(callback).__module__.startswith("malflow."):
         return raised and raised[0]
-    described = describe(callback)
+    try:
+        described = describe(callback)
+    except Exception:  # noqa: BLE001 - an odd __getattr__ must not hide the error that is being told
+        described = f"an object of class {type(callback).__qualname__}"
     if raised is None or raised[1] in described:
         return described
     return f"{described}, raised in {raised[0]}" if described.endswith(")") else raised[0]

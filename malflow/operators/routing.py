@@ -54,7 +54,7 @@ class Split(Operator):
         self.callback(message, chosen)
         if len(chosen) != self._outputs:
             raise ValueError(f"the partitioner made {len(chosen)} flags of {self._outputs}; set flags, don't add any")
-        flags.append(chosen)
+        flags.append(list(map(bool, chosen)))
 
 
 class KeyBy(Operator):
@@ -176,7 +176,11 @@ class Merge(Operator):
             self._merged = min(self._frontiers)
             return
         if any(batch.epochs for batches in edges for batch in batches):
-            yield (concat(self._by_frontier(edges)),)
+            try:
+                merged = concat(self._by_frontier(edges))
+            except TypeError as error:
+                raise self.error(f"epochs of its inputs can't be compared: {error}") from error
+            yield (merged,)
             return
         yield (interleave([concat(batches) for batches in edges if batches]),)
 

@@ -44,7 +44,7 @@ class StatefulMap(Operator):
         return (batch.with_values(values),)
 
     def _explained(self, error: Exception) -> Exception | str:
-        if "NoneType" in str(error) and not self._has_default and type(error) in (TypeError, AttributeError):
+        if type(error) in (TypeError, AttributeError) and "NoneType" in str(error) and not self._has_default:
             hint = "a key without a state has the state None; default= makes another, such as default=int"
             error.add_note(hint)
         return shape_error(error, "(value, state)")
@@ -150,6 +150,6 @@ class _StateOutput(Output[Any, Any, Any]):
 def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple[Any, Any]:
     """Call a mapper and take nothing but a tuple of two, where a text of two letters would do as well."""
     answer = mapper(key, value, state)
-    if type(answer) is not tuple:
+    if not isinstance(answer, tuple):
         raise TypeError(f"the mapper must return (value, state); got {shown(answer)}")
     return answer

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 from malflow.batch import Batch
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failure import shape_error
+from malflow.operators.failure import shape_error, shown
 from malflow.state import Delta, KeyedState, copied
 
 __all__ = ["ExpireMap", "TtlMap"]
@@ -174,8 +174,11 @@ class TtlMap(Operator):
         except Exception as error:
             raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
         states.touch(batch.key_column())
-        self._replan(set(batch.key_column()))
-        self._sweep()
+        try:
+            self._replan(set(batch.key_column()))
+            self._sweep()
+        except Exception as error:
+            raise self.error(error, about=f"epoch {shown(self._now)}") from error
         return (batch.with_values(values),)
 
     def _replan(self, keys: Iterable[Any]) -> None:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.errors import GraphError, SnapshotError, require_methods
+from malflow.errors import GraphError, SnapshotError, release_all, require_methods
 from malflow.graph import Graph
 from malflow.operators.endpoints import list_parts
 from malflow.operators.failure import shown
@@ -85,10 +85,10 @@ class SingleThreadRuntime:
             OperatorError: if user code failed.
             SnapshotError: if state could not be read or kept.
         """
+        self._stopping = False
         graph = Graph()
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
-        self._stopping = False
         run = _Run(program, self._persistence, parallelism=self._parallelism, debug=self._debug)
         with self._signals(), run:
             run.open()
@@ -255,18 +255,7 @@ class _Run:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Close the sinks and let go of the sources; what goes wrong here is told beside `error`."""
-        failures: list[Exception] = []
-        for release in (*(sink.close for sink in self._sinks), *(source.suspend for source in self._sources)):
-            try:
-                release()
-            except Exception as failure:  # noqa: BLE001 - the others must be released too; it is raised below
-                failures.append(failure)
-        first = error or next(iter(failures), None)
-        for other in failures:
-            if first is not None and other is not first:
-                first.add_note(f"and while closing: {other}")
-        if error is None and first is not None:
-            raise first
+        release_all((*(sink.close for sink in self._sinks), *(source.suspend for source in self._sources)), error)
 
     def _step(self) -> None:
         self._ticks += 1
@@ -281,6 +270,9 @@ class _Run:
                 outputs.append(worker.run(arrived, self._ended))
             for at, channel in enumerate(stage.outputs):
                 sent[channel.target, channel.edge] = [output[at] for output in outputs]
+        largest = max((worker.largest for worker in self._workers), default=1)
+        for source in self._sources:
+            source.adapt(largest)
         for sink in self._sinks:
             sink.flush()
 

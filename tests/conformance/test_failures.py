@@ -431,3 +431,52 @@ def test_debug_changes_nothing_where_nothing_is_wrong(runtime: Any) -> None:
 
     plain = values_of(runtime, range(50), build)
     assert values_of(lambda build: runtime(build, debug=True), range(50), build) == plain
+
+
+def test_a_broken_str_of_an_exception_does_not_hide_it() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    def raise_mute(value: Any) -> Any:
+        raise Mute
+
+    error = failure(lambda s: s.map("op", raise_mute))
+    assert "Mute: <its str raised RuntimeError>; in raise_mute" in str(error)
+
+
+def test_epochs_that_cannot_be_compared_name_the_union() -> None:
+    def build(stream: Any) -> Any:
+        numbers = stream.generate_epochs("numbers", lambda m, _: m.value)[0]
+        texts = stream.assign_timestamps("t", str).generate_epochs("texts", lambda m, _: "now")[0]
+        return numbers.union(texts)
+
+    error = failure(build)
+    assert error.operator == "(numbers + texts)"
+    assert "epochs of its inputs can't be compared" in str(error)
+
+
+def test_every_part_is_released_whatever_the_others_raise() -> None:
+    released: list[str] = []
+
+    class Page:
+        def __init__(self, part: str) -> None:
+            self.part = part
+
+        def sink(self, msg: Any) -> None: ...
+
+        def close(self) -> None:
+            released.append(self.part)
+            raise OSError(f"no {self.part}")
+
+    class Pages:
+        def assign_part(self, msg: Any) -> str:
+            return f"part-{msg.value}"
+
+        def build_part(self, part: str, state: Any) -> Page:
+            return Page(part)
+
+    error = failure(lambda s: s.sink("op", StatefulSink(Pages())))
+    assert sorted(released) == ["part-0", "part-1", "part-2"]
+    assert "OSError: no part-" in str(error)
+    assert len(error.__notes__) == 2

@@ -111,3 +111,15 @@ def test_a_stateful_sink_on_a_stream_without_keys(runtime: Any) -> None:
     ledger = Ledger()
     runtime(lambda p: p.new_stream().source("s", sis([5])).sink("ledger", StatefulSink(ledger))).execute()
     assert ledger.pages == {"page-2": [(0, DataMessage(NoKey, 5, 0))]}
+
+
+def test_a_sink_below_a_built_in_one_may_have_its_own_sink(runtime: Any) -> None:
+    class Loud(VecSink[Any, Any, Any]):
+        def sink(self, msg: Any) -> None:
+            heard.append(msg.value)
+            super().sink(msg)
+
+    heard: list[Any] = []
+    loud = Loud()
+    runtime(lambda p: p.new_stream().source("s", sis("ab")).sink("out", StatelessSink(loud))).execute()
+    assert heard == loud.values == ["a", "b"]

@@ -83,3 +83,28 @@ def test_a_snapshot_of_another_parallelism_is_refused() -> None:
     SingleThreadRuntime(build_dataflow, store, parallelism=2).execute()
     with pytest.raises(SnapshotError, match="the snapshot is of 2 workers; run it with parallelism=2"):
         SingleThreadRuntime(build_dataflow, store, parallelism=3).execute()
+
+
+def test_unions_of_the_same_streams_keep_their_epochs_apart() -> None:
+    store = MemoryPersistence()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        a, b, c = (
+            provider.new_stream().source(name, SingleIteratorSource(range(3))).generate_epochs(f"e{name}", epoch_of)[0]
+            for name in "abc"
+        )
+        a.union(b).union(c)
+        a.union(b, c)
+        a.union(b.union(c))
+        a.key_local("k", lambda msg: 0).stateful_map("ea + eb", lambda key, value, n: (n + 1, n + 1), int).sink(
+            "out", out
+        )
+
+    def epoch_of(msg: Any, previous: Any) -> Any:
+        return msg.value
+
+    for expected in ([1, 2, 3], []):  # the second time every record is late
+        out: VecSink[Any, Any, Any] = VecSink()
+        SingleThreadRuntime(build_dataflow, store).execute()
+        assert out.values == expected
+        assert (store.load() or {})[0, 0]["ea + eb"].changed == {0: 3}

@@ -137,6 +137,43 @@ def test_nan_is_refused(key: Any) -> None:
         check_key(key)
 
 
+@dataclass(frozen=True)
+class AnyCase:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyCase) and self.name.lower() == other.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+
+class AnyCaseText(str):
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+class StableAnyCase(AnyCase):
+    def __stable_key__(self) -> str:
+        return self.name.lower()
+
+
+@pytest.mark.parametrize("key", [AnyCase("a"), AnyCaseText("a"), ("x", AnyCase("a"))])
+def test_a_class_with_an_equality_of_its_own_is_refused(key: Any) -> None:
+    with pytest.raises(TypeError, match="has an __eq__ of its own; give it a method __stable_key__"):
+        check_key(key)
+
+
+def test_a_class_with_an_equality_of_its_own_may_tell_its_key() -> None:
+    assert StableAnyCase("Ab") == StableAnyCase("aB")
+    assert stable_hash(StableAnyCase("Ab")) == stable_hash(StableAnyCase("aB"))
+
+
 def test_none_is_refused_as_a_key_and_taken_inside_one() -> None:
     with pytest.raises(TypeError, match="None is no key"):
         check_key(None)
