@@ -7,6 +7,11 @@
       UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
       OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
       SnapshotError        (RuntimeError)         a snapshot could not be written or read
+        SnapshotCorrupt                           a file is not what was written: torn, changed, swapped, unsigned
+        SnapshotIncomplete                        a file that a snapshot needs is not there
+        FencedError                               another run has claimed the job
+        CommitUnknown                             the store never told whether a snapshot was committed
+        StoreError                                the store could not be read or written
       MissingDependency    (ImportError)          an extra is not installed
 """
 
@@ -16,11 +21,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__ = [
+    "CommitUnknown",
+    "FencedError",
     "GraphError",
     "MalflowError",
     "MissingDependency",
     "OperatorError",
+    "SnapshotCorrupt",
     "SnapshotError",
+    "SnapshotIncomplete",
+    "StoreError",
     "UnsupportedOperator",
     "offers",
     "release_all",
@@ -87,6 +97,38 @@ class SnapshotError(MalflowError, RuntimeError):
     """A snapshot could not be written or read."""
 
 
+class SnapshotCorrupt(SnapshotError):
+    """A file of a snapshot is not what was written: torn, changed, swapped, of another job, or without its signature.
+
+    Attributes:
+        name: the file, below the job's folder.
+    """
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, so that the error travels between processes whole."""
+        return _named_error, (type(self), str(self), self.name)
+
+
+class SnapshotIncomplete(SnapshotCorrupt):
+    """A file that a snapshot needs is not there."""
+
+
+class FencedError(SnapshotError):
+    """Another run has claimed the job: this one must stop, and nothing of what it did since its last snapshot counts."""
+
+
+class CommitUnknown(SnapshotError):
+    """The store never told whether a snapshot was committed; the next run finds out."""
+
+
+class StoreError(SnapshotError):
+    """The store could not be read or written; what was to be written is not there."""
+
+
 class MissingDependency(MalflowError, ImportError):
     """An optional dependency is not installed; the message says which extra brings it."""
 
@@ -137,3 +179,7 @@ def _operator_error(
     message: str, operator: str, record: tuple[Any, Any, Any] | None, callback: str | None
 ) -> OperatorError:
     return OperatorError(message, operator=operator, record=record, callback=callback)
+
+
+def _named_error(kind: type[SnapshotCorrupt], message: str, name: str) -> SnapshotCorrupt:
+    return kind(message, name=name)
