@@ -1,0 +1,92 @@
+"""The store behind a path or URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
+
+from malflow.errors import GraphError
+from malflow.filesystem import filesystem_of
+from malflow.snapshot.fsspec_store import FsspecStore, protocols_of
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.signing import redacted, secrets_in
+from malflow.snapshot.store import Store
+
+__all__ = ["is_private", "open_store"]
+
+_LOCAL = ("file", "local")
+
+
+def open_store(
+    url: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    filesystem: Any = None,
+    exclusive: bool = True,
+) -> Store:
+    """Make the store for a folder; nothing is read or written yet.
+
+    Args:
+        url: a path on this machine, ``memory://...``, ``s3://bucket/...`` or what else fsspec knows; where
+            `filesystem` is given, a path in it.
+        storage_options: what fsspec needs to open it.
+        filesystem: an fsspec file system to use instead.
+        exclusive: whether the store creates objects exclusively; see `FsspecStore`.
+
+    Raises:
+        GraphError: if the URL or the file system can't hold a store.
+        MissingDependency: if the library for the protocol is not installed.
+    """
+    text = os.fspath(url)
+    options = dict(storage_options or {})
+    shown = redacted(text, secrets_in(options, text))
+    _check(text, shown, options, filesystem)
+    if filesystem is None and get_protocol(text) in _LOCAL:
+        return _local_store(text, shown, options)
+    if filesystem is None:
+        options |= {"use_listings_cache": False, "skip_instance_cache": True}
+        filesystem, root = filesystem_of(text, options)
+    elif isinstance(filesystem, LocalFileSystem):
+        return _local_store(text, shown, options)
+    else:
+        root = _root_in(filesystem, text)
+    if not root.strip("/") and protocols_of(filesystem)[0] != "memory":
+        raise GraphError(f"'{shown}' names no place for a store; name a bucket or folder")
+    return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
+
+
+def is_private(url: str | os.PathLike[str], filesystem: Any = None) -> bool:
+    """Tell whether only this machine's users can reach a store: one on its disk or in this process's memory."""
+    if filesystem is not None:
+        return not {*_LOCAL, "memory"}.isdisjoint(protocols_of(filesystem))
+    return get_protocol(os.fspath(url)) in (*_LOCAL, "memory")
+
+
+def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise GraphError(f"a store needs a path or URL; got {text!r}")
+    if "::" in text:
+        raise GraphError(f"'{shown}' chains file systems; a store needs the place itself, such as s3://bucket/folder")
+    if filesystem is not None and not isinstance(filesystem, AbstractFileSystem):
+        raise GraphError(f"filesystem must be an fsspec file system; got {type(filesystem).__name__}")
+    if filesystem is not None and options:
+        raise GraphError("storage_options are for opening a file system; give either them or filesystem")
+
+
+def _local_store(text: str, shown: str, options: Mapping[str, Any]) -> LocalStore:
+    if options:
+        raise GraphError(
+            f"'{shown}' is a folder of this machine, which takes no storage_options; got {', '.join(sorted(options))}; "
+            "write s3://bucket/folder for a place on S3"
+        )
+    return LocalStore(Path(_root_in(LocalFileSystem, text)))
+
+
+def _root_in(filesystem: Any, text: str) -> str:
+    return str(filesystem._strip_protocol(text)).rstrip("/")  # noqa: SLF001 - fsspec's own callers do so, too

@@ -1,0 +1,177 @@
+"""An S3 server in this process that fails on demand, over real HTTP connections."""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import s3fs
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
+
+_ANSWERS = {
+    "fail_before": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
+    "apply_then_fail": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
+    "503": ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    "409": ("409 Conflict", "ConditionalRequestConflict", "A conflicting operation is in progress."),
+    "412_without_condition": ("412 Precondition Failed", "PreconditionFailed", "A precondition did not hold."),
+    "403": ("403 Forbidden", "AccessDenied", "Access Denied"),
+    "expired": ("400 Bad Request", "ExpiredToken", "The provided token has expired."),
+    "501": ("501 Not Implemented", "NotImplemented", "A header you provided is not implemented."),
+    "404_without_code": ("404 Not Found", "", ""),
+}
+_BUCKETS = count(1)
+
+
+class Request(NamedTuple):
+    """What a client asked for."""
+
+    method: str
+    path: str
+    query: str
+
+
+@dataclass
+class Fault:
+    """What happens to the next `times` requests of a method to a path that contains a text."""
+
+    kind: str
+    method: str
+    path_contains: str
+    times: int
+    seconds: float
+    message: str
+
+
+class QuietHandler(MotoRequestHandler):
+    """Writes no log."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - werkzeug's name
+        pass
+
+
+class FaultyS3:
+    """A moto server, and faults in front of it.
+
+    Kinds of fault: ``fail_before`` (500, nothing done), ``apply_then_fail`` (done, then 500), ``503``, ``409``,
+    ``412_without_condition``, ``403``, ``expired``, ``501``, ``404_without_code`` (answered so, nothing done),
+    ``delay`` (waits `seconds`, then does it), ``reset`` (drops the connection, nothing done), ``apply_then_reset``,
+    ``truncate`` (does it, and drops the connection in the middle of the body).
+
+    Attributes:
+        endpoint: its URL.
+        bucket: a bucket that no other server of this process uses.
+        requests: what was asked, in its order.
+        fired: how many faults happened.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", port, self._serve, threaded=True, request_handler=QuietHandler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self.bucket = f"bucket{next(_BUCKETS)}"
+        self.requests: list[Request] = []
+        self.fired = 0
+
+    def __enter__(self) -> FaultyS3:
+        self._thread.start()
+        self.filesystem().mkdir(self.bucket)
+        self.reset()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The `storage_options` that lead here."""
+        return {"key": "an-access-key", "secret": "a-secret-key", "client_kwargs": {"endpoint_url": self.endpoint}}
+
+    def filesystem(self) -> Any:
+        """A plain s3fs, to look behind the store under test."""
+        return s3fs.S3FileSystem(**self.options, skip_instance_cache=True, use_listings_cache=False)
+
+    def inject(
+        self,
+        kind: str,
+        method: str = "PUT",
+        path_contains: str = "",
+        times: int = 1,
+        *,
+        seconds: float = 0,
+        message: str = "",
+    ) -> None:
+        """Let the next requests of this kind fail; `message` is what the server says."""
+        assert kind in _ANSWERS or kind in ("delay", "reset", "apply_then_reset", "truncate"), kind
+        with self._lock:
+            self._faults.append(Fault(kind, method, path_contains, times, seconds, message))
+
+    def reset(self) -> None:
+        """Forget requests and faults."""
+        with self._lock:
+            self.requests.clear()
+            self._faults.clear()
+            self.fired = 0
+
+    def count(self, method: str, path_contains: str = "") -> int:
+        """Count the requests."""
+        return sum(request.method == method and path_contains in request.path for request in self.requests)
+
+    def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if length := int(environ.get("CONTENT_LENGTH") or 0):
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
+        request = Request(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"])
+        fault = self._next_fault(request)
+        if fault is None:
+            return self._app(environ, start_response)
+        if fault.kind == "delay":
+            time.sleep(fault.seconds)
+            return self._app(environ, start_response)
+        if fault.kind == "reset":
+            _drop(environ)
+        if fault.kind == "truncate":
+            return _half(self._app(environ, start_response), environ)
+        if fault.kind.startswith("apply_then"):
+            list(self._app(environ, lambda *_: None))
+        if fault.kind == "apply_then_reset":
+            _drop(environ)
+        status, code, message = _ANSWERS[fault.kind]
+        body = f"<Error><Code>{code}</Code><Message>{fault.message or message}</Message></Error>" if code else ""
+        start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body.encode())))])
+        return [body.encode()]
+
+    def _next_fault(self, request: Request) -> Fault | None:
+        with self._lock:
+            self.requests.append(request)
+            for fault in self._faults:
+                if fault.times and fault.method == request.method and fault.path_contains in request.path:
+                    fault.times -= 1
+                    self.fired += 1
+                    return fault
+        return None
+
+
+def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:
+    data = b"".join(body)
+    yield data[: len(data) // 2]
+    _drop(environ)
+
+
+def _drop(environ: dict[str, Any]) -> None:
+    """Break the connection, as a router does."""
+    connection = environ["werkzeug.socket"]
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError
