@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
-from malflow.batch import Batch
-from malflow.errors import GraphError, SnapshotError, release_all, require_methods
+from malflow.errors import GraphError, OperatorError, SnapshotError, require_methods
 from malflow.graph import Graph
-from malflow.operators.endpoints import list_parts
 from malflow.operators.failure import shown
-from malflow.partitioners import rendezvous_select
-from malflow.plan import Program, compile_graph
-from malflow.snapshot import NoPersistence, Persistence
+from malflow.placement import states_of
+from malflow.plan import compile_graph
+from malflow.runtime.keeper import Keeper
+from malflow.runtime.run import Run
+from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
-from malflow.worker import Worker
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
+
+_log = logging.getLogger("malflow.runtime")
 
 _NOTHING = NoPersistence()
 _SHORTEST_REST = 0.001
 _LONGEST_REST = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What was asked of a running dataflow: a number of workers, or, where that is None, a snapshot."""
+
+    parallelism: int | None
+    answer: Future[Any] = field(default_factory=Future)
 
 
 class SingleThreadRuntime:
@@ -34,9 +47,14 @@ class SingleThreadRuntime:
 
     Args:
         build_dataflow: gets a `StreamProvider` and builds the dataflow with it; called once an execution.
-        persistence: where state is kept between runs.
-        snapshots: how often to keep it; None keeps it at the end of the stream only.
+        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend`.
+        snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
         parallelism: how many logical workers share the thread, in a fixed order.
+        restore: what to begin with: ``"latest"``, the id of a snapshot, or None to begin with nothing.
+        recovery: what to do if that snapshot is damaged: ``"strict"`` refuses to run; ``"previous"`` goes back to the
+            newest one that is whole, so that what came after it is processed, and written, again.
+        renamed: new names of stateful operators by their old ones.
+        allow_dropped_state: stateful operators whose state may be dropped where the program has no place for it.
         debug: whether to check what costs too much to check always: values that change after they were emitted, and
             key functions that do not answer the same twice.
 
@@ -51,6 +69,10 @@ class SingleThreadRuntime:
         snapshots: timedelta | None = None,
         parallelism: int = 1,
         *,
+        restore: Literal["latest"] | int | None = "latest",
+        recovery: Literal["strict", "previous"] = "strict",
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped_state: Collection[str] = (),
         debug: bool = False,
     ) -> None:
         if not callable(build_dataflow):
@@ -59,15 +81,17 @@ class SingleThreadRuntime:
             )
         if snapshots is not None and (not isinstance(snapshots, timedelta) or snapshots <= timedelta(0)):
             raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
         self._build = build_dataflow
-        require_methods(persistence, "persistence", ("load", "commit"))
+        require_methods(persistence, "persistence", ("open",))
         self._persistence = persistence
         self._snapshots = snapshots
-        self._parallelism = parallelism
+        self._parallelism = _checked_parallelism(parallelism)
+        self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
+        _check_start(self._start)
         self._debug = debug
         self._stopping = False
+        self._ended = False
+        self._requests: deque[_Request] = deque()
 
     @classmethod
     def builder(cls) -> SingleThreadRuntimeBuilder:
@@ -77,44 +101,101 @@ class SingleThreadRuntime:
     def execute(self) -> None:
         """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
 
-        A stop takes effect at the end of the tick; a second SIGINT interrupts at once. Sinks are closed and sources
-        let go of in every case.
+        A stop takes effect at the end of the tick: state is kept, and this returns. A second signal does not wait for
+        that. Sinks are closed and sources let go of in every case.
 
         Raises:
             GraphError: if the dataflow is malformed; nothing has run.
-            OperatorError: if user code failed.
-            SnapshotError: if state could not be read or kept.
+            OperatorError: if user code failed, or a state can't be written.
+            SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
         """
-        self._stopping = False
+        self._stopping = self._ended = False
         graph = Graph()
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
-        run = _Run(program, self._persistence, parallelism=self._parallelism, debug=self._debug)
-        with self._signals(), run:
-            run.open()
-            self._loop(run)
+        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
+        try:
+            with self._signals(), Keeper(self._persistence, states_of(program), self._start) as keeper, run:
+                keeper.restore(run)
+                run.open()
+                self._loop(run, keeper)
+        finally:
+            self._ended = True
+            while self._requests:
+                self._requests.popleft().answer.cancel()
 
     def stop(self) -> None:
-        """End the run at the end of its tick; may be called from another thread or from user code."""
+        """End the run at the end of its tick; may be called from another thread, a signal handler or user code."""
         self._stopping = True
 
-    def _loop(self, run: _Run) -> None:
+    def snapshot(self) -> Future[int]:
+        """Have a snapshot taken at the end of the tick; may be called from anywhere `stop` may.
+
+        Returns:
+            A future of its id, cancelled if the run fails before. Don't wait for it in user code of the dataflow or in
+            a signal handler, which it would wait for.
+
+        Raises:
+            GraphError: if there is nowhere to keep it.
+            SnapshotError: if the run has ended.
+        """
+        if not self._persistence.keeps:
+            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
+        return self._request(None)
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """Go on with another number of workers from the end of the tick; may be called from anywhere `stop` may.
+
+        Every key goes to the worker that its exchange's partitioner chooses now, and parts of sources likewise.
+
+        Returns:
+            A future that is done when that has happened, and cancelled if the run ends before; it has a
+            `SnapshotError` if the dataflow keeps state under ``key_local``, which then goes on as it is.
+
+        Raises:
+            GraphError: if `parallelism` is no whole number of one or more.
+            SnapshotError: if the run has ended.
+        """
+        return self._request(_checked_parallelism(parallelism))
+
+    def _request(self, parallelism: int | None) -> Future[Any]:
+        if self._ended:
+            raise SnapshotError("the run has ended; nothing can be asked of it any more")
+        request = _Request(parallelism)
+        self._requests.append(request)
+        return request.answer
+
+    def _loop(self, run: Run, keeper: Keeper) -> None:
         interval = None if self._snapshots is None else self._snapshots.total_seconds()
         due = time.monotonic() + (interval or 0)
         rest = _SHORTEST_REST
         while not self._stopping and not run.is_finished:
             polled = run.tick()
-            if interval is not None and time.monotonic() >= due:
-                run.commit()
+            keeper.check()
+            self._serve(run, keeper)
+            if interval is not None and time.monotonic() >= due and not keeper.is_busy:
+                keeper.commit(run)
                 due = time.monotonic() + interval
             if polled or run.is_finished:
                 rest = _SHORTEST_REST
                 continue
             time.sleep(rest)
             rest = min(2 * rest, _LONGEST_REST)
-        run.commit()
+        self._serve(run, keeper, ending=True)
+        keeper.finish(run)
         if not self._stopping:
             run.end()
+
+    def _serve(self, run: Run, keeper: Keeper, *, ending: bool = False) -> None:
+        """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
+        while self._requests:
+            request = self._requests.popleft()
+            if request.parallelism is None:
+                keeper.answer(run, request.answer)
+            elif ending:
+                request.answer.cancel()
+            elif request.answer.set_running_or_notify_cancel():
+                _rescale(run, request.parallelism, request.answer)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -126,6 +207,8 @@ class SingleThreadRuntime:
         def on_signal(number: int, _frame: FrameType | None) -> None:
             if self._stopping and number == signal.SIGINT:
                 raise KeyboardInterrupt
+            if self._stopping:
+                raise SystemExit(128 + number)
             self._stopping = True
 
         before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -157,6 +240,26 @@ class SingleThreadRuntimeBuilder:
         self._options["parallelism"] = workers
         return self
 
+    def restore(self, snapshot: Literal["latest"] | int | None) -> SingleThreadRuntimeBuilder:
+        """Set what to begin with: ``"latest"``, the id of a snapshot, or None to begin with nothing."""
+        self._options["restore"] = snapshot
+        return self
+
+    def recovery(self, recovery: Literal["strict", "previous"]) -> SingleThreadRuntimeBuilder:
+        """Set what to do if the snapshot to begin with is damaged."""
+        self._options["recovery"] = recovery
+        return self
+
+    def renamed(self, renamed: Mapping[str, str]) -> SingleThreadRuntimeBuilder:
+        """Set the new names of stateful operators by their old ones."""
+        self._options["renamed"] = renamed
+        return self
+
+    def allow_dropped_state(self, names: Collection[str]) -> SingleThreadRuntimeBuilder:
+        """Set which stateful operators' state may be dropped where the program has no place for it."""
+        self._options["allow_dropped_state"] = names
+        return self
+
     def debug(self, debug: bool = True) -> SingleThreadRuntimeBuilder:
         """Turn on the checks that cost too much to run always."""
         self._options["debug"] = debug
@@ -171,111 +274,30 @@ class SingleThreadRuntimeBuilder:
         return SingleThreadRuntime(build_dataflow, **self._options)
 
 
-class _Run:
-    """One execution: the workers of every stage, stepped in a fixed order."""
+def _rescale(run: Run, parallelism: int, answer: Future[Any]) -> None:
+    try:
+        run.rescale(parallelism)
+    except OperatorError as error:
+        answer.set_exception(error)
+        raise
+    except SnapshotError as error:
+        _log.warning("the dataflow was not rescaled: %s", error)
+        answer.set_exception(error)
+    else:
+        answer.set_result(None)
 
-    def __init__(self, program: Program, persistence: Persistence, *, parallelism: int, debug: bool) -> None:
-        self._program = program
-        self._persistence = persistence
-        self._ticks = 0
-        self._ended: set[str] = set()
-        parts = {name: list_parts(name, node.source) for name, node in program.sources.items()}
-        workers = range(parallelism)
-        placed = [
-            {
-                name: [part for part in listed if rendezvous_select(part, workers) == worker]
-                for name, listed in parts.items()
-            }
-            for worker in workers
-        ]
-        self._stages = [
-            [
-                Worker(
-                    program,
-                    stage,
-                    worker,
-                    parallelism=parallelism,
-                    parts=placed[worker],
-                    tracked=persistence.keeps,
-                    debug=debug,
-                )
-                for worker in workers
-            ]
-            for stage in range(len(program.stages))
-        ]
-        self._workers = [worker for stage in self._stages for worker in stage]
-        self._sources = [source for worker in self._workers for source in worker.sources]
-        sinks = [sink for worker in self._workers for sink in worker.sinks]
-        # Each sink once, although one object serves all workers of a stateless one.
-        self._sinks = list({id(sink.resource): sink for sink in sinks}.values())
 
-    @property
-    def is_finished(self) -> bool:
-        """Tell whether every source has given its last record."""
-        return len(self._ended) == len(self._program.sources)
+def _checked_parallelism(parallelism: object) -> int:
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
+    return parallelism
 
-    def open(self) -> None:
-        """Load the state, then build the readers of the parts."""
-        loaded = self._persistence.load()
-        if loaded:
-            workers = 1 + max(worker_id for _, worker_id in loaded)
-            if workers != len(self._stages[0]):
-                raise SnapshotError(f"the snapshot is of {workers} workers; run it with parallelism={workers}")
-            for (stage, worker_id), deltas in loaded.items():
-                self._stages[stage][worker_id].apply(deltas)
-        for worker in self._workers:
-            worker.open()
-        self._note_ended()
 
-    def tick(self) -> int:
-        """Poll every source once, carry all of it through every stage, and tell how many records came.
-
-        A source that has ended while others go on gives its `MAX` here.
-        """
-        self._step()
-        self._note_ended()
-        return sum(source.polled for source in self._sources)
-
-    def end(self) -> None:
-        """Let `MAX` flow, after the last record has been processed everywhere."""
-        self._step()
-
-    def commit(self) -> None:
-        """Keep what changed since the last time."""
-        if self._persistence.keeps:
-            deltas = {
-                (stage, worker.worker_id): worker.delta()
-                for stage, workers in enumerate(self._stages)
-                for worker in workers
-            }
-            self._persistence.commit(self._ticks, deltas)
-
-    def __enter__(self) -> None:
-        """Leave it to `open` to begin, so that a failure there is cleaned up too."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Close the sinks and let go of the sources; what goes wrong here is told beside `error`."""
-        release_all((*(sink.close for sink in self._sinks), *(source.suspend for source in self._sources)), error)
-
-    def _step(self) -> None:
-        self._ticks += 1
-        sent: dict[tuple[int, int], list[list[list[Batch]]]] = {}
-        for stage, workers in zip(self._program.stages, self._stages, strict=True):
-            outputs = []
-            for worker in workers:
-                arrived = [
-                    [by_target[worker.worker_id] for by_target in sent[channel.target, channel.edge]]
-                    for channel in stage.inputs
-                ]
-                outputs.append(worker.run(arrived, self._ended))
-            for at, channel in enumerate(stage.outputs):
-                sent[channel.target, channel.edge] = [output[at] for output in outputs]
-        largest = max((worker.largest for worker in self._workers), default=1)
-        for source in self._sources:
-            source.adapt(largest)
-        for sink in self._sinks:
-            sink.flush()
-
-    def _note_ended(self) -> None:
-        live = {source.context.operator_name for source in self._sources if not source.is_finished}
-        self._ended = set(self._program.sources) - live
+def _check_start(start: Start) -> None:
+    restore = start.restore
+    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
+        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
+    if start.recovery not in ("strict", "previous"):
+        raise GraphError(f"recovery is 'strict' or 'previous'; got {shown(start.recovery)}")
+    if isinstance(start.allow_dropped_state, str):
+        raise GraphError(f"allow_dropped_state needs a list of names; got {start.allow_dropped_state!r}")

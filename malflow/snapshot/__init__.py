@@ -1,5 +1,40 @@
 """What outlives a run: where the state goes, and where it comes from."""
 
-from malflow.snapshot.persistence import NoPersistence, Persistence, WorkerDeltas
+from __future__ import annotations
 
-__all__ = ["NoPersistence", "Persistence", "WorkerDeltas"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from malflow.snapshot.persistence import NoPersistence, Persistence
+
+if TYPE_CHECKING:
+    from malflow.snapshot.backend import FsspecBackend
+    from malflow.snapshot.history import Report, Snapshot, fsck, snapshots
+    from malflow.snapshot.msgpack_codec import MsgpackCodec
+
+__all__ = [
+    "FsspecBackend",
+    "MsgpackCodec",
+    "NoPersistence",
+    "Persistence",
+    "Report",
+    "Snapshot",
+    "fsck",
+    "snapshots",
+]
+
+_ROOMS = {
+    "FsspecBackend": "backend",
+    "MsgpackCodec": "msgpack_codec",
+    "Report": "history",
+    "Snapshot": "history",
+    "fsck": "history",
+    "snapshots": "history",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs a library only when it is asked for."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -2,38 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
-from malflow.state import Delta
+from malflow.state import Delta, StateSpec
 
-__all__ = ["NoPersistence", "Persistence", "WorkerDeltas"]
+__all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState"]
 
-WorkerDeltas = Mapping[tuple[int, int], Mapping[str, Delta]]
-"""For each ``(stage, worker)``, the delta of each operator's state by the operator's name."""
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run begins, and what may become of states that its program has changed.
+
+    Attributes:
+        restore: the snapshot to begin with: ``"latest"``, the id of one, or None to begin with nothing.
+        recovery: what to do if that one can't be read: ``"strict"`` refuses, ``"previous"`` goes back to the newest
+            one that can; what came after it is done again.
+        renamed: new names of operators by their old ones.
+        allow_dropped_state: operators whose state may be dropped if the program has no place for it.
+    """
+
+    restore: Literal["latest"] | int | None = "latest"
+    recovery: Literal["strict", "previous"] = "strict"
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    allow_dropped_state: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a snapshot holds.
+
+    Attributes:
+        snapshot: its id.
+        tick: how many ticks had run.
+        parallelism: how many workers had the states.
+        states: for each operator, by its present name, and each worker, the state of each key.
+        versions: for each operator the version of its states' schema.
+        placements: for each operator the name of the function that chose the worker of each key.
+    """
+
+    snapshot: int
+    tick: int
+    parallelism: int
+    states: dict[str, dict[int, dict[Any, Any]]]
+    versions: dict[str, int]
+    placements: dict[str, str | None]
+
+
+class UnwritableState(Exception):
+    """A state can't be written as bytes; the cause says why.
+
+    Attributes:
+        operator: the operator.
+        key, state: the first such key, and its state.
+    """
+
+    def __init__(self, operator: str, key: Any, state: Any) -> None:
+        super().__init__(operator)
+        self.operator = operator
+        self.key = key
+        self.state = state
+
+
+class Session(Protocol):
+    """A run's hold on the place that keeps its state."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a snapshot is still being written."""
+
+    def wants_base(self, parallelism: int) -> bool:
+        """Tell whether the next snapshot should hold all of the state, not only what changed."""
+
+    def commit(
+        self,
+        tick: int,
+        parallelism: int,
+        operators: Sequence[StateSpec],
+        deltas: Iterable[tuple[int, str, Delta, int]],
+    ) -> Future[int]:
+        """Capture what changed, and write it in the background; the result is the id of the snapshot.
+
+        Args:
+            tick: how many ticks have run.
+            parallelism: how many workers have the state.
+            operators: those that keep state.
+            deltas: worker, operator, what changed, and how many keys the operator has on that worker. The states in
+                it are live ones; they are serialised before this returns.
+
+        Raises:
+            UnwritableState: if a state can't be written as bytes.
+        """
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if the run can't go on after it.
+
+        Raises:
+            SnapshotError: such as a `FencedError`.
+        """
+
+    def close(self) -> None:
+        """Let go of it; a snapshot that is still being written may or may not come to be."""
 
 
 class Persistence(Protocol):
-    """Keeps what changed from one snapshot to the next, and gives it back, as one delta, when a run starts.
+    """Keeps what changed from one snapshot to the next, and gives it back when a run starts.
 
     Attributes:
-        keeps: whether anything is kept at all. Where nothing is, changes are not tracked and `commit` is not called.
+        keeps: whether anything is kept at all. Where nothing is, changes are not tracked and `open` is not called.
     """
 
     keeps: bool
 
-    def load(self) -> WorkerDeltas | None:
-        """Give everything committed so far, or None where nothing was.
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        """Claim the job for a run, and give what it goes on from; None where it begins with nothing.
 
         Raises:
-            SnapshotError: if it can't be read.
-        """
-
-    def commit(self, tick: int, deltas: WorkerDeltas) -> None:
-        """Keep what changed up to tick `tick`. The states are live ones: serialise them before returning.
-
-        Raises:
-            SnapshotError: if it can't be written.
+            SnapshotError: if that can't be read, does not fit the program, or the job can't be claimed.
         """
 
 
@@ -42,12 +129,13 @@ class NoPersistence:
 
     keeps = False
 
-    def load(self) -> WorkerDeltas | None:
-        """Find nothing."""
-        return None
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        """Refuse: there is nothing to open.
 
-    def commit(self, tick: int, deltas: WorkerDeltas) -> None:
-        """Keep nothing."""
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("NoPersistence keeps nothing")
 
     def __repr__(self) -> str:
         return "NoPersistence()"

@@ -1,0 +1,122 @@
+"""What stands between a run and the place that keeps its state, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from malflow.errors import OperatorError
+from malflow.operators.failure import shown
+from malflow.runtime.run import Run
+from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
+from malflow.state import StateSpec
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Keeps a run's state; without a persistence, does nothing. As a context manager it lets go at the end.
+
+    Args:
+        persistence: where state is kept.
+        operators: what the program keeps.
+        start: how the run begins.
+    """
+
+    def __init__(self, persistence: Persistence, operators: Sequence[StateSpec], start: Start) -> None:
+        self._persistence = persistence
+        self._operators = operators
+        self._start = start
+        self._session: Session | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a snapshot is still being written."""
+        return self._session is not None and self._session.is_busy
+
+    def restore(self, run: Run) -> None:
+        """Claim the job, and bring a run that is not open yet to where the last one stood.
+
+        Raises:
+            SnapshotError: if that can't be read, or does not fit the program.
+        """
+        if not self._persistence.keeps:
+            return
+        self._session, restored = self._persistence.open(self._operators, self._start)
+        if restored is not None:
+            run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
+
+    def check(self) -> None:
+        """Raise what went wrong in the background.
+
+        Raises:
+            SnapshotError: if the run can't go on after it.
+        """
+        if self._session is not None:
+            self._session.check()
+
+    def commit(self, run: Run) -> Future[int] | None:
+        """Capture what changed, and have it written in the background; None where nothing is kept.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the run can't go on.
+        """
+        if self._session is None:
+            return None
+        deltas = run.deltas(self._session.wants_base(run.parallelism))
+        try:
+            return self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
+        except UnwritableState as unwritable:
+            raise _unwritable(unwritable) from unwritable.__cause__
+
+    def answer(self, run: Run, request: Future[Any]) -> None:
+        """Take a snapshot for somebody who asked for it; what becomes of it is told to them."""
+        made = self.commit(run)
+        if made is None:
+            request.cancel()
+            return
+        made.add_done_callback(lambda done: _tell(done, request))
+
+    def finish(self, run: Run) -> None:
+        """Take the last snapshot, and wait until it is there.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the snapshot can't be written.
+        """
+        last = self.commit(run)
+        if last is not None:
+            last.result()
+            self.check()
+
+    def __enter__(self) -> Keeper:
+        """Leave it to `restore` to begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go; a snapshot that is still being written may or may not come to be."""
+        if self._session is not None:
+            self._session.close()
+
+
+def _tell(done: Future[int], request: Future[Any]) -> None:
+    if not request.set_running_or_notify_cancel():
+        return
+    error = done.exception()
+    if error is None:
+        request.set_result(done.result())
+    else:
+        request.set_exception(error)
+
+
+def _unwritable(unwritable: UnwritableState) -> OperatorError:
+    cause = unwritable.__cause__
+    key, state = shown(unwritable.key), shown(unwritable.state)
+    return OperatorError(
+        f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "
+        f"{type(cause).__name__}: {cause}; the last snapshot stands",
+        operator=unwritable.operator,
+        record=(unwritable.key, unwritable.state, None),
+    )

@@ -1,0 +1,209 @@
+"""Snapshots on local disk, S3, or whatever else fsspec reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from malflow.errors import GraphError, SnapshotError
+from malflow.snapshot.archive import Archive
+from malflow.snapshot.background import AtOnce, Background
+from malflow.snapshot.claim import claim, establish
+from malflow.snapshot.codec import Codec, codec_of
+from malflow.snapshot.evolution import match_operators
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.names import check_job
+from malflow.snapshot.open_store import is_private, open_store
+from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.restore import chooser, load
+from malflow.snapshot.retry import Environment, Retry
+from malflow.snapshot.session import Limits, SnapshotSession
+from malflow.snapshot.signing import KEY_VARIABLE, Signer, is_secret_name, redacted, secrets_in
+from malflow.snapshot.store import Store
+from malflow.state import StateSpec
+
+__all__ = ["FsspecBackend"]
+
+_COMPRESSIONS = ("lz4", "none")
+
+
+class FsspecBackend:
+    """Keep the state of a job as incremental snapshots below a path or URL.
+
+    One run at a time may work on a job: the one that started last. Snapshots are files that never change; each is
+    checked when it is read, and a damaged one is never loaded.
+
+    Args:
+        url: a local path, or a URL that fsspec knows: ``s3://bucket/prefix``, ``memory://place``, ...
+        job: the job's name, a folder below the URL.
+        storage_options: what the file system needs, such as credentials; they are not carried along in a pickle.
+        retain: how many snapshots stay; older ones are deleted.
+        compression: ``"lz4"`` or ``"none"``.
+        codec: how states are written: ``"pickle"`` takes any object that Python can import again, and loading it
+            executes what the file says; ``"msgpack"``, or a `MsgpackCodec` with classes of yours, takes data only.
+        signing_key: signs every snapshot, and refuses those that are not signed: 16 bytes or more, or several keys, of
+            which the first signs. By default what the environment variable ``MALFLOW_SIGNING_KEY`` holds.
+        allow_unsigned_pickle: take pickles that nobody signed from a store that others may write to.
+        allow_unsafe_single_writer: use a store that can't keep two runs from writing the same object; nothing but
+            your own care keeps two runs of one job apart then.
+        growth: how large increments may become, as a multiple of the base, before a new base is written.
+        retry_for: how long one operation of the store is tried again.
+        tolerate_failures_for: how long snapshots may go on failing before the run ends.
+        filesystem: an fsspec file system to use instead of the one that the URL names.
+
+    Raises:
+        GraphError: if an argument is not what it must be, or pickles would be loaded from where others may write.
+        MissingDependency: if the library for the protocol or the codec is not installed.
+    """
+
+    keeps = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        job: str = "default",
+        storage_options: Mapping[str, Any] | None = None,
+        retain: int = 10,
+        compression: Literal["lz4", "none"] = "lz4",
+        codec: str | Codec = "pickle",
+        signing_key: str | bytes | Sequence[str | bytes] | None = None,
+        allow_unsigned_pickle: bool = False,
+        allow_unsafe_single_writer: bool = False,
+        growth: float = 1.0,
+        retry_for: timedelta = timedelta(seconds=30),
+        tolerate_failures_for: timedelta = timedelta(minutes=10),
+        filesystem: Any = None,
+    ) -> None:
+        self.job = check_job(job)
+        self._url = str(url)
+        self._options = dict(storage_options or {})
+        self._filesystem = filesystem
+        self._codec = codec_of(codec)
+        self._signer = Signer.of(signing_key)
+        self._unsigned = allow_unsigned_pickle
+        self._unsafe = allow_unsafe_single_writer
+        if isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
+            raise GraphError(f"retain needs a whole number of one or more; got {retain!r}")
+        if compression not in _COMPRESSIONS:
+            raise GraphError(f"compression is 'lz4' or 'none'; got {compression!r}")
+        if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:
+            raise GraphError(f"growth needs a number above zero; got {growth!r}")
+        self._retry_seconds = _seconds("retry_for", retry_for)
+        tolerance = _seconds("tolerate_failures_for", tolerate_failures_for)
+        self._limits = Limits(retain, growth, tolerance, compression)
+        self._check_codec()
+        self._environment = Environment()
+        self._background: type[Background | AtOnce] = Background
+
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        """Claim the job for a run, and read what it goes on from."""
+        archive = self._established()
+        names: dict[str, str] = {}
+
+        def accept(manifest: Manifest) -> None:
+            names.clear()
+            names.update(match_operators(manifest, operators, start))
+
+        held = claim(archive, chooser(archive, start, accept), self._environment)
+        restored = load(archive, held.head, self._codec, names) if held.head.snapshot else None
+        kept = {entry.name for entry in held.head.operators}
+        session = SnapshotSession(
+            archive,
+            held,
+            self._codec,
+            self._background(),
+            self._environment,
+            self._limits,
+            restored=restored,
+            fresh_base=any(names.get(name) != name for name in kept),
+        )
+        return session, restored
+
+    def archive(self) -> Archive:
+        """Give what is kept of the job, to look at it."""
+        return self._archive(self._store(exclusive=True))
+
+    def _established(self) -> Archive:
+        archive = self.archive()
+        if establish(archive, self._environment):
+            return archive
+        if not self._unsafe:
+            raise SnapshotError(
+                f"the store at {self._shown_url()} creates objects over others that exist, so two runs of one job "
+                "could destroy each other's snapshots; use another store, or say allow_unsafe_single_writer=True if you make "
+                "sure yourself that only one run is there"
+            )
+        return self._found(self._archive(self._store(exclusive=False)))
+
+    def _found(self, archive: Archive) -> Archive:
+        establish(archive, self._environment)
+        return archive
+
+    def _archive(self, store: Store) -> Archive:
+        return Archive(
+            store, self.job, _Seal(self._signer, self._unsigned), Retry(self._retry_seconds, self._environment)
+        )
+
+    def _store(self, *, exclusive: bool) -> Store:
+        folder = f"{self._url.rstrip('/')}/{self.job}"
+        return open_store(folder, self._options, filesystem=self._filesystem, exclusive=exclusive)
+
+    def _check_codec(self) -> None:
+        if self._codec.executes and self._signer is None and not self._unsigned:
+            if is_private(self._url, self._filesystem):
+                return
+            raise GraphError(
+                f"loading a pickle executes what is in it, and others may be able to write to {self._shown_url()}; "
+                f"give signing_key= (or set {KEY_VARIABLE}), use codec='msgpack', or say allow_unsigned_pickle=True"
+            )
+
+    def _shown_url(self) -> str:
+        return redacted(self._url, secrets_in(self._options, self._url))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle all but what is secret: where it is unpickled, it comes from the environment there."""
+        if self._filesystem is not None:
+            raise GraphError(f"{self!r} can't be pickled: filesystem= may hold secrets; name it by its URL")
+        state = dict(vars(self))
+        state["_options"] = {name: value for name, value in self._options.items() if not _is_secret(name, value)}
+        state["_url"] = self._url if not secrets_in({}, self._url) else self._shown_url()
+        return state
+
+    def __repr__(self) -> str:
+        return f"FsspecBackend({self._shown_url()!r}, job={self.job!r})"
+
+
+class _Seal:
+    """Signs if there is a key; and takes nothing unsigned then, or signed with no key to check it, unless told so."""
+
+    def __init__(self, signer: Signer | None, unsigned_too: bool) -> None:
+        self._signer = signer
+        self._unsigned_too = unsigned_too
+
+    def sign(self, data: bytes) -> str | None:
+        return None if self._signer is None else self._signer.sign(data)
+
+    def verify(self, data: bytes, mac: str | None) -> str | None:
+        if mac is None:
+            missing = self._signer is not None and not self._unsigned_too
+            return f"it is not signed, and a signing key is given; {_UNSIGNED_HINT}" if missing else None
+        if self._signer is None:
+            return f"it is signed, and no signing key is given; give signing_key= or set {KEY_VARIABLE}"
+        if not isinstance(mac, str) or not self._signer.verify(data, mac):
+            return "its signature is not that of its content by any of the signing keys given"
+        return None
+
+
+_UNSIGNED_HINT = "allow_unsigned_pickle=True takes it nevertheless"
+
+
+def _seconds(name: str, duration: object) -> float:
+    if not isinstance(duration, timedelta) or duration <= timedelta(0):
+        raise GraphError(f"{name} needs a timedelta above zero; got {duration!r}")
+    return duration.total_seconds()
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return is_secret_name(name) or bool(secrets_in({name: value}))

@@ -1,0 +1,76 @@
+"""What becomes of the states in a snapshot when the program has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from malflow.errors import SnapshotError
+from malflow.snapshot.manifest import Manifest, OperatorEntry
+from malflow.snapshot.persistence import Start
+from malflow.state import StateSpec
+
+__all__ = ["match_operators"]
+
+_TIME = "frontier"
+"""The kind of a state that may be lost: time waits for the epochs to come."""
+
+
+def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Start) -> dict[str, str]:
+    """Give for each operator in the snapshot whose state is to be loaded its name in the program.
+
+    Raises:
+        SnapshotError: if a state has no operator to go to and may not be dropped, or its operator has become another
+            kind of operator.
+    """
+    there = {entry.name: entry for entry in manifest.operators}
+    here = {spec.name: spec for spec in program}
+    _check_renamed(there, here, start)
+    matched, homeless = {}, []
+    for entry in manifest.operators:
+        name = start.renamed.get(entry.name, entry.name)
+        if name in here and here[name].kind == entry.kind:
+            matched[entry.name] = name
+        elif entry.keys and entry.kind != _TIME and entry.name not in start.allow_dropped_state:
+            homeless.append(entry)
+    if homeless:
+        new = [spec for spec in program if spec.name not in set(matched.values()) and spec.kind != _TIME]
+        raise SnapshotError(_refusal(manifest, homeless, new, here))
+    return matched
+
+
+def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], start: Start) -> None:
+    for old, new in start.renamed.items():
+        if new not in here:
+            near = get_close_matches(new, here, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now; the program keeps no state there{hint}")
+        if old in here and old != new:
+            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now, but the program still has '{old}'")
+        if old in there and new in there:
+            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now, but the snapshot has states of both")
+    taken = list(start.renamed.values())
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice is not None:
+        raise SnapshotError(f"renamed= gives two operators the name '{twice}'")
+
+
+def _refusal(
+    manifest: Manifest, homeless: list[OperatorEntry], new: list[StateSpec], here: dict[str, StateSpec]
+) -> str:
+    changed = [entry for entry in homeless if entry.name in here]
+    if changed:
+        entry = changed[0]
+        return (
+            f"operator '{entry.name}' is a {here[entry.name].kind} now; in snapshot {manifest.snapshot} it is a "
+            f"{entry.kind} with state of {entry.keys} keys, which does not fit; give the new one another name, and say "
+            f"allow_dropped_state=['{entry.name}'] if that state may be dropped"
+        )
+    states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
+    operators = ", ".join(f"'{spec.name}' ({spec.kind})" for spec in new) or "none"
+    old, other = homeless[0].name, new[0].name if new else "its new name"
+    return (
+        f"snapshot {manifest.snapshot} has state that no operator of the program takes: {states}; operators of the "
+        f"program that have no state in it: {operators}; say renamed={{'{old}': '{other}'}} for one that was renamed, "
+        f"or allow_dropped_state=['{old}'] for one whose state may be dropped"
+    )

@@ -1,0 +1,131 @@
+"""The snapshots of a job, to look at and to check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from malflow.errors import SnapshotError, StoreError
+from malflow.snapshot.archive import Archive
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.data_file import decode_file, joined, raw_of
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.names import BOUNDARIES, DATA, MANIFESTS, sequence_of_target
+
+__all__ = ["Report", "Snapshot", "fsck", "snapshots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot that can be restored.
+
+    Attributes:
+        id: what ``restore=`` takes.
+        tick: how many ticks had run.
+        time: when it was made, by the clock of the machine that made it.
+        parallelism: how many workers had the state.
+        operators: how many keys each operator had a state for.
+        kind: whether it is a ``"base"``, or an ``"increment"`` over one.
+        bytes: how much is stored of it, with the base and all increments that it needs.
+        files: how many files that is.
+    """
+
+    id: int
+    tick: int
+    time: datetime
+    parallelism: int
+    operators: Mapping[str, int]
+    kind: Literal["base", "increment"]
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check of a job's files found.
+
+    Attributes:
+        snapshots: how many snapshots there are.
+        problems: what is wrong with them, a sentence each; empty if every one can be restored.
+        unused: files that no retained snapshot names: being written, left by a crash, or foreign.
+    """
+
+    snapshots: int
+    problems: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
+    """List the snapshots of a job that can be restored, the oldest first.
+
+    Raises:
+        SnapshotError: if the list can't be read, or one of the manifests is damaged.
+    """
+    archive = backend.archive()
+    if archive.find() is None:
+        return
+    seen = set()
+    for manifest in archive.manifests():
+        if manifest.snapshot and manifest.snapshot not in seen:
+            seen.add(manifest.snapshot)
+            yield _snapshot(manifest)
+
+
+def fsck(backend: FsspecBackend) -> Report:
+    """Read every file of every retained snapshot, and tell what is wrong.
+
+    Raises:
+        StoreError: if the store can't be read.
+    """
+    archive = backend.archive()
+    if archive.find() is None:
+        return Report(0, (), ())
+    problems: dict[str, None] = {}
+    named: set[str] = set()
+    contents: set[int] = set()
+    before: tuple[int, str | None] | None = None
+    for seq in archive.sequences(archive.boundary()):
+        try:
+            manifest = archive.manifest(seq)
+            problems.update(dict.fromkeys(_problems(archive, manifest, before)))
+            named.update(entry.name for entry in manifest.files)
+            contents.add(manifest.snapshot)
+        except StoreError:
+            raise
+        except SnapshotError as error:
+            problems[str(error)] = None
+        before = (seq, archive.digest(seq))
+    present = [key for folder in (MANIFESTS, DATA, BOUNDARIES) for key in archive.list(folder)]
+    unused = [key for key in present if key not in named and (key.startswith(DATA) or sequence_of_target(key) is None)]
+    return Report(len(contents - {0}), tuple(problems), tuple(unused))
+
+
+def _problems(archive: Archive, manifest: Manifest, before: tuple[int, str | None] | None) -> Iterator[str]:
+    if before is not None and before[0] + 1 != manifest.seq:
+        yield f"manifests {before[0] + 1} to {manifest.seq - 1} are missing"
+    elif before is not None and None not in (before[1], manifest.parent) and before[1] != manifest.parent:
+        yield f"manifest {manifest.seq} was not written after the manifest {before[0]} that is there"
+    for entry in manifest.files:
+        try:
+            file = decode_file(entry.name, archive.read(entry))
+            for section in joined(section for section in file.sections if section.pieces == 1):
+                raw_of(entry.name, section, file.compression)
+        except StoreError:
+            raise
+        except SnapshotError as error:
+            yield str(error)
+
+
+def _snapshot(manifest: Manifest) -> Snapshot:
+    return Snapshot(
+        id=manifest.snapshot,
+        tick=manifest.tick,
+        time=datetime.fromisoformat(manifest.time),
+        parallelism=manifest.parallelism,
+        operators={entry.name: entry.keys for entry in manifest.operators if entry.kind != "frontier"},
+        kind="base" if all(entry.base for entry in manifest.files) else "increment",
+        bytes=sum(entry.bytes for entry in manifest.files),
+        files=len(manifest.files),
+    )

@@ -1,0 +1,88 @@
+"""The names of a job's objects: made of digits and letters here, and checked again wherever one is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from malflow.errors import GraphError
+
+__all__ = [
+    "BOUNDARIES",
+    "DATA",
+    "JOB",
+    "MANIFESTS",
+    "DataName",
+    "boundary_key",
+    "check_job",
+    "is_data_key",
+    "manifest_key",
+    "number_of",
+    "sequence_of_target",
+]
+
+JOB = "job.json"
+MANIFESTS = "m/"
+DATA = "d/"
+BOUNDARIES = "gc/"
+
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_DATA_KEY = re.compile(r"d/([0-9]{20})-[0-9]{1,12}-[0-9a-f]{16}-[0-9a-f]{16}\.mfs", re.ASCII)
+_NUMBERED = re.compile(r"(?:m/([0-9]{20})\.json|gc/([0-9]{20}))", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DataName:
+    """What the name of a data file is made of; the attempt makes it unlike every other name ever written."""
+
+    seq: int
+    epoch: int
+    runner: str
+    attempt: str
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return f"{DATA}{self.seq:020d}-{self.epoch}-{self.runner}-{self.attempt}.mfs"
+
+
+def manifest_key(seq: int) -> str:
+    """Name the manifest of a number.
+
+    >>> manifest_key(42)
+    'm/00000000000000000042.json'
+    """
+    return f"{MANIFESTS}{seq:020d}.json"
+
+
+def boundary_key(seq: int) -> str:
+    """Name the mark that says that nothing below a number is retained."""
+    return f"{BOUNDARIES}{seq:020d}"
+
+
+def number_of(key: str) -> int | None:
+    """Give the number of a manifest or of a boundary mark; None for anything else that lies there."""
+    match = _NUMBERED.fullmatch(key)
+    return None if match is None else int(match[1] or match[2])
+
+
+def is_data_key(key: str) -> bool:
+    """Tell whether this is the name of a data file."""
+    return _DATA_KEY.fullmatch(key) is not None
+
+
+def sequence_of_target(key: str) -> int | None:
+    """Give the number of the snapshot that a manifest or data file was written for; None for anything else."""
+    match = _DATA_KEY.fullmatch(key)
+    return number_of(key) if match is None else int(match[1])
+
+
+def check_job(name: object) -> str:
+    """Check the name of a job, which is a folder in the store.
+
+    Raises:
+        GraphError: if it has other characters than letters, digits, ``. _ -``, or too many.
+    """
+    if not isinstance(name, str) or _JOB.fullmatch(name) is None:
+        raise GraphError(f"job= needs a name of up to 63 letters, digits or . _ - beginning with no sign; got {name!r}")
+    return name

@@ -1,0 +1,180 @@
+"""Which snapshot a run begins with, and how its state is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from malflow.errors import SnapshotCorrupt, SnapshotError
+from malflow.snapshot.archive import Archive
+from malflow.snapshot.codec import Codec
+from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.names import manifest_key
+from malflow.snapshot.persistence import Restored, Start
+
+__all__ = ["chooser", "load"]
+
+
+def chooser(archive: Archive, start: Start, accept: Callable[[Manifest], object]) -> Callable[[list[int]], Any]:
+    """Make the function that picks the manifest to go on from among the numbers of those that are retained.
+
+    Args:
+        archive: the job.
+        start: what is wanted.
+        accept: raises if a manifest can't be gone on from.
+    """
+
+    def choose(numbers: list[int]) -> Manifest | None:
+        if start.restore is None or not numbers:
+            if isinstance(start.restore, int):
+                raise SnapshotError(f"job '{archive.name}' has no snapshots, so none with the id {start.restore}")
+            return None
+        candidates = reversed(numbers) if start.restore == "latest" else [_find(archive, start.restore, numbers)]
+        if start.recovery == "previous":
+            return _first_readable(
+                archive, [*candidates] if start.restore == "latest" else numbers[::-1], start, accept
+            )
+        try:
+            chosen = archive.manifest(next(iter(candidates)))
+        except SnapshotCorrupt as error:
+            raise _with_hint(error) from error
+        accept(chosen)
+        return chosen
+
+    return choose
+
+
+def _find(archive: Archive, snapshot: int | str, numbers: list[int]) -> int:
+    """Find the manifest of a snapshot, or of a claim that carries its content."""
+    if snapshot in numbers and archive.manifest(int(snapshot)).snapshot == snapshot:
+        return int(snapshot)
+    contents = {seq: archive.manifest(seq).snapshot for seq in numbers if archive.digest(seq) is not None}
+    carrying = [seq for seq, content in contents.items() if content == snapshot]
+    if not carrying:
+        known = sorted(set(contents.values()) - {0})
+        raise SnapshotError(f"job '{archive.name}' has no snapshot with the id {snapshot}; it has {known}")
+    return carrying[-1]
+
+
+def _first_readable(
+    archive: Archive, numbers: Iterable[int], start: Start, accept: Callable[[Manifest], object]
+) -> Manifest | None:
+    """Go back until a snapshot is found that is whole."""
+    first: SnapshotCorrupt | None = None
+    for seq in numbers:
+        try:
+            manifest = archive.manifest(seq)
+            if isinstance(start.restore, int) and manifest.snapshot > start.restore:
+                continue
+            for entry in manifest.files:
+                archive.read(entry)
+        except SnapshotCorrupt as error:
+            first = first or error
+            continue
+        if manifest.snapshot == 0 and first is not None:
+            break
+        accept(manifest)
+        return manifest
+    raise SnapshotError(f"no snapshot of job '{archive.name}' can be read; the newest one: {first}") from first
+
+
+def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
+    hint = "recovery='previous' goes back to the newest snapshot that is whole; what came after it is done again"
+    return type(error)(f"{error}; {hint}", name=error.name)
+
+
+def load(archive: Archive, manifest: Manifest, codec: Codec, names: Mapping[str, str]) -> Restored:
+    """Read the state of a snapshot.
+
+    Args:
+        archive: the job.
+        manifest: the snapshot.
+        codec: reads states.
+        names: the operators to read, with their names in the program.
+
+    Raises:
+        SnapshotCorrupt: if a file is not what was written, or lacks.
+    """
+    try:
+        states = _states(_files(archive, manifest, codec), codec, names)
+        _check_counts(manifest, states, names)
+    except SnapshotCorrupt as error:
+        raise _with_hint(error) from error
+    return Restored(
+        snapshot=manifest.snapshot,
+        tick=manifest.tick,
+        parallelism=manifest.parallelism,
+        states=states,
+        versions={names[entry.name]: entry.version for entry in manifest.operators if entry.name in names},
+        placements={names[entry.name]: entry.placement for entry in manifest.operators if entry.name in names},
+    )
+
+
+def _files(archive: Archive, manifest: Manifest, codec: Codec) -> list[tuple[str, DataFile]]:
+    files = [(entry.name, decode_file(entry.name, archive.read(entry))) for entry in manifest.files]
+    for name, file in files:
+        if file.codec != codec.name:
+            raise SnapshotError(
+                f"'{name}' was written with codec '{file.codec}', and codec '{codec.name}' is asked for; say "
+                f"codec='{file.codec}', or restore=None to begin with nothing"
+            )
+    return files
+
+
+def _states(
+    files: list[tuple[str, DataFile]], codec: Codec, names: Mapping[str, str]
+) -> dict[str, dict[int, dict[Any, Any]]]:
+    """Apply the sections in their order; what a later whole state replaces is not even decoded."""
+    everything = [(name, file, section) for name, file in files for section in file.sections]
+    begins = {
+        (section.state, section.worker): at for at, (_, _, section) in enumerate(everything) if _is_whole(section)
+    }
+    states: dict[str, dict[int, dict[Any, Any]]] = {name: {} for name in names.values()}
+    at: tuple[str, DataFile] = ("", files[0][1]) if files else ("", DataFile("", "", ()))
+
+    def wanted() -> Iterator[Section]:
+        nonlocal at
+        for index, (name, file, section) in enumerate(everything):
+            at = (name, file)
+            if section.state in names and index > begins.get((section.state, section.worker), -1):
+                yield section
+
+    for section in joined(wanted()):
+        name, file = at
+        value = _value(name, section, raw_of(name, section, file.compression), codec)
+        state = states[names[section.state]].setdefault(section.worker, {})
+        apply_chunk(state, section.what, value)
+    return states
+
+
+def _is_whole(section: Section) -> bool:
+    return section.what == "whole"
+
+
+def _value(name: str, section: Section, raw: bytes, codec: Codec) -> Any:
+    try:
+        value = codec.loads(raw)
+        count = len(value)
+    except SnapshotError:
+        raise
+    except Exception as error:
+        raise SnapshotError(
+            f"the state of operator '{section.state}' in '{name}' can't be read: {type(error).__name__}: {error}; the "
+            "classes of its states must be importable where they were, under the names they had"
+        ) from error
+    if count != section.keys:
+        reason = f"'{name}': a section of operator '{section.state}' has {count} keys of {section.keys}"
+        raise SnapshotCorrupt(reason, name=name)
+    return value
+
+
+def _check_counts(
+    manifest: Manifest, states: Mapping[str, Mapping[int, Mapping[Any, Any]]], names: Mapping[str, str]
+) -> None:
+    for entry in manifest.operators:
+        if entry.name in names:
+            found = sum(map(len, states[names[entry.name]].values()))
+            if found != entry.keys:
+                reason = f"snapshot {manifest.snapshot}: operator '{entry.name}' has {found} keys of {entry.keys}"
+                raise SnapshotCorrupt(reason, name=manifest_key(manifest.seq))

@@ -1,0 +1,259 @@
+"""A run's hold on its job: what changed is captured between two ticks, and written in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
+from malflow.snapshot.claim import Claim, Content
+from malflow.snapshot.codec import Codec
+from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
+from malflow.snapshot.manifest import FileEntry, OperatorEntry
+from malflow.snapshot.persistence import Restored, UnwritableState
+from malflow.state import Delta, StateSpec
+
+if TYPE_CHECKING:
+    from malflow.snapshot.archive import Archive
+    from malflow.snapshot.background import Executor
+    from malflow.snapshot.retry import Environment
+
+__all__ = ["Limits", "SnapshotSession"]
+
+_log = logging.getLogger("malflow.snapshot")
+
+_TIER = 8
+_SMALLEST_TIER = 4096
+_LARGEST_FOLDED = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept, and how patient a run is.
+
+    Attributes:
+        retain: how many snapshots stay.
+        growth: how large the increments may become, as a multiple of the base, before a new base is written.
+        tolerance: for how many seconds snapshots may go on failing before the run ends.
+        compression: how frames are compressed.
+    """
+
+    retain: int
+    growth: float
+    tolerance: float
+    compression: str
+
+
+class SnapshotSession:
+    """Captures deltas as sections of bytes, and commits them one snapshot after the other.
+
+    What could not be written stays at hand, and goes into the next snapshot: nothing that changed is ever forgotten.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        claim: Claim,
+        codec: Codec,
+        executor: Executor,
+        environment: Environment,
+        limits: Limits,
+        *,
+        restored: Restored | None,
+        fresh_base: bool,
+    ) -> None:
+        self._archive = archive
+        self._claim = claim
+        self._codec = codec
+        self._executor = executor
+        self._environment = environment
+        self._limits = limits
+        self._must_base = fresh_base
+        self._keys: dict[tuple[int, str], int] = {}
+        for name, by_worker in ({} if restored is None else restored.states).items():
+            self._keys.update({(worker, name): len(states) for worker, states in by_worker.items()})
+        self._unwritten: list[Section] = []
+        self._unwritten_base = False
+        self._last: Future[int] | None = None
+        self._fatal: SnapshotError | None = None
+        self._failing_since: float | None = None
+        self._process = environment.process()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a snapshot is still being written."""
+        return self._last is not None and not self._last.done()
+
+    def wants_base(self, parallelism: int) -> bool:
+        """Tell whether there is no base that fits, or the increments have outgrown it."""
+        head = self._claim.head
+        base = sum(entry.bytes for entry in head.files if entry.base)
+        increments = sum(entry.bytes for entry in head.files if not entry.base)
+        return (
+            self._must_base
+            or not base
+            or head.parallelism != parallelism
+            or head.codec != self._codec.name
+            or increments > self._limits.growth * base
+        )
+
+    def commit(
+        self,
+        tick: int,
+        parallelism: int,
+        operators: Sequence[StateSpec],
+        deltas: Iterable[tuple[int, str, Delta, int]],
+    ) -> Future[int]:
+        """Capture what changed, and write it in the background."""
+        self.check()
+        base = self.wants_base(parallelism)
+        versions = {spec.name: spec.version for spec in operators}
+        sections: list[Future[Section]] = []
+        if base:
+            self._keys.clear()
+        for worker, name, delta, count in deltas:
+            self._keys[worker, name] = count
+            sections.extend(self._capture(worker, name, versions[name], delta))
+        if not sections and not base:
+            self._last = self._executor.submit(self._unchanged)
+            return self._last
+        keys: Counter[str] = Counter()
+        for (_, name), count in self._keys.items():
+            keys[name] += count
+        entries = tuple(OperatorEntry(s.name, s.kind, s.version, s.placement, keys[s.name]) for s in operators)
+        content = Content(tick, parallelism, self._codec.name, entries, ())
+        self._must_base = False
+        self._last = self._executor.submit(lambda: self._write(content, [it.result() for it in sections], base=base))
+        return self._last
+
+    def check(self) -> None:
+        """Raise what ends the run."""
+        if self._environment.process() != self._process:
+            raise FencedError("this process was forked from the one that runs the job; only that one may commit")
+        if self._fatal is not None:
+            raise self._fatal
+        since, last = self._failing_since, self._last
+        if since is not None and last is not None and last.done() and (error := last.exception()) is not None:
+            seconds = self._environment.monotonic() - since
+            if seconds >= self._limits.tolerance:
+                raise SnapshotError(
+                    f"snapshots of job '{self._archive.name}' have been failing for {seconds:.0f} seconds: {error}"
+                ) from error
+
+    def close(self) -> None:
+        """Let go of the background."""
+        self._executor.close()
+
+    def _capture(self, worker: int, name: str, version: int, delta: Delta) -> Iterable[Future[Section]]:
+        compression = self._limits.compression
+        if delta.whole:
+            marker = Section(name, worker, version, "whole", 0, 0, b"")
+            yield self._executor.submit(lambda: marker)
+        try:
+            for what, count, raw in encode_delta(self._codec, delta):
+                bare = Section(name, worker, version, what, count, len(raw), b"")
+                yield self._executor.submit(lambda bare=bare, raw=raw: replace(bare, frame=compress(raw, compression)))  # type: ignore[misc] # mypy knows no defaults
+        except UnwritableState as error:
+            error.operator = name
+            raise
+
+    def _unchanged(self) -> int:
+        """Find out at least whether the job is still this run's."""
+        try:
+            self._claim.check()
+        except StoreError as error:
+            _log.warning("job '%s' could not be checked: %s", self._archive.name, error)
+            raise
+        except SnapshotError as error:
+            self._fatal = error
+            raise
+        return self._claim.head.snapshot
+
+    def _write(self, content: Content, sections: list[Section], *, base: bool) -> int:
+        if base:
+            self._unwritten, self._unwritten_base = [], True
+        self._unwritten.extend(sections)
+        try:
+            kept, folded = ((), []) if self._unwritten_base else self._fold()
+            entries = [self._put(group) for group in pack([*folded, *self._unwritten])]
+            self._claim.commit(replace(content, files=(*kept, *entries)))
+        except StoreError as error:
+            if self._failing_since is None:
+                self._failing_since = self._environment.monotonic()
+            _log.warning("a snapshot of job '%s' failed, the next one will hold it: %s", self._archive.name, error)
+            raise
+        except SnapshotError as error:
+            self._fatal = error
+            raise
+        self._unwritten, self._unwritten_base = [], False
+        self._failing_since = None
+        self._collect()
+        return self._claim.head.seq
+
+    def _put(self, sections: list[Section]) -> FileEntry:
+        data = encode_file(sections, codec=self._codec.name, compression=self._limits.compression)
+        raw = sum(section.raw for section in sections)
+        digest = sha256(data).hexdigest()
+        return FileEntry(self._claim.write(data), len(data), digest, raw, self._unwritten_base)
+
+    def _fold(self) -> tuple[tuple[FileEntry, ...], list[Section]]:
+        """Take small increments that have become many into the file to be written.
+
+        Files are of tiers, each `_TIER` times as large as the one below, and fewer than `_TIER` of one tier stay: so a
+        snapshot has few files, and a byte is written again once for each tier. After the log-structured merge-tree of
+        O'Neil et al., 1996. Frames are taken as they are.
+
+        Returns:
+            The files that stay, and the sections of those that don't.
+        """
+        chain = self._claim.head.files
+        size = sum(len(section.frame) for section in self._unwritten)
+        while True:
+            run = _last_of_tier(chain, _tier(size))
+            if len(run) < _TIER - 1:
+                break
+            chain = chain[: -len(run)]
+            size += sum(entry.bytes for entry in run)
+        folded = self._claim.head.files[len(chain) :]
+        try:
+            files = [decode_file(entry.name, self._archive.read(entry)) for entry in folded]
+        except SnapshotCorrupt as error:
+            _log.warning("a file of job '%s' is damaged, the next snapshot replaces it: %s", self._archive.name, error)
+            self._must_base = True
+            return self._claim.head.files, []
+        if any(file.compression != self._limits.compression for file in files):
+            self._must_base = True
+            return self._claim.head.files, []
+        return chain, [section for file in files for section in file.sections]
+
+    def _collect(self) -> None:
+        try:
+            self._claim.collect(self._limits.retain)
+        except (FencedError, CommitUnknown) as error:
+            self._fatal = error
+        except SnapshotError as error:
+            _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
+
+
+def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
+    """Give the increments at the end of the chain that are of this tier or below it."""
+    return list(
+        takewhile(
+            lambda entry: not entry.base and entry.bytes < _LARGEST_FOLDED and _tier(entry.bytes) <= tier,
+            reversed(chain),
+        )
+    )
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > _SMALLEST_TIER:
+        size //= _TIER
+        tier += 1
+    return tier
