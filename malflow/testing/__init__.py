@@ -1,0 +1,48 @@
+"""What tests of dataflows need: scripted sources, and a file system with faults.
+
+Each is imported when it is first asked for: the file system needs fsspec.
+
+>>> from malflow import SingleThreadRuntime
+>>> from malflow.sinks import VecSink
+>>> from malflow.testing import CRASH, Crash, ScriptedSource
+>>> source, seen = ScriptedSource([1, 2, CRASH, 3]), VecSink()
+>>> runtime = SingleThreadRuntime(lambda provider: provider.new_stream().source("s", source).sink("seen", seen))
+>>> try:
+...     runtime.execute()
+... except Crash as crash:
+...     print(crash, "after", seen.values)
+part NoKey crashed at item 2 after [1, 2]
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from malflow.testing.crash import Crash
+    from malflow.testing.faults import Call, Fault, FaultyFileSystem
+    from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
+
+__all__ = [
+    "CRASH",
+    "END",
+    "PAUSE",
+    "Call",
+    "Crash",
+    "Fault",
+    "FaultyFileSystem",
+    "ScriptedSource",
+    "Timed",
+]
+
+_ROOMS = {
+    "crash": ("Crash",),
+    "faults": ("Call", "Fault", "FaultyFileSystem"),
+    "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
+}
+_LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
