@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, assert_never
@@ -73,12 +73,22 @@ class ExchangeNode:
 
 @dataclass(frozen=True, slots=True)
 class StatefulNode:
-    """An operator that keeps a state for each key; `placement` tells on which worker, None for where it came."""
+    """An operator that keeps a state for each key.
+
+    Attributes:
+        placement: what chose the worker of each key; None where they stay where they came.
+        kind: the method that made it.
+        version: the version of the states' form.
+        migrate: makes a state of this version of one of an older version, or None to drop it.
+    """
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
     placement: Partitioner | None
+    kind: str = "stateful_op"
+    version: int = 1
+    migrate: Callable[[Any, int], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,32 +14,63 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, islice, takewhile
+from typing import Any, SupportsIndex
 
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
 
-__all__ = ["ATOMIC_TYPES", "Delta", "KeyedState", "StatesView", "copied"]
+__all__ = ["ATOMIC_TYPES", "Delta", "KeyedState", "StateSpec", "StatesView", "copied"]
 
 ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), type(MIN), type(MAX), type(NoKey)})
 """Types whose values can't be changed in place, nor anything in them."""
 
+_SLACK = 1024
+"""Keys that may have changed beside twice those there are, before a whole delta is the smaller one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """What a program says of one of its states, so that a later program can tell whether it can go on from it.
+
+    Attributes:
+        name: the state's name, unique in the program.
+        kind: what keeps it: "source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier" or "sink".
+        version: the version of the form of each key's state.
+        placement: the name of the partitioner that put its keys on their workers, None where none did.
+    """
+
+    name: str
+    kind: str
+    version: int
+    placement: str | None
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What changed in a keyed state since the delta before: new states by key, and the keys that are gone."""
+    """What changed in a keyed state since the delta before.
+
+    Attributes:
+        changed: new states by key. In a whole delta it may be the live state itself.
+        deleted: the keys that are gone.
+        appended: how many keys, the last ones of `changed`, stand at the end of the state, in this order.
+        whole: whether `changed` is everything there is, and what was before counts no more.
+    """
 
     changed: Mapping[Any, Any] = field(default_factory=dict)
     deleted: frozenset[Any] = frozenset()
+    appended: int = 0
+    whole: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.changed or self.deleted)
+        return bool(self.whole or self.changed or self.deleted)
 
 
 class KeyedState(dict[Any, Any]):
     """The state of every key, in the order in which keys were first seen.
 
     Reading a key that is absent gives a new default state, and checks that the key is usable; it stores nothing.
+    It is pickled as a plain dict.
 
     Args:
         default: makes the state of a key that has none; without it that state is None.
@@ -47,7 +78,7 @@ class KeyedState(dict[Any, Any]):
         admit: checks a key that is new, and raises if it can't be taken.
     """
 
-    __slots__ = ("_admit", "_default", "_dirty")
+    __slots__ = ("_admit", "_default", "_dirty", "_tracked")
 
     def __init__(
         self,
@@ -59,7 +90,8 @@ class KeyedState(dict[Any, Any]):
         super().__init__()
         self._default = default
         self._admit = admit
-        self._dirty: set[Hashable] | None = set() if tracked else None
+        self._tracked = tracked
+        self._dirty: set[Hashable] | None = None  # None: the next delta is whole
 
     def admit(self, key: Any) -> None:
         """Check that a new key can be taken."""
@@ -71,27 +103,66 @@ class KeyedState(dict[Any, Any]):
 
     def touch(self, keys: Iterable[Any]) -> None:
         """Note that the states of these keys may have changed, in place or by being replaced or deleted."""
-        if self._dirty is not None:
-            self._dirty.update(keys)
+        dirty = self._dirty
+        if dirty is not None:
+            dirty.update(keys)
+            if len(dirty) > 2 * len(self) + _SLACK:
+                self._dirty = None
+
+    def forget(self) -> None:
+        """Forget what the deltas so far have told: the next one is whole."""
+        self._dirty = None
+
+    def assign(self, states: Mapping[Any, Any]) -> None:
+        """Set the states of some keys, None dropping a key; those that are the same already do not count as changed."""
+        for key, state in states.items():
+            if self.get(key) == state:
+                continue
+            self.touch((key,))
+            if state is None:
+                del self[key]
+            else:
+                self[key] = state
 
     def delta(self) -> Delta:
-        """Give what changed since the last call. The states in it are the live ones: serialise them at once."""
-        dirty, self._dirty = self._dirty or (), None if self._dirty is None else set()
+        """Give what changed since the last call. The states in it are the live ones: serialise them at once.
+
+        The first delta is whole. What is not tracked gives an empty one.
+        """
+        if not self._tracked:
+            return Delta()
+        dirty, self._dirty = self._dirty, set()
+        if dirty is None:
+            return Delta(self, whole=True)
+        # Keys that were inserted since are dirty and at the end: all of them are in the longest dirty tail.
+        tail = list(takewhile(dirty.__contains__, reversed(self)))
+        dirty.difference_update(tail)
         changed = {key: self[key] for key in dirty if key in self}
-        return Delta(changed, frozenset(key for key in dirty if key not in self))
+        deleted = frozenset(key for key in dirty if key not in changed)
+        changed.update((key, self[key]) for key in reversed(tail))
+        return Delta(changed, deleted, len(tail))
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
-        self.update(delta.changed)
-        for key in delta.deleted:
+        """Bring the state to where `delta` left it, in the same order; none of it counts as a change."""
+        if delta.whole:
+            self.clear()
+            self.update(delta.changed)
+            self._dirty = set() if self._tracked else None
+            return
+        gone = chain(delta.deleted, islice(delta.changed, len(delta.changed) - delta.appended, None))
+        for key in gone:
             self.pop(key, None)
+        self.update(delta.changed)
+
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
+        return dict, (), None, None, iter(self.items())
 
 
 class StatesView(MutableMapping[Any, Any]):
     """All states of one operator on one worker, as `on_epoch` and `on_schedule` see them: a dict, key -> state.
 
     Setting a state to None drops the key. A state that is read through it counts as changed, since it may be mutated in
-    place; so `values` and `items` touch every key, while iterating over the keys touches none.
+    place; so `values` and `items` make the next delta whole, while iterating over the keys changes nothing.
     """
 
     __slots__ = ("_states",)
@@ -129,17 +200,17 @@ class StatesView(MutableMapping[Any, Any]):
 
     def items(self) -> ItemsView[Any, Any]:
         """Give all keys with their states; all of them count as changed."""
-        self._states.touch(self._states)
+        self._states.forget()
         return self._states.items()
 
     def values(self) -> ValuesView[Any]:
         """Give all states; all of them count as changed."""
-        self._states.touch(self._states)
+        self._states.forget()
         return self._states.values()
 
     def clear(self) -> None:
         """Drop every state."""
-        self._states.touch(self._states)
+        self._states.forget()
         self._states.clear()
 
     def __repr__(self) -> str:

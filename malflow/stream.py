@@ -382,13 +382,27 @@ class KeyedStream(Stream[K, V_co, T]):
 
     @overload
     def stateful_map(
-        self, name: str, mapper: Callable[[K, V_co, S], tuple[VO, S | None]], default: Callable[[], S]
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S], tuple[VO, S | None]],
+        default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_map(
-        self, name: str, mapper: Callable[[K, V_co, S | None], tuple[VO, S | None]], default: None = None
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S | None], tuple[VO, S | None]],
+        default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
     ) -> KeyedStream[K, VO, T]: ...
-    def stateful_map(self, name: str, mapper: Any, default: Any = None) -> Any:
+    def stateful_map(
+        self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
+    ) -> Any:
         """Replace each value by what the mapper makes of it and of the state of its key.
 
         Emitting the state object itself is safe: a copy is emitted. A state *inside* an emitted value is not copied:
@@ -398,6 +412,9 @@ class KeyedStream(Stream[K, V_co, T]):
             name: the operator's name; the state is kept under it.
             mapper: ``(key, value, state) -> (value, state)``; None as the new state drops the key.
             default: makes the state of a key that has none; without it that state is None.
+            version: the version of the form of each key's state: raise it when the form changes.
+            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
+                older version; None drops the key.
 
         >>> def total(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
@@ -406,7 +423,8 @@ class KeyedStream(Stream[K, V_co, T]):
         [1, 3, 6]
         """
         mapper, default = _function(name, "mapper", mapper), _default(name, default)
-        return self._stateful(name, partial(StatefulMap, mapper=mapper, default=default))
+        logic = partial(StatefulMap, mapper=mapper, default=default)
+        return self._stateful(name, logic, "stateful_map", version, migrate)
 
     @overload
     def stateful_op(
@@ -414,6 +432,9 @@ class KeyedStream(Stream[K, V_co, T]):
         name: str,
         logic: StatefulLogic[K, V_co, T, VO, S] | Callable[[DataMessage[K, V_co, T], S, Output[K, VO, T]], S | None],
         default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_op(
@@ -421,8 +442,11 @@ class KeyedStream(Stream[K, V_co, T]):
         name: str,
         logic: StatefulLogic[K, V_co, T, VO, Any] | Callable[[DataMessage[K, V_co, T], Any, Output[K, VO, T]], Any],
         default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> KeyedStream[K, VO, T]: ...
-    def stateful_op(self, name: str, logic: Any, default: Any = None) -> Any:
+    def stateful_op(self, name: str, logic: Any, default: Any = None, *, version: int = 1, migrate: Any = None) -> Any:
         """Hand each message with the state of its key to the logic, which sends any number of messages.
 
         Args:
@@ -431,6 +455,9 @@ class KeyedStream(Stream[K, V_co, T]):
                 ``on_epoch(epoch, states, output)`` and ``on_schedule(states, output)``, or a function
                 ``(msg, state, output) -> state``; None as the new state drops the key.
             default: makes the state of a key that has none; without it that state is None.
+            version: the version of the form of each key's state: raise it when the form changes.
+            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
+                older version; None drops the key.
 
         >>> def pairs(stream):
         ...     def join(msg, first, output):
@@ -442,12 +469,15 @@ class KeyedStream(Stream[K, V_co, T]):
         [(1, 2), (3, 4)]
         """
         logic, default = _logic(name, logic), _default(name, default)
-        return self._stateful(name, partial(StatefulOp, logic=logic, default=default))
+        return self._stateful(name, partial(StatefulOp, logic=logic, default=default), "stateful_op", version, migrate)
 
     def ttl_map(
         self,
         name: str,
         mapper: Callable[[K, V_co, T, ExpireMap[Any, Any, T]], tuple[VO, ExpireMap[Any, Any, T] | None]],
+        *,
+        version: int = 1,
+        migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
     ) -> KeyedStream[K, VO, T]:
         """Replace each value by what the mapper makes of it and of its key's `ExpireMap`, empty at first.
 
@@ -457,6 +487,9 @@ class KeyedStream(Stream[K, V_co, T]):
         Args:
             name: the operator's name; the state is kept under it.
             mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
+            version: the version of the form of each key's entries: raise it when the form changes.
+            migrate: ``(old_map, old_version) -> expire_map``: makes a map of this version of one from a snapshot of an
+                older version; None drops the key.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):
@@ -465,11 +498,16 @@ class KeyedStream(Stream[K, V_co, T]):
         >>> run(["a", "b", "a"], seen_before)
         [False, False, True]
         """
-        return self._stateful(name, partial(TtlMap, mapper=_function(name, "mapper", mapper)))
+        logic = partial(TtlMap, mapper=_function(name, "mapper", mapper))
+        return self._stateful(name, logic, "ttl_map", version, migrate)
 
-    def _stateful(self, name: str, logic: Logic) -> Any:
+    def _stateful(self, name: str, logic: Logic, kind: str, version: object, migrate: Any) -> Any:
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise _malformed(name, f"needs a whole number of one or more as its version; got {shown(version)}")
+        if migrate is not None:
+            _function(name, "migrate", migrate)
         placement = self._graph.placement(name, self._input(name), _location())
-        return self._at(self._append(StatefulNode(name, logic, placement)))
+        return self._at(self._append(StatefulNode(name, logic, placement, kind, version, migrate)))
 
     if TYPE_CHECKING:  # the same methods, which keep the key
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, assert_never
+from typing import Protocol, assert_never
 
 from malflow.batch import Batch
 from malflow.graph import (
@@ -25,9 +25,10 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.debug import one_by_one, verify, watch
 from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
 from malflow.operators.routing import Merge, Router
+from malflow.placement import Idle, Parts, feeds_of, idleness, state_id
 from malflow.plan import Program, Step
 from malflow.sinks.contract import StatelessSink
-from malflow.state import Delta
+from malflow.state import Delta, KeyedState
 
 __all__ = ["Inputs", "Outputs", "Worker"]
 
@@ -48,7 +49,7 @@ class Worker:
         stage: which of its stages this worker runs.
         worker_id: which worker this is, ``0..parallelism-1``.
         parallelism: how many workers there are.
-        parts: the parts that this worker holds, by source.
+        parts: the parts of each source that each worker holds.
         tracked: whether `delta` will be asked for.
         debug: whether to check what costs too much to check always.
     """
@@ -60,7 +61,7 @@ class Worker:
         worker_id: int,
         *,
         parallelism: int,
-        parts: Mapping[str, Sequence[Any]],
+        parts: Parts,
         tracked: bool = False,
         debug: bool = False,
     ) -> None:
@@ -70,6 +71,7 @@ class Worker:
         self._parts = parts
         self._tracked = tracked
         self._debug = debug
+        self._feeds = feeds_of(program)
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
@@ -83,22 +85,25 @@ class Worker:
         operators = [active.operator for active in self._active.values()]
         self.sources = [operator for operator in operators if isinstance(operator, Source)]
         self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
+        self._ended: Collection[str] | None = None
+        self._note_ended(())
 
     def open(self) -> None:
         """Build the readers of the parts, after the state is loaded and before the first tick."""
         for source in self.sources:
             source.open()
 
-    def run(self, inputs: Inputs, ended: Collection[str] = ()) -> Outputs:
+    def run(self, inputs: Inputs, ended: Collection[str] = (), *, final: bool = False) -> Outputs:
         """Take one tick: poll the sources once, and carry everything through the stage.
 
         Args:
             inputs: what the workers of earlier stages sent.
             ended: the sources that have no unfinished part on any worker.
+            final: whether this is the end: the sources give nothing but the epoch `MAX`. It is no part of the history
+                of the state: there are no deltas after it.
         """
         self._outputs = [[[] for _ in self._workers] for _ in self.stage.outputs]
-        for source in self.sources:
-            source.ended = source.context.operator_name in ended
+        self._note_ended(ended, final=final)
         self._receive(inputs)
         largest = 1
         for active in self._active.values():
@@ -122,8 +127,14 @@ class Worker:
         for batches in active.operator.run(pieces):
             yield [watch(batch, name) for batch in batches]
 
-    def delta(self) -> dict[str, Delta]:
-        """Give what changed in the state of each operator since the last call. States are live: serialise at once."""
+    def delta(self, whole: bool = False) -> dict[str, Delta]:
+        """Give what changed in the state of each operator since the last call. States are live: serialise at once.
+
+        Args:
+            whole: whether to give everything, and not only what changed.
+        """
+        if whole:
+            self.forget()
         deltas = {active.state_id: active.operator.delta() for active in self._active.values()}
         return {state_id: delta for state_id, delta in deltas.items() if delta}
 
@@ -132,6 +143,23 @@ class Worker:
         for active in self._active.values():
             if active.state_id in deltas:
                 active.operator.apply(deltas[active.state_id])
+
+    def forget(self, names: Container[str] | None = None) -> None:
+        """Make the next deltas whole: of all states, or of those that are named."""
+        for active in self._active.values():
+            if names is None or active.state_id in names:
+                active.operator.forget()
+
+    def states(self) -> dict[str, KeyedState]:
+        """Give the live state of each operator. Readers and writers may have moved on since their last delta."""
+        for active in self._active.values():
+            if not isinstance(active.operator, (Source, StatefulSinkWriter)):
+                active.operator.settle()
+        return {
+            active.state_id: active.operator.state
+            for active in self._active.values()
+            if active.operator.state is not None
+        }
 
     def send(self, channel: int, batch: Batch) -> None:
         """Put a batch on an output channel."""
@@ -152,6 +180,21 @@ class Worker:
             for batches in by_worker:
                 edges[channel.edge].extend(batches)
 
+    def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
+        """Tell the sources that the end has come, and the operators that care which of their edges are idle."""
+        for source in self.sources:
+            source.final = final
+        if ended == self._ended and not final:
+            return
+        self._ended = ended
+        for vertex, active in self._active.items():
+            feeds = self._feeds[vertex]
+            if active.exchange:
+                idle = [idleness(feeds[0], worker, self._parts, ended) for worker in self._workers]
+            else:
+                idle = [idleness(feed, self.worker_id, self._parts, ended) for feed in feeds]
+            active.operator.note_idle([Idle.BUSY] * len(idle) if final else idle)
+
     def _activate(self, node: Node, step: Step) -> _Active:
         context = OperatorContext(
             operator_name=node.name,
@@ -162,13 +205,14 @@ class Worker:
             placement=node.placement if isinstance(node, StatefulNode) else None,
         )
         operator = self._open(node, step, context)
-        count = len(self._workers) if isinstance(node, ExchangeNode) else step.edges
-        return _Active(_state_id(node), operator, [[] for _ in range(count)], [])
+        exchange = isinstance(node, ExchangeNode)
+        count = len(self._workers) if exchange else step.edges
+        return _Active(state_id(node), operator, [[] for _ in range(count)], [], exchange)
 
     def _open(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
             case SourceNode(source=source, keyed=keyed):
-                return Source(context, source, keyed=keyed, parts=self._parts.get(node.name, ()))
+                return Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id])
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
                 return node.logic(context)
             case ExchangeNode():
@@ -192,13 +236,6 @@ class Worker:
                 self._active[step.vertex].targets.append(targets)
 
 
-def _state_id(node: Node) -> str:
-    """Name the state of a node: no two of a program have one name; a user's has no line break in it."""
-    if isinstance(node, ExchangeNode):
-        return f"{node.name}-distribute"
-    return f"\n{node.name}" if isinstance(node, UnionNode) else node.name
-
-
 class _Target(Protocol):
     def append(self, batch: Batch, /) -> None: ...
 
@@ -211,6 +248,7 @@ class _Active:
     operator: Operator
     edges: list[list[Batch]]
     targets: list[Iterable[_Target]]
+    exchange: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,14 +151,26 @@ class Operator:
         """Take one batch; give a batch for each output."""
         raise NotImplementedError
 
+    def note_idle(self, edges: Sequence[int]) -> None:
+        """Learn how idle each input edge is, where that has changed: see `malflow.placement.Idle`."""
+
+    def settle(self) -> None:
+        """Bring `state` up to date with what is kept elsewhere while records flow."""
+
     def delta(self) -> Delta:
         """Give what changed in the state since the last call."""
+        self.settle()
         return Delta() if self.state is None else self.state.delta()
 
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""
         if self.state is not None:
             self.state.apply(delta)
+
+    def forget(self) -> None:
+        """Make the next delta whole."""
+        if self.state is not None:
+            self.state.forget()
 
     def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
         """Name the record at which user code failed: the last one that `rest`, an iterator over a column, gave."""

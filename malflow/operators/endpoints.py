@@ -15,7 +15,7 @@ from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
-from malflow.state import Delta, KeyedState
+from malflow.state import KeyedState
 
 __all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
 
@@ -66,7 +66,7 @@ class Source(Operator):
         super().__init__(context, source.impl)
         self.state = KeyedState(tracked=context.tracked)
         self.polled = 0
-        self.ended = False
+        self.final = False
         self._limit = BATCH_SIZE if context.debug else 1
         self._largest_limit = BATCH_SIZE
         self._polled_at = 0.0
@@ -75,36 +75,39 @@ class Source(Operator):
         self._source = source
         self._keyed = keyed
         self._listed = parts
-        self._partitions: dict[Any, Any] | None = None
+        self._is_open = False
+        self._partitions: dict[Any, Any] = {}
         self._live: dict[Any, Any] = {}
-        self._max_sent = False
+        self._just_finished: list[Any] = []
 
     @property
     def is_finished(self) -> bool:
         """Tell whether no part of this worker will give a record again."""
-        return self._partitions is not None and not self._live
+        return self._is_open and not self._live
 
     def open(self) -> None:
-        """Build the readers, from their positions where there are any."""
-        self._partitions = {}
+        """Build the readers that are not there yet, from their positions where there are any."""
+        self._is_open = True
         for part in self._listed:
+            if part in self._partitions:
+                continue
             state = self.state.get(part)
             partition = self._call(part, self._source.build_part, part, state)
             poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
             self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
             self._partitions[part] = self._live[part] = partition
+        self._live = {part: self._live[part] for part in self._listed if part in self._live}
         self._drop_finished()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Poll each part once; after the last record of all parts on all workers comes the epoch `MAX`."""
+        """Poll each part once; at the end of the run give the epoch `MAX`."""
         del edges
+        if self.final:
+            return ((Batch(None, (), (), ((0, MAX),)),),)
         self._pace()
         batch = interleave([self._poll(part, partition) for part, partition in self._live.items()])
         self.polled = len(batch)
         self._drop_finished()
-        if not self._max_sent and (self.ended or not self._listed):
-            self._max_sent = True
-            batch = Batch(batch.keys, batch.values, batch.timestamps, ((len(batch), MAX),))
         return ((batch,),)
 
     def adapt(self, largest: int) -> None:
@@ -137,18 +140,49 @@ class Source(Operator):
         wanted = _TARGET_SECONDS / per_record if per_record > 0 else self._largest_limit
         self._limit = int(max(1, self._limit // 2, min(wanted, 2 * self._limit, self._largest_limit)))
 
-    def delta(self) -> Delta:
-        """Give the positions of the parts that have moved on."""
-        if isinstance(self._source, StatefulSource):
-            for part, partition in (self._partitions or {}).items():
-                self.state.touch((part,))
-                self.state[part] = self._call(part, _snapshot, partition)
-        return super().delta()
+    def settle(self) -> None:
+        """Write down the positions of the parts that may have moved on; a finished one stays where it is."""
+        if not isinstance(self._source, StatefulSource):
+            return
+        for part in (*self._live, *self._just_finished):
+            self.state.touch((part,))
+            self.state[part] = self._call(part, _snapshot, self._partitions[part])
+        self._just_finished.clear()
+
+    def hand_over(self, holder_of: Callable[[Any], Source]) -> None:
+        """Give each part to the source that holds it from now on.
+
+        One that has a position and moves is collected and let go of; it is built again where it comes to. Others go
+        as they are, so that a part without a position does not start over.
+        """
+        for part, partition in list(self._partitions.items()):
+            holder = holder_of(part)
+            moves = holder.context.worker_id != self.context.worker_id
+            del self._partitions[part]
+            live = self._live.pop(part, None) is not None
+            if not live or not moves or not isinstance(self._source, StatefulSource):
+                holder.adopt(part, partition, live=live)
+                continue
+            suspend = [partial(self._call, part, partition.suspend)] if hasattr(partition, "suspend") else []
+            try:
+                holder.state[part] = self._call(part, _collect, partition)
+            except Exception as error:
+                release_all(suspend, error)
+                raise
+            release_all(suspend)
+
+    def adopt(self, part: Any, partition: Any, *, live: bool) -> None:
+        """Take over the reader of a part."""
+        self._partitions[part] = partition
+        if live:
+            self._live[part] = partition
+        else:
+            self._just_finished.append(part)
 
     def suspend(self) -> None:
         """Let go of what the readers hold."""
-        partitions = [(part, it) for part, it in (self._partitions or {}).items() if hasattr(it, "suspend")]
-        self._partitions, self._live = None, {}
+        partitions = [(part, it) for part, it in self._partitions.items() if hasattr(it, "suspend")]
+        self._is_open, self._partitions, self._live = False, {}, {}
         release_all(partial(self._call, part, partition.suspend) for part, partition in partitions)
 
     def _poll(self, part: Any, partition: Any) -> Batch:
@@ -164,6 +198,7 @@ class Source(Operator):
         finished = [part for part, partition in self._live.items() if self._call(part, _is_finished, partition)]
         for part in finished:
             del self._live[part]
+        self._just_finished.extend(finished)
 
     def _call(self, part: Any, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -216,15 +251,31 @@ class StatefulSinkWriter(Operator):
             _write(self, self._partition(part), Batch(keys, values, records.timestamps))
         return ()
 
-    def delta(self) -> Delta:
-        """Give the states of the parts built so far."""
+    def settle(self) -> None:
+        """Write down the states of the parts built so far."""
         for part, partition in self._partitions.items():
             self.state.touch((part,))
+            self.state[part] = self._call(part, _snapshot, partition)
+
+    def hand_over(self, holder_of: Callable[[Any], StatefulSinkWriter]) -> None:
+        """Give each part to the writer that holds it from now on; one that moves is collected, closed, built again."""
+        for part, partition in list(self._partitions.items()):
+            holder = holder_of(part)
+            del self._partitions[part]
+            if holder.context.worker_id == self.context.worker_id:
+                holder.adopt(part, partition)
+                continue
+            close = [partial(_call_optional, self, partition, "close")]
             try:
-                self.state[part] = partition.snapshot()
+                holder.state[part] = self._call(part, _collect, partition)
             except Exception as error:
-                raise self.error(error) from error
-        return super().delta()
+                release_all(close, error)
+                raise
+            release_all(close)
+
+    def adopt(self, part: Any, partition: Any) -> None:
+        """Take over the writer of a part."""
+        self._partitions[part] = partition
 
     def flush(self) -> None:
         """Make what was written visible."""
@@ -236,13 +287,16 @@ class StatefulSinkWriter(Operator):
 
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:
-            try:
-                partition = self.callback.build_part(part, self.state.get(part))
-                require_methods(partition, "build_part()", ("sink",))
-            except Exception as error:
-                raise self.error(error, about=f"part {shown(part)}") from error
+            partition = self._call(part, self.callback.build_part, part, self.state.get(part))
+            self._call(part, require_methods, partition, "build_part()", ("sink",))
             self._partitions[part] = partition
         return self._partitions[part]
+
+    def _call(self, part: Any, method: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise self.error(error, about=f"part {shown(part)}") from error
 
 
 def _write(operator: Operator, sink: Any, batch: Batch) -> None:
@@ -285,6 +339,10 @@ def _is_finished(partition: Any) -> bool:
 
 def _snapshot(partition: Any) -> Any:
     return partition.snapshot()
+
+
+def _collect(partition: Any) -> Any:
+    return partition.collect() if hasattr(partition, "collect") else partition.snapshot()
 
 
 def _nothing() -> None:

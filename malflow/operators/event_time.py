@@ -10,7 +10,7 @@ from malflow.batch import Batch
 from malflow.errors import GraphError, OperatorError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
-from malflow.state import KeyedState
+from malflow.state import Delta, KeyedState
 
 __all__ = ["AssignTimestamps", "GenerateEpochs", "limit_out_of_orderness"]
 
@@ -78,7 +78,8 @@ class GenerateEpochs(Operator):
     def __init__(self, context: OperatorContext, generator: Any) -> None:
         super().__init__(context, generator)
         self.state = KeyedState(tracked=context.tracked)
-        self._ended = False
+        self._previous: Any = None
+        self._idle = 0
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
@@ -98,7 +99,7 @@ class GenerateEpochs(Operator):
         generator = self.callback
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
-        previous = MAX if self._ended else self.state[NoKey]
+        previous = self._previous
         on_time: list[bool] = []
         epochs: list[tuple[int, Any]] = []
         for end, arrived in (*batch.epochs, (len(batch), None)):
@@ -109,20 +110,23 @@ class GenerateEpochs(Operator):
                 if candidate is not None and (previous is None or candidate > previous):
                     previous = candidate
                     epochs.append((len(on_time), candidate))
-            if arrived is MAX and previous is not MAX:
-                self._ended = True
-                self._keep(previous)
             if arrived is not None and (previous is None or arrived > previous):
                 previous = arrived
                 epochs.append((end, arrived))
         if self.context.debug:
             refuse_kept(view)
-        if not self._ended:
-            self._keep(previous)
+        self._previous = previous
         return on_time, epochs
 
-    def _keep(self, previous: Any) -> None:
-        """Remember the epoch; the end of the stream is no part of the state, so that a later run may go on."""
-        if previous is not None:
-            self.state.touch((NoKey,))
-            self.state[NoKey] = previous
+    def note_idle(self, edges: Sequence[int]) -> None:
+        """Note whether records come at all: where none do, the epoch says nothing."""
+        (self._idle,) = edges
+
+    def settle(self) -> None:
+        """Write the epoch down."""
+        self.state.assign({"epoch": self._previous, "idle": int(self._idle) or None})
+
+    def apply(self, delta: Delta) -> None:
+        """Go on from the epoch."""
+        super().apply(delta)
+        self._previous = self.state["epoch"]

@@ -150,7 +150,8 @@ class Merge(Operator):
     """Join the batches of several edges into one stream: the receiving side of an exchange, and a union.
 
     The epoch of the result is the least of the edges' latest ones, given when it grows; an edge that gave none yet
-    holds it back. Records are taken from the edge whose epoch is the lowest; between edges without epochs, in turn.
+    holds it back, but one from which nothing comes, an idle one, does not count. Records are taken from the edge whose
+    epoch is the lowest; between edges without epochs, in turn.
     """
 
     state: KeyedState
@@ -160,51 +161,55 @@ class Merge(Operator):
         self.state = KeyedState(tracked=context.tracked)
         self._frontiers: list[Any] = [MIN] * edges
         self._merged: Any = MIN
+        self._idle: Sequence[int] = (0,) * edges
+        self._busy = list(range(edges))
+
+    def note_idle(self, edges: Sequence[int]) -> None:
+        """Note which edges count."""
+        self._idle = edges
+        self._busy = [edge for edge, idle in enumerate(edges) if not idle]
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Merge what came in on each edge."""
-        if not any(edges):
-            return
-        if len(edges) == 1:
-            yield from zip(edges[0])
-            return
-        alone = self._alone(edges)
-        if alone is not None:
-            for batch in edges[alone]:
-                self._frontiers[alone] = batch.epochs[-1][1] if batch.epochs else self._frontiers[alone]
+        """Merge what came in on each edge, and give the epoch that edges held back which have fallen idle."""
+        try:
+            for batch in self._catch_up():
                 yield (batch,)
-            self._merged = min(self._frontiers)
-            return
-        if any(batch.epochs for batches in edges for batch in batches):
-            try:
-                merged = concat(self._by_frontier(edges))
-            except TypeError as error:
-                raise self.error(f"epochs of its inputs can't be compared: {error}") from error
-            yield (merged,)
-            return
-        yield (interleave([concat(batches) for batches in edges if batches]),)
+            if any(edges):
+                for batch in self._merge(edges):
+                    yield (batch,)
+        except TypeError as error:
+            raise self.error(f"epochs of its inputs can't be compared: {error}") from error
 
-    def delta(self) -> Delta:
-        """Give the epochs of the edges that moved on; the end of the stream is no part of the state."""
-        for edge, epoch in enumerate(self._frontiers):
-            if epoch is not MIN and epoch is not MAX and self.state[edge] != epoch:
-                self.state.touch((edge,))
-                self.state[edge] = epoch
-        return super().delta()
+    def settle(self) -> None:
+        """Write down the epochs, and which edges are idle."""
+        known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._frontiers)}
+        merged = None if self._merged is MIN else self._merged
+        self.state.assign(known | {"merged": merged, "idle": tuple(map(int, self._idle)) if any(self._idle) else None})
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epochs that the edges had."""
         super().apply(delta)
-        for edge, epoch in self.state.items():
-            self._frontiers[edge] = epoch
-        self._merged = min(self._frontiers)
+        self._frontiers = [self.state.get(edge, MIN) for edge in range(len(self._frontiers))]
+        self._merged = self.state.get("merged", MIN)
+
+    def _merge(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Batch]:
+        alone = self._alone(edges)
+        if alone is not None:
+            for batch in edges[alone]:
+                if batch.epochs:
+                    self._frontiers[alone] = self._merged = batch.epochs[-1][1]
+            return edges[alone]
+        if any(batch.epochs for batches in edges for batch in batches):
+            return (concat(self._by_frontier(edges)),)
+        return (interleave([concat(batches) for batches in edges if batches]),)
 
     def _alone(self, edges: Sequence[Sequence[Batch]]) -> int | None:
-        """Tell which edge is the only one that has not ended, and so passes as it is."""
-        live = [edge for edge, frontier in enumerate(self._frontiers) if frontier is not MAX]
-        if len(live) == 1 and not any(batches for edge, batches in enumerate(edges) if edge != live[0]):
-            return live[0]
-        return None
+        """Tell which edge is the only one that counts, and so passes as it is."""
+        if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
+            return None
+        (alone,) = self._busy
+        first = next((batch.epochs[0][1] for batch in edges[alone] if batch.epochs), MAX)
+        return alone if first > self._merged else None
 
     def _by_frontier(self, edges: Sequence[Sequence[Batch]]) -> list[Batch]:
         segments = {
@@ -222,12 +227,12 @@ class Merge(Operator):
             records, epochs = segment
             merged.append(records)
             for epoch in epochs:
-                merged.extend(self._advance(edge, epoch))
+                self._frontiers[edge] = max(self._frontiers[edge], epoch)
+                merged.extend(self._catch_up())
         return merged
 
-    def _advance(self, edge: int, epoch: Any) -> Iterable[Batch]:
-        self._frontiers[edge] = epoch
-        lowest = min(self._frontiers)
+    def _catch_up(self) -> Iterable[Batch]:
+        lowest = min((self._frontiers[edge] for edge in self._busy), default=MIN)
         if lowest > self._merged:
             self._merged = lowest
             yield Batch(None, (), (), ((0, lowest),))

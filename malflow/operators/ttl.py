@@ -192,9 +192,13 @@ class TtlMap(Operator):
                 self._plan(key, soonest)
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and plan when its keys are due."""
+        """Bring the state to where `delta` left it, and plan when its keys are due.
+
+        A map may come from another worker, whose runs have numbers of their own: as if it had not been read yet.
+        """
         super().apply(delta)
         for key, entries in delta.changed.items():
+            entries._seen = -1
             self._plan(key, entries.earliest)
 
     def _plan(self, key: Any, expiry: Any) -> None:

@@ -233,7 +233,7 @@ def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
         ({"parallelism": 2.0}, "parallelism needs a whole number"),
         ({"parallelism": True}, "parallelism needs a whole number"),
         ({"snapshots": 10}, "snapshots needs a timedelta above zero; got 10"),
-        ({"persistence": 7}, r"persistence needs an object with a method load\(\); got 7"),
+        ({"persistence": 7}, r"persistence needs an object with a method open\(\); got 7"),
         ({"persistence": NoPersistence}, "persistence needs an instance; got the class NoPersistence"),
         ({"snapshots": timedelta(0)}, "snapshots needs a timedelta above zero"),
     ],

@@ -52,8 +52,8 @@ def test_a_ttl_map_holds_what_has_not_expired(
         on_time.key_distribute("key", lambda msg: msg.value.key).ttl_map("held", visit)
 
     SingleThreadRuntime(build_dataflow, store, parallelism=parallelism).execute()
-    loaded = (store.load() or {}).values()
-    held = {key: entries for deltas in loaded if "held" in deltas for key, entries in deltas["held"].changed.items()}
+    by_worker = store.states().get("held", {}).values()
+    held = {key: entries for states in by_worker for key, entries in states.items()}
     assert {key: {entry: entries.get(entry) for entry in entries} for key, entries in held.items()} == _model(
         records, drop
     )

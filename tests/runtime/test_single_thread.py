@@ -267,17 +267,23 @@ def test_a_stop_during_building_counts() -> None:
     runtime.execute()
 
 
-def test_a_source_that_ends_gives_its_max_while_others_go_on() -> None:
-    source, epochs = Idle(), []
+def test_a_source_that_ends_holds_no_union_back_and_gives_its_max_when_all_have_ended() -> None:
+    source, log = Idle(), []
+
+    def note(epoch: Any, _: Any) -> None:
+        log.append(epoch)
+        source.finished = epoch == 1 or epoch is MAX
 
     def build_dataflow(provider: StreamProvider) -> None:
-        stream = provider.new_stream().source("idle", StatelessSource(source))  # type: ignore[arg-type]
-        short = provider.new_stream().source("short", StatelessSource(SingleIteratorSource([1, 2])))
-        short.inspect_frontier("end", lambda epoch, _: (epochs.append(epoch), setattr(source, "finished", True)))
-        stream.inspect("never", lambda msg, _: None)
+        idle = provider.new_stream().source("idle", StatelessSource(source))  # type: ignore[arg-type]
+        short = provider.new_stream().source("short", StatelessSource(SingleIteratorSource([])))
+        short.inspect_frontier("end", lambda epoch, _: log.append("end"))
+        on_time, _ = idle.generate_epochs("epochs", lambda msg, _: msg.value)
+        on_time.union(short).inspect_frontier("joined", note)
 
+    source.records = [0, 1]
     SingleThreadRuntime(build_dataflow).execute()
-    assert epochs == [MAX]
+    assert log == [0, 1, "end", MAX]
 
 
 def test_a_finished_part_is_not_polled_again() -> None:

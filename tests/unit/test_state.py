@@ -85,7 +85,7 @@ TestDeltasRebuildTheState = DeltasRebuildTheState.TestCase
 
 def test_reading_keys_changes_nothing() -> None:
     state = KeyedState(tracked=True)
-    state.apply(Delta({"a": 1, "b": 2}))
+    state.apply(Delta({"a": 1, "b": 2}, whole=True))
     view = StatesView(state)
     assert (list(view), len(view), "a" in view) == (["a", "b"], 2, True)
     assert not state.delta()

@@ -38,9 +38,9 @@ def program_of(items: list[int]) -> Program:
 
 def workers_of(program: Program) -> list[list[Worker]]:
     """Make the workers of both stages; the first worker holds the only part."""
-    parts = [{"numbers": program.sources["numbers"].source.impl.list_parts()}, {}]
+    parts = {"numbers": [program.sources["numbers"].source.impl.list_parts(), []]}
     return [
-        [Worker(program, stage, at, parallelism=WORKERS, parts=parts[at], tracked=True) for at in range(WORKERS)]
+        [Worker(program, stage, at, parallelism=WORKERS, parts=parts, tracked=True) for at in range(WORKERS)]
         for stage in range(len(program.stages))
     ]
 
