@@ -1,6 +1,6 @@
-"""What tests of dataflows need: scripted sources, and a file system with faults.
+"""What tests of dataflows need: scripted sources, a file system with faults, and the check for exactly-once.
 
-Each is imported when it is first asked for: the file system needs fsspec.
+Each is imported when it is first asked for: the file system needs fsspec, the check hypothesis (``malflow[testing]``).
 
 >>> from malflow import SingleThreadRuntime
 >>> from malflow.sinks import VecSink
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from malflow.testing.crash import Crash
+    from malflow.testing.exactly_once import assert_exactly_once
     from malflow.testing.faults import Call, Fault, FaultyFileSystem
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
 
@@ -32,10 +33,12 @@ __all__ = [
     "FaultyFileSystem",
     "ScriptedSource",
     "Timed",
+    "assert_exactly_once",
 ]
 
 _ROOMS = {
     "crash": ("Crash",),
+    "exactly_once": ("assert_exactly_once",),
     "faults": ("Call", "Fault", "FaultyFileSystem"),
     "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
 }

@@ -1,0 +1,49 @@
+"""A test for exactly-once: two dataflows give the same totals, until one of them is stopped and starts again."""
+
+from collections import defaultdict
+
+from malflow import KeyedStream, StreamProvider
+from malflow.message import DataMessage
+from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.testing import assert_exactly_once
+
+
+def parity(msg: DataMessage[object, int, int]) -> int:
+    return msg.value % 2
+
+
+def numbers(provider: StreamProvider) -> KeyedStream[int, int, int]:
+    source = StatelessSource(SingleIteratorSource(range(10)))
+    return provider.new_stream().source("numbers", source).key_distribute("parity", parity)
+
+
+def build_right(provider: StreamProvider) -> None:
+    def add(_key: int, value: int, total: int) -> tuple[int, int]:
+        return total + value, total + value
+
+    numbers(provider).stateful_map("total", add, default=int).sink("totals", StatelessSink(StdOutSink()))
+
+
+def build_wrong(provider: StreamProvider) -> None:
+    totals: dict[int, int] = defaultdict(int)  # nobody keeps this: it is empty again after a restart
+
+    def add(value: int) -> int:
+        totals[value % 2] += value
+        return totals[value % 2]
+
+    numbers(provider).map("total", add).sink("totals", StatelessSink(StdOutSink()))
+
+
+def main() -> None:
+    for build_dataflow in (build_right, build_wrong):
+        try:
+            assert_exactly_once(build_dataflow, range(1, 11))
+        except AssertionError as found:
+            print(f"{build_dataflow.__name__}: {found}")
+        else:
+            print(f"{build_dataflow.__name__}: exactly once")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How two runs of one dataflow differ, told by operator and key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
+from malflow.graph import SinkNode, SourceNode, StatefulNode
+from malflow.plan import Program
+from malflow.testing.trial import Outcome, State, Written
+
+__all__ = ["difference"]
+
+_SHOWN = 3
+
+
+def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:
+    """Tell the first difference between two runs, in the order of the operators; nothing where there is none."""
+    for vertex in program.vertices:
+        node = vertex.node
+        lines: list[str] = []
+        match node:
+            case SourceNode() | StatefulNode():
+                lines = _of_states(node.name, expected.states[node.name], got.states[node.name])
+            case SinkNode():
+                lines = _of_messages(node.name, expected.kept[node.name], got.kept[node.name])
+        if lines:
+            return lines
+    for name, written in got.written.items():
+        lines = _of_surplus(name, expected.written[name], written)
+        if lines:
+            return lines
+    return []
+
+
+def _of_states(name: str, expected: dict[Hashable, State], got: dict[Hashable, State]) -> list[str]:
+    for key in (*expected, *(key for key in got if key not in expected)):
+        before, after = expected.get(key), got.get(key)
+        either = before or after
+        if either is None or (before and after and before.like == after.like):
+            continue
+        worker = "" if either.worker is None else f" on worker {either.worker}"
+        return [
+            f"operator '{name}' has another state for key {either.key}{worker}:",
+            f"  expected {'none' if before is None else before.text}",
+            f"  got      {'none' if after is None else after.text}",
+        ]
+    return []
+
+
+def _of_messages(name: str, expected: Sequence[Written], got: Sequence[Written]) -> list[str]:
+    missing, surplus = _left(expected, got), _left(got, expected)
+    if not missing and not surplus:
+        return []
+    key = (missing or surplus)[0].key
+    return [
+        f"sink '{name}' got other messages for key {key}:",
+        f"  expected {_values(missing, key)}",
+        f"  got      {_values(surplus, key)}",
+    ]
+
+
+def _of_surplus(name: str, expected: Sequence[Written], got: Sequence[Written]) -> list[str]:
+    known = set(expected)
+    wrong = [written for written in got if written not in known]
+    if not wrong:
+        return []
+    key = wrong[0].key
+    return [
+        f"sink '{name}' got messages for key {key} that are never right, though a crash undid them:",
+        f"  expected {_values([written for written in expected if written.key == key], key)}",
+        f"  got      {_values(wrong, key)}",
+    ]
+
+
+def _left(these: Iterable[Written], those: Iterable[Written]) -> list[Written]:
+    """Give what is left of some messages when others are taken away, in their order."""
+    away = Counter(those)
+    left = []
+    for written in these:
+        if away[written]:
+            away[written] -= 1
+        else:
+            left.append(written)
+    return left
+
+
+def _values(messages: Sequence[Written], key: str) -> str:
+    texts = [written.text for written in messages if written.key == key]
+    more = f", and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return (", ".join(texts[:_SHOWN]) or "nothing in its place") + more

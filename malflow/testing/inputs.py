@@ -1,0 +1,129 @@
+"""The records of a test in one order for all sources, and the sources that give them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from malflow.errors import GraphError
+from malflow.graph import SourceNode
+from malflow.message import NoKey
+from malflow.operators.failure import shown
+from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from malflow.state import copied
+from malflow.testing.scripted import Mark, Timed
+
+__all__ = ["Feed", "FeedRecord", "feed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRecord:
+    """One record, and where it comes from."""
+
+    source: str
+    part: Any
+    value: Any
+    timestamp: Any
+
+
+class Feed:
+    """All records of a test. Those before `allowed` have been given, or may be; the order is the same in every run."""
+
+    def __init__(self, parts: Mapping[str, Mapping[Any, Sequence[FeedRecord]]]) -> None:
+        rows = zip_longest(*(records for by_part in parts.values() for records in by_part.values()))
+        self.records = [record for row in rows for record in row if record is not None]
+        self.allowed = 0
+        self._parts = {name: list(by_part) for name, by_part in parts.items()}
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def source(self, name: str, *, keyed: bool) -> StatefulSource[Any, Any, Any, int]:
+        """Make the source that stands for the one of this name."""
+        numbers: dict[Any, list[int]] = {part: [] for part in self._parts[name]}
+        for number, record in enumerate(self.records):
+            if record.source == name:
+                numbers[record.part].append(number)
+        return StatefulSource(_FeedSource(self, numbers, keyed=keyed))
+
+
+class _FeedSource(StatefulSourceImpl[Any, Any, Any, int]):
+    def __init__(self, feed: Feed, numbers: Mapping[Any, Sequence[int]], *, keyed: bool) -> None:
+        self.keyed = keyed  # type: ignore[misc] # it differs from object to object here
+        self._feed = feed
+        self._numbers = numbers
+
+    def list_parts(self) -> Iterable[Any]:
+        return list(self._numbers)
+
+    def build_part(self, part: Any, state: int | None) -> _FeedPart:
+        return _FeedPart(self._feed, self._numbers[part], state or 0)
+
+
+class _FeedPart(StatefulSourcePartition[Any, Any, int]):
+    def __init__(self, feed: Feed, numbers: Sequence[int], position: int) -> None:
+        self._feed = feed
+        self._numbers = numbers
+        self._position = position
+
+    def poll(self) -> tuple[Any, Any] | None:
+        """Give the next record where it is its turn: a copy, as if it had been read once more."""
+        if self.is_finished() or self._numbers[self._position] >= self._feed.allowed:
+            return None
+        record = self._feed.records[self._numbers[self._position]]
+        self._position += 1
+        return copied(record.value), record.timestamp
+
+    def is_finished(self) -> bool:
+        return self._position == len(self._numbers)
+
+    def snapshot(self) -> int:
+        return self._position
+
+
+def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
+    """Make the feed of what a test gives: the items of the only source, or of each source by name.
+
+    Raises:
+        GraphError: if a source gets nothing, there is no such source, or what it gets does not fit it.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(sources) != 1:
+            raise GraphError(
+                f"the dataflow has {len(sources)} sources: {_names(sources)}; give a mapping from name to items"
+            )
+        inputs = {next(iter(sources)): inputs}
+    missing, unknown = sources.keys() - inputs.keys(), inputs.keys() - sources.keys()
+    if unknown:
+        raise GraphError(f"inputs has {_names(unknown)}; the sources of the dataflow are {_names(sources)}")
+    if missing:
+        raise GraphError(f"inputs lacks {_names(missing)}; every source of the dataflow needs its items")
+    return Feed({name: _parts(node, inputs[name]) for name, node in sources.items()})
+
+
+def _parts(node: SourceNode, items: Any) -> dict[Any, list[FeedRecord]]:
+    if node.keyed and not isinstance(items, Mapping):
+        raise GraphError(
+            f"source '{node.name}' gives each record its part as key; give a mapping from part to items, as in "
+            f"{{'{node.name}': {{'part': [...]}}}}; got {shown(items)}"
+        )
+    parts = items if isinstance(items, Mapping) else {NoKey: items}
+    return {part: list(_records(node.name, part, given)) for part, given in parts.items()}
+
+
+def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
+    try:
+        listed = list(items)
+    except TypeError:
+        raise GraphError(f"source '{source}' needs items to give; got {shown(items)}") from None
+    for index, item in enumerate(listed):
+        if isinstance(item, Mark):
+            raise GraphError(f"source '{source}' has the mark {item!r}; here it is the schedule that stops and crashes")
+        timed = item if isinstance(item, Timed) else Timed(item, index)
+        yield FeedRecord(source, part, timed.value, timed.timestamp)
+
+
+def _names(names: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(repr, names))) or "none"

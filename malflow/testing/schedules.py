@@ -1,0 +1,102 @@
+"""What may happen to a run: where it is stopped, crashes, is kept, and how many workers it goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from malflow.operators.failure import shown
+from malflow.testing.inputs import Feed
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["Event", "Schedule", "Step", "schedules", "told"]
+
+_LONGEST = 8
+_SHOWN = 3
+
+
+class Event(Enum):
+    """What happens between two ticks; the simplest first."""
+
+    STOP = "stop"
+    SNAPSHOT = "snapshot"
+    CRASH = "crash"
+    RESCALE = "rescale"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Some records are processed, then something happens; where it counts, so many workers go on."""
+
+    records: int
+    event: Event
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How many workers begin, and what happens until the rest of the records is processed."""
+
+    workers: int
+    steps: tuple[Step, ...] = ()
+
+
+def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> SearchStrategy[Schedule]:
+    """Generate schedules for so many records; without `rescale` the number of workers stays what it is."""
+    from hypothesis import strategies as st  # noqa: PLC0415 - an optional dependency
+
+    def schedule(workers: int) -> SearchStrategy[Schedule]:
+        events = [event for event in Event if rescale or event is not Event.RESCALE]
+        some = st.integers(0, max(2, records // 3))
+        after = st.sampled_from(parallelism) if rescale else st.just(workers)
+        steps = st.lists(st.builds(Step, some, st.sampled_from(events), after), max_size=_LONGEST)
+        return st.builds(Schedule, st.just(workers), steps.map(tuple))
+
+    return st.sampled_from(parallelism).flatmap(schedule)
+
+
+def told(schedule: Schedule, feed: Feed) -> list[str]:
+    """Tell a schedule as lines to read."""
+    lines = [f"start with {_workers(schedule.workers)}"]
+    done, kept, workers = 0, 0, schedule.workers
+    has_snapshot = False
+    for step in schedule.steps:
+        until = min(len(feed), done + step.records)
+        lines.extend(_fed(feed, done, until))
+        done = until
+        goes_on = "" if step.workers == workers else f" with {_workers(step.workers)}"
+        match step.event:
+            case Event.SNAPSHOT:
+                lines.append("take a snapshot")
+            case Event.STOP:
+                lines.append(f"stop, which takes a snapshot, and start again from it{goes_on}")
+            case Event.CRASH:
+                done, whence = kept, "from the last snapshot" if has_snapshot else "from the beginning"
+                lines.append(f"crash, and start again {whence}{goes_on}")
+            case Event.RESCALE:
+                lines.append(f"go on{goes_on or ' with as many workers'}")
+        if step.event in (Event.SNAPSHOT, Event.STOP):
+            kept, has_snapshot = done, True
+        if step.event is not Event.SNAPSHOT:
+            workers = step.workers
+    return [*lines, *_fed(feed, done, len(feed))]
+
+
+def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
+    """Tell which records are processed; by number where there are many."""
+    count = end - start
+    if count > _SHOWN:
+        last = "all" if start == 0 else "the last"
+        yield f"process {last} {count} records" if end == len(feed) else f"process records {start + 1} to {end}"
+    elif count:
+        several = len({record.source for record in feed.records}) > 1
+        told = (shown(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
+        yield f"process {count} record{'s' if count > 1 else ''}: {', '.join(told)}"
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

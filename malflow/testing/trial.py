@@ -1,0 +1,220 @@
+"""A dataflow run under a schedule, with other ends: its sources give what they are fed, what it writes is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
+from malflow.message import DataMessage
+from malflow.operators.failure import shown
+from malflow.placement import states_of
+from malflow.plan import Program, compile_graph
+from malflow.runtime.keeper import Keeper
+from malflow.runtime.run import Run
+from malflow.sinks.contract import StatefulSink, StatelessSink
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.persistence import Start
+from malflow.stream import StreamProvider
+from malflow.testing.inputs import Feed
+from malflow.testing.likeness import likeness
+from malflow.testing.schedules import Event, Schedule
+
+__all__ = ["Build", "Outcome", "State", "Written", "built", "try_out"]
+
+Build = Callable[[StreamProvider], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message that a sink got, as it was then: two that are alike are equal, however they are shown."""
+
+    like: Hashable
+    key: str
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Written) and self.like == other.like
+
+    def __hash__(self) -> int:
+        return hash(self.like)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a key, in the same way; `worker` is None where it does not count who holds it."""
+
+    like: Hashable
+    worker: int | None
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has come to.
+
+    Attributes:
+        states: for each stateful operator the states by worker and key, before the end of the stream.
+        kept: for each sink what came of the tries that counted: those that no crash undid.
+        written: for each sink what it got in all.
+    """
+
+    states: dict[str, dict[Hashable, State]]
+    kept: dict[str, list[Written]]
+    written: dict[str, list[Written]]
+
+
+class _Recorder:
+    """Stands for a sink."""
+
+    def __init__(self, *, in_parts: bool) -> None:
+        self.kept: list[Written] = []
+        self.written: list[Written] = []
+        self.mark = 0
+        self._in_parts = in_parts
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        """Take one message; to a sink with parts it comes with its part as key, its own key beside the value."""
+        key, value = msg.value if self._in_parts else (msg.key, msg.value)
+        like = likeness((msg.key, key, value, msg.timestamp))
+        written = Written(like, shown(key), f"{shown(value)} at timestamp {shown(msg.timestamp)}")
+        self.kept.append(written)
+        self.written.append(written)
+
+
+class _Ends:
+    """What stands at the two ends of the dataflow instead of the user's sources and sinks."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.recorders: dict[str, _Recorder] = {}
+
+    def put_on(self, node: Node) -> Node:
+        """Exchange what an end of the dataflow holds, and leave other nodes as they are."""
+        if isinstance(node, SourceNode):
+            return replace(node, source=self.feed.source(node.name, keyed=node.keyed))
+        if isinstance(node, SinkNode):
+            recorder = _Recorder(in_parts=isinstance(node.sink, StatefulSink))
+            recorder = self.recorders.setdefault(node.name, recorder)
+            return replace(node, sink=StatelessSink(recorder))  # type: ignore[arg-type] # it has what it needs
+        return node
+
+    def note_snapshot(self) -> None:
+        """Let what was written up to here count."""
+        for recorder in self.recorders.values():
+            recorder.mark = len(recorder.kept)
+
+    def undo(self) -> None:
+        """Let what was written since the last snapshot not count."""
+        for recorder in self.recorders.values():
+            del recorder.kept[recorder.mark :]
+
+
+def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> Program:
+    """Build a dataflow, with other ends where they are given.
+
+    Raises:
+        GraphError: if it is malformed.
+    """
+    graph = Graph()
+    build_dataflow(StreamProvider(graph))
+    if ends is not None:
+        graph.vertices[:] = [replace(vertex, node=ends(vertex.node)) for vertex in graph.vertices]
+    return compile_graph(graph)
+
+
+def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker: bool) -> Outcome:
+    """Run a dataflow under a schedule, its state kept in memory.
+
+    Args:
+        build_dataflow: the user's function; it is called anew for every start.
+        feed: the records; one is processed in each tick.
+        schedule: what happens.
+        by_worker: whether it counts which worker holds a state.
+
+    Raises:
+        MalflowError: whatever a run of the dataflow raises.
+    """
+    job = _Job(build_dataflow, feed, schedule.workers)
+    try:
+        for step in schedule.steps:
+            job.process(step.records)
+            match step.event:
+                case Event.SNAPSHOT:
+                    job.snapshot()
+                case Event.STOP:
+                    job.snapshot()
+                    job.restart(step.workers)
+                case Event.CRASH:
+                    job.restart(step.workers)
+                case Event.RESCALE:
+                    job.run.rescale(step.workers)
+        job.process(len(feed))
+        job.snapshot()
+        states = job.states(by_worker=by_worker)
+        job.run.end()
+    finally:
+        job.close()
+    recorders = job.ends.recorders.items()
+    return Outcome(states, {name: it.kept for name, it in recorders}, {name: it.written for name, it in recorders})
+
+
+class _Job:
+    """The runs of one job, one after the other."""
+
+    def __init__(self, build_dataflow: Build, feed: Feed, workers: int) -> None:
+        self.ends = _Ends(feed)
+        self._build = build_dataflow
+        self._feed = feed
+        self._kept = 0
+        files = MemoryFileSystem(skip_instance_cache=True)
+        files.store, files.pseudo_dirs = {}, [""]  # its own, where others share theirs
+        self._backend = FsspecBackend("/trial", filesystem=files)
+        self._start(workers)
+
+    def process(self, records: int) -> None:
+        """Feed so many records, one a tick, as far as there are any."""
+        for _ in range(min(records, len(self._feed) - self._feed.allowed)):
+            self._feed.allowed += 1
+            self.run.tick()
+
+    def snapshot(self) -> None:
+        """Keep the state, and wait until it is kept."""
+        self._keeper.finish(self.run)
+        self.ends.note_snapshot()
+        self._kept = self._feed.allowed
+
+    def restart(self, workers: int) -> None:
+        """Leave the run as it is, and begin another where the last snapshot was taken."""
+        self.close()
+        self.ends.undo()
+        self._start(workers)
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._keeper.__exit__()
+        self.run.close()
+
+    def states(self, *, by_worker: bool) -> dict[str, dict[Hashable, State]]:
+        """Give the state of every key of the user's operators."""
+        nodes = (vertex.node for vertex in self._program.vertices)
+        found: dict[str, dict[Hashable, State]] = {
+            node.name: {} for node in nodes if isinstance(node, StatefulNode | SourceNode)
+        }
+        for worker, name, delta, _ in self.run.deltas(whole=True):
+            for key, state in delta.changed.items() if name in found else ():
+                holder = worker if by_worker else None
+                found[name][holder, likeness(key)] = State(likeness(state), holder, shown(key), shown(state))
+        return found
+
+    def _start(self, workers: int) -> None:
+        self._feed.allowed = self._kept
+        self._program = built(self._build, self.ends.put_on)
+        self._keeper = Keeper(self._backend, states_of(self._program), Start())
+        self.run = Run(self._program, parallelism=workers, tracked=True)
+        self._keeper.restore(self.run)
+        self.run.open()
