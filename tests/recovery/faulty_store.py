@@ -1,0 +1,301 @@
+"""A store that fails where a test says so, and one in memory to put below it.
+
+    memory = MemoryStore()
+    faults = Faults(Fault("error_after", "put_new", "manifest", nth=2))
+    store = FaultyStore(memory, faults)     # one view for each run, all of them with the same `faults`
+
+`faults.log` has every call, `faults.fired` what has fired, `faults.late` the writes that are still under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from malflow.errors import StoreError
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS
+from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome, require_folder, require_key
+from malflow.testing import Crash
+
+__all__ = [
+    "ALWAYS",
+    "KEY_CLASSES",
+    "KINDS",
+    "Call",
+    "Crash",
+    "Fault",
+    "Faults",
+    "FaultyStore",
+    "Late",
+    "MemoryStore",
+    "contents",
+    "key_class_of",
+]
+
+ALWAYS = 1 << 30
+"""As `times` of a fault: until it is cleared."""
+
+_FOLDERS = {JOB: "job", MANIFESTS: "manifest", DATA: "data", BOUNDARIES: "boundary"}
+KEY_CLASSES = tuple(_FOLDERS.values())
+
+_WRITE = ("crash_before", "crash_after", "error_before", "error_after", "unknown_before", "late", "crash_late")
+KINDS: dict[str, tuple[str, ...]] = {
+    "put_new": (*_WRITE, "transient"),
+    "get": ("crash_before", "error_before", "transient"),
+    "list": ("crash_before", "error_before", "transient"),
+    "delete": ("crash_before", "crash_after", "error_before", "error_after", "transient"),
+    "sweep": ("crash_before", "crash_after", "error_before"),
+}
+"""The kinds of fault that each operation can have, on any store; ``torn`` is one more for `put_new` of a LocalStore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a store: `key` is the prefix where the operation has one."""
+
+    operation: str
+    key: str
+
+    @property
+    def key_class(self) -> str:
+        """Tell what it is about."""
+        return key_class_of(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong with one call, or several in a row.
+
+    Attributes:
+        kind: one of
+
+            - ``crash_before``, ``crash_after``: the process ends before or after it is done;
+            - ``error_before``: StoreError, not done; ``transient``: Transient, not done;
+            - ``error_after``: done, and UnknownOutcome (Transient, where it is no write);
+            - ``unknown_before``: UnknownOutcome, not done and never will be;
+            - ``late``: UnknownOutcome, and done when it is released; ``crash_late``: the process ends instead;
+            - ``torn``: half of a temporary file is written, and the process ends (only above a LocalStore).
+        operation: the method of the store.
+        key_class: one of `KEY_CLASSES`.
+        nth: how many such calls go well before, counted from when the fault was armed.
+        times: how many such calls fail from then on.
+        release_after: before which call after this one a late write is done, 0 being the next; None waits for
+            `Faults.release`.
+    """
+
+    kind: str
+    operation: str
+    key_class: str
+    nth: int = 0
+    times: int = 1
+    release_after: int | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Late:
+    """A write that is under way: call `arrive` to have it done."""
+
+    key: str
+    due: int | None
+    arrive: Callable[[], None]
+
+    def __repr__(self) -> str:
+        return f"Late({self.key!r})"
+
+
+class Faults:
+    """What is to go wrong, for all views of one store, and what has."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.log: list[Call] = []
+        self.fired: list[Fault] = []
+        self.late: list[Late] = []
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._armed: list[tuple[Fault, int]] = []
+        for fault in faults:
+            self.arm(fault)
+
+    def arm(self, fault: Fault) -> None:
+        """Have something go wrong from now on."""
+        self._armed.append((fault, self._counts[fault.operation, fault.key_class]))
+
+    def clear(self) -> None:
+        """Let nothing go wrong any more; what is late stays late."""
+        self._armed.clear()
+
+    def release(self, late: Late | None = None) -> None:
+        """Let one late write arrive, or all of them in their order."""
+        for one in [late] if late is not None else [*self.late]:
+            self.late.remove(one)
+            one.arrive()
+
+    def take(self, call: Call) -> Fault | None:
+        """Note a call, let arrive what is due, and tell what goes wrong with it."""
+        for late in [late for late in self.late if late.due is not None and late.due <= len(self.log)]:
+            self.release(late)
+        self.log.append(call)
+        place = (call.operation, call.key_class)
+        number = self._counts[place]
+        self._counts[place] += 1
+        for fault, start in self._armed:
+            at = number - start - fault.nth
+            if (fault.operation, fault.key_class) == place and 0 <= at < fault.times:
+                self.fired.append(fault)
+                return fault
+        return None
+
+
+class FaultyStore:
+    """A view of a store, as one run has it, whose calls go wrong as `faults` say.
+
+    Args:
+        store: the store itself.
+        faults: what goes wrong, and the log; all views of one store share it.
+        before: called before each call, such as to let another run go on first.
+    """
+
+    def __init__(self, store: Store, faults: Faults, *, before: Callable[[Call], object] | None = None) -> None:
+        self.store = store
+        self.faults = faults
+        self._before = before
+
+    def put_new(self, key: str, data: bytes) -> None:
+        """Write an object, or not."""
+        fault = self._take("put_new", key)
+        if fault is not None and fault.kind in ("late", "crash_late"):
+            self._delay(fault, key, data)
+        elif fault is not None and fault.kind == "torn":
+            _tear(self.store, key, data)
+            raise Crash(f"while it wrote '{key}'")
+        else:
+            self._do(fault, key, lambda: self.store.put_new(key, data), UnknownOutcome)
+
+    def get(self, key: str, limit: int) -> bytes:
+        """Read an object, or not."""
+        return self._do(self._take("get", key), key, lambda: self.store.get(key, limit), Transient)
+
+    def list(self, prefix: str) -> list[str]:
+        """List a folder, or not."""
+        return self._do(self._take("list", prefix), prefix, lambda: self.store.list(prefix), Transient)
+
+    def delete(self, key: str) -> None:
+        """Remove an object, or not."""
+        self._do(self._take("delete", key), key, lambda: self.store.delete(key), Transient)
+
+    def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
+        """Remove what is left of interrupted writes, or not."""
+        self._do(self._take("sweep", prefix), prefix, lambda: self.store.sweep(prefix, dead), Transient)
+
+    def _take(self, operation: str, key: str) -> Fault | None:
+        call = Call(operation, key)
+        if self._before is not None:
+            self._before(call)
+        return self.faults.take(call)
+
+    def _do(self, fault: Fault | None, key: str, operation: Callable[[], Any], doubt: type[StoreError]) -> Any:
+        kind = "" if fault is None else fault.kind
+        if kind == "crash_before":
+            raise Crash(f"before '{key}'")
+        if kind in _REFUSALS:
+            raise _REFUSALS[kind](f"'{key}': {kind}, as the test wants it")
+        result = operation()
+        if kind == "crash_after":
+            raise Crash(f"after '{key}'")
+        if kind == "error_after":
+            raise doubt(f"'{key}': {kind}, as the test wants it")
+        assert not kind, f"{fault} can't happen to this operation of this store"
+        return result
+
+    def _delay(self, fault: Fault, key: str, data: bytes) -> None:
+        def arrive() -> None:
+            with suppress(KeyExists):
+                self.store.put_new(key, data)
+
+        due = None if fault.release_after is None else len(self.faults.log) + fault.release_after
+        self.faults.late.append(Late(key, due, arrive))
+        if fault.kind == "crash_late":
+            raise Crash(f"while '{key}' was under way")
+        raise UnknownOutcome(f"'{key}': late, as the test wants it")
+
+
+_REFUSALS: dict[str, type[StoreError]] = {
+    "error_before": StoreError,
+    "transient": Transient,
+    "unknown_before": UnknownOutcome,
+}
+
+
+class MemoryStore:
+    """Objects in a dict; two stores that share the dict are two views of one place."""
+
+    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
+        self.objects = {} if objects is None else objects
+        self._lock = threading.Lock()
+
+    @classmethod
+    def copy_of(cls, store: Store) -> MemoryStore:
+        """Copy what another store holds now."""
+        return cls(dict(contents(store)))
+
+    def clone(self) -> MemoryStore:
+        """Copy it."""
+        return MemoryStore(dict(self.objects))
+
+    def put_new(self, key: str, data: bytes) -> None:
+        """Put an object into the dict."""
+        require_key(key)
+        with self._lock:
+            if key in self.objects:
+                raise KeyExists(f"'{key}' exists already")
+            self.objects[key] = bytes(data)
+
+    def get(self, key: str, limit: int) -> bytes:
+        """Read an object."""
+        require_key(key)
+        with self._lock:
+            if key not in self.objects:
+                raise KeyMissing(f"there is no '{key}'")
+            return self.objects[key][: limit + 1]
+
+    def list(self, prefix: str) -> list[str]:
+        """List the keys."""
+        require_folder(prefix)
+        with self._lock:
+            return sorted(key for key in self.objects if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        require_key(key)
+        with self._lock:
+            self.objects.pop(key, None)
+
+    def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
+        """Do nothing: nothing is ever left behind here."""
+        require_folder(prefix)
+
+
+def contents(store: Store) -> Iterator[tuple[str, bytes]]:
+    """Give all that a store holds."""
+    if isinstance(store, MemoryStore):
+        yield from store.objects.items()
+        return
+    for key in store.list(""):
+        yield key, store.get(key, 1 << 30)
+
+
+def key_class_of(key: str) -> str:
+    """Tell what a key or a prefix is about."""
+    return next(name for folder, name in _FOLDERS.items() if key.startswith(folder))
+
+
+def _tear(store: Store, key: str, data: bytes) -> None:
+    """Leave what a local store leaves when the process ends while it writes."""
+    assert isinstance(store, LocalStore)
+    path = store._root / key
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    (path.parent / f".tmp-{path.name}-{0:016x}").write_bytes(data[: len(data) // 2])
