@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Protocol
 
 from malflow.errors import GraphError, require_methods
 
-__all__ = ["Codec", "PickleCodec", "codec_of"]
+__all__ = ["Codec", "PickleCodec", "codec_of", "dumps_dict"]
 
 _NAMES = ("pickle", "msgpack")
 _NOT_FOUND = ("Can't pickle", "Can't get local object")
@@ -90,7 +91,22 @@ def codec_of(codec: str | Codec) -> Codec:
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise GraphError(f"codec is 'pickle', 'msgpack' or an object with dumps and loads; got {codec!r}{hint}")
     require_methods(codec, "codec", ("dumps", "loads"))
-    name, executes = getattr(codec, "name", None), getattr(codec, "executes", None)
-    if not isinstance(name, str) or not name or not isinstance(executes, bool):
-        raise GraphError(f"codec needs a name (str) and executes (bool); got name={name!r}, executes={executes!r}")
+    facts = getattr(codec, "name", None), getattr(codec, "executes", None)
+    if not isinstance(facts[0], str) or not facts[0] or not isinstance(facts[1], bool):
+        raise GraphError(f"codec needs a name (str) and executes (bool); got {facts[0]!r} and {facts[1]!r}")
     return codec
+
+
+def dumps_dict(codec: Codec, items: Iterable[tuple[Any, Any]]) -> bytes:
+    """Write what `loads` makes a dict of these items of."""
+    return codec.dumps(_Items(items) if isinstance(codec, PickleCodec) else dict(items))
+
+
+class _Items:
+    """Items that are pickled as a dict of them: making one first would take longer than to pickle it."""
+
+    def __init__(self, items: Iterable[tuple[Any, Any]]) -> None:
+        self._items = items
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (), None, None, iter(self._items)

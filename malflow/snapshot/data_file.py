@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.codec import Codec
+from malflow.snapshot.codec import Codec, dumps_dict
 from malflow.snapshot.persistence import UnwritableState
 from malflow.state import Delta
 
@@ -37,7 +39,7 @@ _HEAD = Struct(">8sHII")
 _FILE_LIMIT = 32 << 20
 _CHUNK_BYTES = 4 << 20
 _FIRST_CHUNK = 1_000
-_LARGEST_CHUNK = 1 << 16
+_LARGEST_CHUNK = 1 << 14
 _GROWTH = 16
 _LZ4_RATIO = 256
 _COMPRESSIONS = ("lz4", "none")
@@ -102,11 +104,10 @@ def encode_delta(codec: Codec, delta: Delta) -> Iterator[tuple[str, int, bytes]]
     Raises:
         UnwritableState: naming the key that can't be written, or whose state can't; the cause says why.
     """
-    items = iter(delta.changed.items())
-    in_place = islice(items, len(delta.changed) - delta.appended)
-    yield from _chunks(codec, "deleted", iter(delta.deleted), list)
-    yield from _chunks(codec, "changed", in_place, dict)
-    yield from _chunks(codec, "appended", items, dict)
+    changed, in_place = delta.changed, len(delta.changed) - delta.appended
+    yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted))
+    yield from _chunks(codec, "changed", changed, 0, in_place)
+    yield from _chunks(codec, "appended", changed, in_place, len(changed))
 
 
 def apply_chunk(state: dict[Any, Any], what: str, value: Any, *, name: str = "") -> None:
@@ -236,27 +237,35 @@ def joined(sections: Iterable[Section]) -> Iterator[Section]:
         raise _lost(pieces[0], len(pieces))
 
 
-def _chunks(
-    codec: Codec, what: str, items: Iterator[Any], kind: type[dict[Any, Any]] | type[list[Any]]
-) -> Iterator[tuple[str, int, bytes]]:
+def _chunks(codec: Codec, what: str, keys: Collection[Any], start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
+    """Write those from `start` to `stop` of some keys: with their states where `keys` is a mapping, else alone."""
+    source = iter(keys.items() if isinstance(keys, Mapping) else keys)
+    deque(islice(source, start), maxlen=0)
+    write = partial(dumps_dict if isinstance(keys, Mapping) else _dumps_list, codec)
     size = _FIRST_CHUNK
-    while chunk := kind(islice(items, size)):
+    while start < stop:
+        count = min(size, stop - start)
         try:
-            raw = codec.dumps(chunk)
+            raw = write(islice(source, count))
         except Exception as error:  # noqa: BLE001 - classes of the user may raise any
-            unwritable, cause = _culprit(codec, chunk, error)
+            some = keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys)
+            unwritable, cause = _culprit(codec, list(islice(some, start, start + count)), error)
             raise unwritable from cause
-        yield what, len(chunk), raw
-        size = max(1, min(_CHUNK_BYTES * len(chunk) // (len(raw) or 1), _GROWTH * size, _LARGEST_CHUNK))
+        yield what, count, raw
+        start += count
+        size = max(1, min(_CHUNK_BYTES * count // (len(raw) or 1), _GROWTH * size, _LARGEST_CHUNK))
 
 
-def _culprit(codec: Codec, chunk: dict[Any, Any] | list[Any], error: Exception) -> tuple[UnwritableState, Exception]:
-    """Find the first key of a chunk that can't be written, by halving."""
-    items: list[Any] = list(chunk.items() if isinstance(chunk, dict) else chunk)
+def _dumps_list(codec: Codec, items: Iterable[Any]) -> bytes:
+    return codec.dumps(list(items))
+
+
+def _culprit(codec: Codec, items: list[tuple[Any, Any]], error: Exception) -> tuple[UnwritableState, Exception]:
+    """Find the first key that can't be written, or whose state can't, by halving; and why."""
     while len(items) > 1:
         half = items[: len(items) // 2]
-        items = half if _failure(codec, type(chunk)(half)) else items[len(half) :]
-    key, state = items[0] if isinstance(chunk, dict) else (items[0], None)
+        items = half if _failure(codec, dict(half)) else items[len(half) :]
+    ((key, state),) = items
     return UnwritableState("", key, state), _failure(codec, state) or _failure(codec, key) or error
 
 
