@@ -9,7 +9,7 @@ import pytest
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatefulSink, StatelessSink, StdOutSink, VecSink
 from tests.conformance.dataflow import sis
-from tests.conformance.memory import MemoryPersistence
+from tests.kept import in_memory
 
 
 class Ledger:
@@ -95,7 +95,7 @@ def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_ke
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_stateful_sink_goes_on_from_its_state(parallelism: int) -> None:
-    store, ledger = MemoryPersistence(), Ledger()
+    store, ledger = in_memory(), Ledger()
     for items in (range(6), range(6, 12)):
         SingleThreadRuntime(
             lambda p, items=items: p.new_stream().source("s", sis(items)).sink("ledger", StatefulSink(ledger)),

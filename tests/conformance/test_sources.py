@@ -11,7 +11,7 @@ from malflow import MAX, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource, StatelessSource
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
-from tests.conformance.memory import MemoryPersistence
+from tests.kept import in_memory
 
 
 class Counting:
@@ -97,7 +97,7 @@ def test_c022_every_worker_sees_the_end_once(runtime: Any) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(runtime: Any, parallelism: int) -> None:
-    store, outputs = MemoryPersistence(), []
+    store, outputs = in_memory(), []
     for last in (10, 15):
         collected: VecSink[Any, Any, Any] = VecSink()
 

@@ -8,7 +8,7 @@ import pytest
 
 from malflow import MAX, DataMessage, ExpireMap, StatefulLogic, StreamProvider
 from tests.conformance.dataflow import messages_of, sis, values_of
-from tests.conformance.memory import MemoryPersistence
+from tests.kept import in_memory, kept, kept_states
 
 SUMS_BY_PARITY = [total for k in range(50) for total in (k * (k + 1), (k + 1) ** 2)]
 
@@ -23,13 +23,13 @@ def running_sum(key: Any, value: int, state: int) -> tuple[int, int]:
 
 def kept_state(build: Any, items: Any, runtime: Any, operator: str) -> dict[Any, Any]:
     """Run, and give what the last snapshot holds for an operator, over all workers."""
-    store = MemoryPersistence()
+    store = in_memory()
 
     def build_dataflow(provider: StreamProvider) -> None:
         build(provider.new_stream().source("source", sis(items)))
 
     runtime(build_dataflow, store).execute()
-    return {key: state for states in store.states().get(operator, {}).values() for key, state in states.items()}
+    return kept_states(store, operator)
 
 
 def test_c030_stateful_map_keeps_a_state_for_each_key(runtime: Any) -> None:
@@ -91,7 +91,7 @@ def test_c039_a_snapshot_holds_the_state(runtime: Any) -> None:
 
 
 def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any) -> None:
-    store = MemoryPersistence()
+    store = in_memory()
 
     def drop_odd(key: int, value: int, state: int) -> tuple[int, int | None]:
         return state + value, None if value == 7 else state + value
@@ -103,7 +103,7 @@ def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any)
             stream.stateful_map("sum", drop_odd, default=int)
 
         runtime(build_dataflow, store).execute()
-    assert store.states()["sum"][0] == {False: 2}
+    assert kept(store).states["sum"][0] == {False: 2}
 
 
 def test_c177_none_makes_the_next_state_the_default(any_parallelism: Any) -> None:

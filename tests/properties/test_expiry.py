@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from malflow import ExpireMap, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource
-from tests.conformance.memory import MemoryPersistence
+from tests.kept import in_memory, kept_states
 
 
 class Visit(NamedTuple):
@@ -39,7 +39,7 @@ def at_their_times(steps: list[Visit]) -> list[Visit]:
 def test_a_ttl_map_holds_what_has_not_expired(
     records: list[Visit], parallelism: int, drop: bool, in_batches_or_one_by_one: Any
 ) -> None:
-    store = MemoryPersistence()
+    store = in_memory()
 
     def visit(key: str, value: Visit, timestamp: int, entries: ExpireMap[str, int, int]) -> Any:
         entries.insert(value.entry, timestamp, timestamp + value.lifetime)
@@ -52,8 +52,7 @@ def test_a_ttl_map_holds_what_has_not_expired(
         on_time.key_distribute("key", lambda msg: msg.value.key).ttl_map("held", visit)
 
     SingleThreadRuntime(build_dataflow, store, parallelism=parallelism).execute()
-    by_worker = store.states().get("held", {}).values()
-    held = {key: entries for states in by_worker for key, entries in states.items()}
+    held = kept_states(store, "held")
     assert {key: {entry: entries.get(entry) for entry in entries} for key, entries in held.items()} == _model(
         records, drop
     )

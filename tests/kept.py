@@ -1,0 +1,40 @@
+"""Places to keep state in, and what a job's snapshots hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.snapshot import FsspecBackend
+from malflow.snapshot.background import AtOnce
+from malflow.snapshot.persistence import Restored
+from malflow.snapshot.restore import load
+
+__all__ = ["in_memory", "kept", "kept_states"]
+
+
+def in_memory(**options: Any) -> FsspecBackend:
+    """Make a backend in a memory of its own, which writes each snapshot at once."""
+    filesystem = MemoryFileSystem(skip_instance_cache=True)
+    filesystem.store, filesystem.pseudo_dirs = {}, [""]
+    backend = FsspecBackend("memory://kept", filesystem=filesystem, **options)
+    backend._background = AtOnce
+    return backend
+
+
+def kept(backend: FsspecBackend, snapshot: int | None = None) -> Restored:
+    """Read a snapshot, by default the newest, without claiming the job."""
+    archive = backend.archive()
+    assert archive.find() is not None
+    manifests = [it for it in archive.manifests() if it.snapshot and snapshot in (None, it.snapshot)]
+    return load(archive, manifests[-1], backend._codec, {entry.name: entry.name for entry in manifests[-1].operators})
+
+
+def kept_states(backend: FsspecBackend, operator: str, snapshot: int | None = None) -> dict[Any, Any]:
+    """Read the states of one operator by key, over all workers, of which each key has one."""
+    merged: dict[Any, Any] = {}
+    for states in kept(backend, snapshot).states.get(operator, {}).values():
+        assert merged.keys().isdisjoint(states)
+        merged.update(states)
+    return merged
