@@ -52,7 +52,7 @@ def last_minute(key: str, value: Reading, timestamp: int, entries: Entries) -> t
 
 def _make(size: int) -> list[Reading]:
     """Make readings that come up to four seconds late: a few of them too late."""
-    random = Random(1)  # noqa: S311 - the same readings each time
+    random = Random(1)
     return [
         Reading(
             f"sensor-{random.randrange(500)}",

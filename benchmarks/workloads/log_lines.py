@@ -38,7 +38,7 @@ def count(key: str, value: str, state: int) -> tuple[int, int]:
 
 
 def _make(size: int) -> list[str]:
-    random = Random(1)  # noqa: S311 - the same lines each time
+    random = Random(1)
     return [f"{random.choice(LEVELS)} service-{random.randrange(200)} took {number} ms\n" for number in range(size)]
 
 
