@@ -95,10 +95,10 @@ class Keeper:
         """Leave it to `restore` to begin."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Let go; a snapshot that is still being written may or may not come to be."""
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Let go; after a failure, a snapshot that is still being written may or may not come to be."""
         if self._session is not None:
-            self._session.close()
+            self._session.close(wait=kind is None)
 
 
 def _tell(done: Future[int], request: Future[Any]) -> None:

@@ -132,8 +132,8 @@ class FsspecBackend:
         if not self._unsafe:
             raise SnapshotError(
                 f"the store at {self._shown_url()} creates objects over others that exist, so two runs of one job "
-                "could destroy each other's snapshots; use another store, or say allow_unsafe_single_writer=True if you make "
-                "sure yourself that only one run is there"
+                "could destroy each other's snapshots; use another store, or say allow_unsafe_single_writer=True "
+                "if you make sure yourself that only one run is there"
             )
         return self._found(self._archive(self._store(exclusive=False)))
 

@@ -19,8 +19,8 @@ class Executor(Protocol):
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Have work done; the future tells how it ended."""
 
-    def close(self) -> None:
-        """Take no more work."""
+    def close(self, *, wait: bool) -> None:
+        """Take no more work; wait for what is left of it, or don't."""
 
 
 class Background:
@@ -39,10 +39,12 @@ class Background:
         self._queue.put((work, future))
         return future
 
-    def close(self) -> None:
+    def close(self, *, wait: bool) -> None:
         """Let the thread end after what is in the queue."""
         if self._thread is not None:
             self._queue.put(None)
+            if wait:
+                self._thread.join()
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -61,7 +63,7 @@ class AtOnce:
             raise error
         return future
 
-    def close(self) -> None:
+    def close(self, *, wait: bool) -> None:
         """There is nothing to let go of."""
 
 

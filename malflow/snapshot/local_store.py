@@ -92,7 +92,7 @@ class LocalStore:
         folder, _, name = key.rpartition("/")
         with self._explained("removed", key), suppress(FileNotFoundError), self._opened(folder) as directory:
             os.unlink(name, dir_fd=directory)
-            os.fsync(directory)
+            # not synced: what a power cut brings back is found and removed again
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
         """Remove temporary files."""
@@ -104,6 +104,7 @@ class LocalStore:
                 if name.startswith(_TEMP) and is_key(target) and dead(target):
                     with suppress(FileNotFoundError), self._opened(folder.rstrip("/")) as directory:
                         os.unlink(name, dir_fd=directory)
+            # not synced: what a power cut brings back is found and removed again
 
     def _link(self, temp: str, key: str, directory: int) -> None:
         """Publish a synced file, and make its name durable."""

@@ -103,8 +103,8 @@ class Session(Protocol):
             SnapshotError: such as a `FencedError`.
         """
 
-    def close(self) -> None:
-        """Let go of it; a snapshot that is still being written may or may not come to be."""
+    def close(self, *, wait: bool = False) -> None:
+        """Let go of it: wait for what is being written and deleted, or leave it to chance."""
 
 
 class Persistence(Protocol):

@@ -80,6 +80,8 @@ class SnapshotSession:
             self._keys.update({(worker, name): len(states) for worker, states in by_worker.items()})
         self._unwritten: list[Section] = []
         self._unwritten_base = False
+        self._base_is_due: bool | None = None
+        self._captured_at = claim.head.parallelism
         self._last: Future[int] | None = None
         self._fatal: SnapshotError | None = None
         self._failing_since: float | None = None
@@ -91,17 +93,21 @@ class SnapshotSession:
         return self._last is not None and not self._last.done()
 
     def wants_base(self, parallelism: int) -> bool:
-        """Tell whether there is no base that fits, or the increments have outgrown it."""
+        """Tell whether there is no base that fits, or the increments have outgrown it.
+
+        The next commit goes by this answer, whatever the background has written in between.
+        """
         head = self._claim.head
         base = sum(entry.bytes for entry in head.files if entry.base)
         increments = sum(entry.bytes for entry in head.files if not entry.base)
-        return (
+        self._base_is_due = (
             self._must_base
             or not base
-            or head.parallelism != parallelism
+            or {head.parallelism, self._captured_at} != {parallelism}
             or head.codec != self._codec.name
             or increments > self._limits.growth * base
         )
+        return self._base_is_due
 
     def commit(
         self,
@@ -112,7 +118,9 @@ class SnapshotSession:
     ) -> Future[int]:
         """Capture what changed, and write it in the background."""
         self.check()
-        base = self.wants_base(parallelism)
+        base = self.wants_base(parallelism) if self._base_is_due is None else self._base_is_due
+        self._base_is_due = None
+        self._captured_at = parallelism
         versions = {spec.name: spec.version for spec in operators}
         sections: list[Future[Section]] = []
         if base:
@@ -120,15 +128,13 @@ class SnapshotSession:
         for worker, name, delta, count in deltas:
             self._keys[worker, name] = count
             sections.extend(self._capture(worker, name, versions[name], delta))
-        if not sections and not base:
-            self._last = self._executor.submit(self._unchanged)
-            return self._last
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
         entries = tuple(OperatorEntry(s.name, s.kind, s.version, s.placement, keys[s.name]) for s in operators)
         content = Content(tick, parallelism, self._codec.name, entries, ())
-        self._must_base = False
+        if base:
+            self._must_base = False
         self._last = self._executor.submit(lambda: self._write(content, [it.result() for it in sections], base=base))
         return self._last
 
@@ -146,9 +152,9 @@ class SnapshotSession:
                     f"snapshots of job '{self._archive.name}' have been failing for {seconds:.0f} seconds: {error}"
                 ) from error
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = False) -> None:
         """Let go of the background."""
-        self._executor.close()
+        self._executor.close(wait=wait)
 
     def _capture(self, worker: int, name: str, version: int, delta: Delta) -> Iterable[Future[Section]]:
         compression = self._limits.compression
@@ -179,6 +185,8 @@ class SnapshotSession:
         if base:
             self._unwritten, self._unwritten_base = [], True
         self._unwritten.extend(sections)
+        if not self._unwritten and not self._unwritten_base:
+            return self._unchanged()
         try:
             kept, folded = ((), []) if self._unwritten_base else self._fold()
             entries = [self._put(group) for group in pack([*folded, *self._unwritten])]
@@ -193,7 +201,7 @@ class SnapshotSession:
             raise
         self._unwritten, self._unwritten_base = [], False
         self._failing_since = None
-        self._collect()
+        self._executor.submit(self._collect)
         return self._claim.head.seq
 
     def _put(self, sections: list[Section]) -> FileEntry:
