@@ -3,19 +3,14 @@
 from collections import defaultdict
 
 from malflow import KeyedStream, StreamProvider
-from malflow.message import DataMessage
 from malflow.sinks import StatelessSink, StdOutSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.testing import assert_exactly_once
 
 
-def parity(msg: DataMessage[object, int, int]) -> int:
-    return msg.value % 2
-
-
 def numbers(provider: StreamProvider) -> KeyedStream[int, int, int]:
     source = StatelessSource(SingleIteratorSource(range(10)))
-    return provider.new_stream().source("numbers", source).key_distribute("parity", parity)
+    return provider.new_stream().source("numbers", source).key_distribute("parity", lambda msg: msg.value % 2)
 
 
 def build_right(provider: StreamProvider) -> None:
