@@ -1,0 +1,228 @@
+"""A store that fails as told, a clock that nobody waits for, and jobs on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from threading import Lock
+from typing import Any
+
+from malflow.snapshot.background import AtOnce
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.names import manifest_key
+from malflow.snapshot.persistence import Start
+from malflow.snapshot.retry import Environment
+from malflow.snapshot.store import KeyExists, KeyMissing, Store
+from malflow.state import Delta, StateSpec
+
+SUM = StateSpec("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select")
+KEY = "a signing key of the tests"
+_TOKENS = count(1)
+
+
+class MemoryStore:
+    """Objects in a dict, as the contract wants them.
+
+    Attributes:
+        objects: what is there.
+        calls: every operation and its key, in order.
+        before: called with each operation and key before it is done, and raises what goes wrong.
+        after: the same, after it was done.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self._lock = Lock()
+        self.calls: list[tuple[str, str]] = []
+        self.before: list[Callable[[str, str], object]] = []
+        self.after: list[Callable[[str, str], object]] = []
+
+    def put_new(self, key: str, data: bytes) -> None:
+        self._meet(self.before, "put", key)
+        with self._lock:
+            if key in self.objects:
+                raise KeyExists(key)
+            self.objects[key] = data
+        self._pass(self.after, "put", key)
+
+    def get(self, key: str, limit: int) -> bytes:
+        self._meet(self.before, "get", key)
+        if key not in self.objects:
+            raise KeyMissing(key)
+        return self.objects[key][: limit + 1]
+
+    def list(self, prefix: str) -> list[str]:
+        self._meet(self.before, "list", prefix)
+        return sorted(key for key in self.objects.copy() if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        self._meet(self.before, "delete", key)
+        self.objects.pop(key, None)
+
+    def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
+        self._meet(self.before, "sweep", prefix)
+
+    def clear_calls(self) -> None:
+        """Forget what was asked."""
+        self.calls.clear()
+
+    def counted(self) -> Counter[str]:
+        """Count what was asked, by operation and folder."""
+        return Counter(f"{operation} {key.partition('/')[0]}" for operation, key in self.calls)
+
+    def _meet(self, hooks: list[Callable[[str, str], object]], operation: str, key: str) -> None:
+        self.calls.append((operation, key))
+        self._pass(hooks, operation, key)
+
+    def _pass(self, hooks: list[Callable[[str, str], object]], operation: str, key: str) -> None:
+        for hook in tuple(hooks):
+            hook(operation, key)
+
+
+@dataclass
+class Failing:
+    """Raises `error` at the next `times` operations whose key begins so."""
+
+    operation: str
+    prefix: str
+    error: Exception
+    times: int = 1
+    fired: int = 0
+
+    def __call__(self, operation: str, key: str) -> None:
+        if operation == self.operation and key.startswith(self.prefix) and self.fired < self.times:
+            self.fired += 1
+            raise self.error
+
+
+@dataclass
+class Doing:
+    """Does something at the next operation whose key begins so, once."""
+
+    operation: str
+    prefix: str
+    do: Callable[[], object]
+    fired: int = 0
+
+    def __call__(self, operation: str, key: str) -> None:
+        if operation == self.operation and key.startswith(self.prefix) and not self.fired:
+            self.fired += 1
+            self.do()
+
+
+@dataclass
+class Clock:
+    """Time that passes where somebody sleeps, and nowhere else."""
+
+    time: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+    process: int = 1
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.time += seconds
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(
+            token=lambda: f"{next(_TOKENS):016x}",
+            monotonic=lambda: self.time,
+            sleep=self.sleep,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time),
+            jitter=lambda: 0.5,
+            process=lambda: self.process,
+        )
+
+
+class StoreBackend(FsspecBackend):
+    """A backend over a store."""
+
+    def __init__(self, store: Store, clock: Clock | None = None, **options: Any) -> None:
+        super().__init__("memory://unused", **options)
+        self._given = store
+        steady(self, clock)
+
+    def _store(self, *, exclusive: bool) -> Store:
+        return self._given
+
+
+def steady(backend: FsspecBackend, clock: Clock | None = None) -> FsspecBackend:
+    """Make a backend write at once and wait for nothing."""
+    backend._environment = (clock or Clock()).environment
+    backend._background = AtOnce
+    return backend
+
+
+class Job:
+    """A run of a job that keeps one state of one operator on one worker.
+
+    Attributes:
+        state: what it is.
+    """
+
+    def __init__(self, backend: FsspecBackend, spec: StateSpec = SUM, **start: Any) -> None:
+        self.backend = backend
+        self.spec = spec
+        self.session, self.restored = backend.open([spec], Start(**start))
+        found = {} if self.restored is None else self.restored.states[spec.name]
+        self.state: dict[Any, Any] = dict(found.get(0, {}))
+        self.tick = 0 if self.restored is None else self.restored.tick
+
+    def save(self, changed: dict[Any, Any] | None = None, *, deleted: Iterable[Any] = ()) -> Future[int]:
+        """Change the state, and take a snapshot."""
+        new = dict(changed or {})
+        gone = frozenset(deleted)
+        self.state.update(new)
+        for key in gone:
+            del self.state[key]
+        self.tick += 1
+        delta = Delta(new, gone)
+        if self.session.wants_base(1):
+            delta = Delta(self.state, whole=True)
+        deltas = [(0, self.spec.name, delta, len(self.state))] if delta else []
+        return self.session.commit(self.tick, 1, [self.spec], deltas)
+
+
+def manifests(store: MemoryStore, backend: FsspecBackend) -> list[Manifest]:
+    """Read all manifests that are there, by their numbers."""
+    archive = backend.archive()
+    assert archive.find() is not None
+    return [archive.manifest(int(key[2:22])) for key in sorted(store.objects) if key.startswith("m/")]
+
+
+def data_keys(store: MemoryStore) -> set[str]:
+    """Name the data files that are there."""
+    return {key for key in store.objects if key.startswith("d/")}
+
+
+def seqs(store: MemoryStore) -> list[int]:
+    """Give the numbers of the manifests that are there."""
+    return [int(key[2:22]) for key in sorted(store.objects) if key.startswith("m/")]
+
+
+def flipped(data: bytes, at: int, mask: int = 1) -> bytes:
+    """Change one byte."""
+    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+
+__all__ = [
+    "KEY",
+    "SUM",
+    "Clock",
+    "Doing",
+    "Failing",
+    "Job",
+    "MemoryStore",
+    "StoreBackend",
+    "data_keys",
+    "flipped",
+    "manifest_key",
+    "manifests",
+    "seqs",
+    "steady",
+]

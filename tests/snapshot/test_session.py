@@ -1,0 +1,96 @@
+"""What a run's hold on its job keeps in mind from one snapshot to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from malflow.errors import StoreError
+from malflow.snapshot.persistence import Start
+from malflow.state import Delta
+from tests.snapshot.jobs import SUM, Failing, Job, MemoryStore, StoreBackend, seqs
+
+
+class Later:
+    """Does work when told to."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[Callable[[], Any], Future[Any]]] = []
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.queue.append((work, future))
+        return future
+
+    def close(self) -> None:
+        pass
+
+    def catch_up(self) -> None:
+        while self.queue:
+            work, future = self.queue.pop(0)
+            try:
+                future.set_result(work())
+            except Exception as error:  # noqa: BLE001 - the future tells it
+                future.set_exception(error)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_the_last_snapshot_holds_what_the_one_before_could_not_write_although_nothing_changed_since(
+    store: MemoryStore,
+) -> None:
+    job = Job(StoreBackend(store))
+    job.save({"a": 1}).result()
+    fault = Failing("put", "d/", StoreError("the disk is full"))
+    store.before.append(fault)
+    with pytest.raises(StoreError, match="the disk is full"):
+        job.save({"a": 2}).result()
+    assert job.save().result() == 3
+    assert fault.fired == 1
+    assert Job(StoreBackend(store)).state == {"a": 2}
+
+
+def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: MemoryStore) -> None:
+    later = Later()
+    backend = StoreBackend(store, growth=0.01)
+    backend._background = lambda: later
+    job = Job(backend)
+    job.save({"a": 1, "b": 2})
+    later.catch_up()
+    job.save({"a": 10})
+    assert not job.session.wants_base(1)
+    later.catch_up()  # the increment outgrows the base: just after it was asked, and before it commits
+    job.session.commit(3, 1, [SUM], [(0, "sum", Delta({"a": 11}), 2)])
+    later.catch_up()
+    assert job.session.wants_base(1)
+    assert Job(StoreBackend(store)).state == {"a": 11, "b": 2}
+
+
+def test_going_back_to_a_number_of_workers_while_a_snapshot_of_another_is_written_begins_a_base(
+    store: MemoryStore,
+) -> None:
+    later = Later()
+    backend = StoreBackend(store)
+    backend._background = lambda: later
+    session, _ = backend.open([SUM], Start())
+
+    def whole(parallelism: int) -> None:
+        assert session.wants_base(parallelism)
+        states = [(worker, "sum", Delta({worker: 1}, whole=True), 1) for worker in range(parallelism)]
+        session.commit(1, parallelism, [SUM], states)
+
+    whole(1)
+    later.catch_up()
+    whole(2)
+    whole(1)
+    later.catch_up()
+    assert seqs(store) == [1, 2, 3, 4]
+    _, restored = StoreBackend(store).open([SUM], Start())
+    assert restored is not None
+    assert restored.states == {"sum": {0: {0: 1}}}
