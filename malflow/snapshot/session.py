@@ -135,7 +135,7 @@ class SnapshotSession:
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
-        self._last = self._executor.submit(lambda: self._write(content, [it.result() for it in sections], base=base))
+        self._last = self._executor.submit(lambda: self._write(content, sections, base=base))
         return self._last
 
     def check(self) -> None:
@@ -151,6 +151,11 @@ class SnapshotSession:
                 raise SnapshotError(
                     f"snapshots of job '{self._archive.name}' have been failing for {seconds:.0f} seconds: {error}"
                 ) from error
+
+    @property
+    def _is_empty_already(self) -> bool:
+        head = self._claim.head
+        return bool(head.snapshot) and not head.files
 
     def close(self, *, wait: bool = False) -> None:
         """Let go of the background."""
@@ -171,23 +176,17 @@ class SnapshotSession:
 
     def _unchanged(self) -> int:
         """Find out at least whether the job is still this run's."""
-        try:
-            self._claim.check()
-        except StoreError as error:
-            _log.warning("job '%s' could not be checked: %s", self._archive.name, error)
-            raise
-        except SnapshotError as error:
-            self._fatal = error
-            raise
+        self._claim.check()
         return self._claim.head.snapshot
 
-    def _write(self, content: Content, sections: list[Section], *, base: bool) -> int:
-        if base:
-            self._unwritten, self._unwritten_base = [], True
-        self._unwritten.extend(sections)
-        if not self._unwritten and not self._unwritten_base:
-            return self._unchanged()
+    def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:
         try:
+            sections = [future.result() for future in captured]
+            if base:
+                self._unwritten, self._unwritten_base = [], True
+            self._unwritten.extend(sections)
+            if not self._unwritten and (not self._unwritten_base or self._is_empty_already):
+                return self._unchanged()
             kept, folded = ((), []) if self._unwritten_base else self._fold()
             entries = [self._put(group) for group in pack([*folded, *self._unwritten])]
             self._claim.commit(replace(content, files=(*kept, *entries)))
@@ -199,6 +198,10 @@ class SnapshotSession:
         except SnapshotError as error:
             self._fatal = error
             raise
+        except Exception as error:
+            reason = f"a snapshot of job '{self._archive.name}' failed: {type(error).__name__}: {error}"
+            self._fatal = SnapshotError(reason)
+            raise self._fatal from error
         self._unwritten, self._unwritten_base = [], False
         self._failing_since = None
         self._executor.submit(self._collect)
