@@ -16,7 +16,9 @@ PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.split("\n", 1)[0])
-def test_each_program_runs(program: str) -> None:
+def test_each_program_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tale.txt").write_text("once upon a time\nonce more\n", encoding="utf-8")
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(program, "README.md", "exec"), names)  # noqa: S102 - our own text
     for name, thing in list(names.items()):

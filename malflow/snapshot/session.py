@@ -100,6 +100,7 @@ class SnapshotSession:
         head = self._claim.head
         base = sum(entry.bytes for entry in head.files if entry.base)
         increments = sum(entry.bytes for entry in head.files if not entry.base)
+        increments += sum(len(section.frame) for section in self._unwritten)
         self._base_is_due = (
             self._must_base
             or not base
