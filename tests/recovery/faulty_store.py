@@ -84,8 +84,8 @@ class Fault:
         key_class: one of `KEY_CLASSES`.
         nth: how many such calls go well before, counted from when the fault was armed.
         times: how many such calls fail from then on.
-        release_after: before which call after this one a late write is done, 0 being the next; None waits for
-            `Faults.release`.
+        release_after: before which later call about the same class of keys a late write is done, 0 being the next;
+            no other call can tell when it is. None waits for `Faults.release`.
     """
 
     kind: str
@@ -116,6 +116,7 @@ class Faults:
         self.fired: list[Fault] = []
         self.late: list[Late] = []
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._classes: Counter[str] = Counter()
         self._armed: list[tuple[Fault, int]] = []
         for fault in faults:
             self.arm(fault)
@@ -136,18 +137,27 @@ class Faults:
 
     def take(self, call: Call) -> Fault | None:
         """Note a call, let arrive what is due, and tell what goes wrong with it."""
-        for late in [late for late in self.late if late.due is not None and late.due <= len(self.log)]:
+        for late in [late for late in self.late if self._is_due(late, call.key_class)]:
             self.release(late)
         self.log.append(call)
         place = (call.operation, call.key_class)
         number = self._counts[place]
         self._counts[place] += 1
+        self._classes[call.key_class] += 1
         for fault, start in self._armed:
             at = number - start - fault.nth
             if (fault.operation, fault.key_class) == place and 0 <= at < fault.times:
                 self.fired.append(fault)
                 return fault
         return None
+
+    def delay(self, fault: Fault, key: str, arrive: Callable[[], None]) -> None:
+        """Put a write off."""
+        due = None if fault.release_after is None else self._classes[key_class_of(key)] + fault.release_after
+        self.late.append(Late(key, due, arrive))
+
+    def _is_due(self, late: Late, key_class: str) -> bool:
+        return late.due is not None and key_class_of(late.key) == key_class and late.due <= self._classes[key_class]
 
 
 class FaultyStore:
@@ -216,8 +226,7 @@ class FaultyStore:
             with suppress(KeyExists):
                 self.store.put_new(key, data)
 
-        due = None if fault.release_after is None else len(self.faults.log) + fault.release_after
-        self.faults.late.append(Late(key, due, arrive))
+        self.faults.delay(fault, key, arrive)
         if fault.kind == "crash_late":
             raise Crash(f"while '{key}' was under way")
         raise UnknownOutcome(f"'{key}': late, as the test wants it")

@@ -1,0 +1,668 @@
+"""A job whose only truth is a fold over its records, and what must hold whatever happens to its runs.
+
+    world = World(MemoryStore().view, faults=Faults(Fault("crash_after", "put_new", "manifest", 1)))
+    run = world.start()                     # claims the job; look at run.ended
+    run.process(5)                          # up to record 5
+    run.snapshot()                          # "committed", "failed", "crashed", "unknown" or "fenced"
+    world.check()                           # every invariant that can be checked now; raises Violation
+    world.finish()                          # no more faults: the input must be finished, and old files collected
+
+Two engines run it: `Toy` makes deltas by hand, `Real` is malflow's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import count, pairwise
+from typing import Any, NamedTuple, Protocol
+
+from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
+from malflow.placement import states_of
+from malflow.runtime.keeper import Keeper
+from malflow.runtime.run import Run
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, Persistence, fsck, snapshots
+from malflow.snapshot.background import AtOnce
+from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.retry import Environment
+from malflow.snapshot.store import Store
+from malflow.state import Delta, StateSpec
+from malflow.testing import PAUSE, ScriptedSource
+from malflow.testing.trial import built
+from tests.recovery.faulty_store import Crash, Faults, FaultyStore, MemoryStore
+
+__all__ = [
+    "RECORDS",
+    "Observed",
+    "Process",
+    "Real",
+    "Record",
+    "StoredBackend",
+    "Toy",
+    "Violation",
+    "World",
+    "environment",
+    "fold",
+]
+
+
+class Violation(AssertionError):
+    """Something that must hold does not.
+
+    Attributes:
+        invariant: which: "state", "floor", "fsck", "chain", "claimant", "liveness" or "collection".
+    """
+
+    def __init__(self, invariant: str, reason: str) -> None:
+        super().__init__(f"{invariant}: {reason}")
+        self.invariant = invariant
+
+
+# The model
+
+
+class Record(NamedTuple):
+    """A change of a key; without an amount it drops the key."""
+
+    position: int
+    key: str
+    amount: int | None
+
+
+def _count(state: tuple[int, int] | None, record: Record) -> tuple[int, int] | None:
+    """Keep a sum, and where it began."""
+    if record.amount is None:
+        return None
+    return (record.amount, record.position) if state is None else (state[0] + record.amount, state[1])
+
+
+def _odd(state: tuple[int, int] | None, record: Record) -> tuple[int, int] | None:
+    """Keep a key after every other record."""
+    return (0, record.position) if state is None else None
+
+
+States = dict[str, dict[str, tuple[int, int]]]
+
+OPERATORS: dict[str, Callable[[tuple[int, int] | None, Record], tuple[int, int] | None]] = {
+    "count": _count,
+    "odd": _odd,
+}
+
+_KEYS = "abcab"
+RECORDS = tuple(Record(at, _KEYS[at % 5] if at % 7 else "é", None if at % 4 == 3 else 1 + at % 3) for at in range(40))
+"""Few keys, each dropped and made again many times."""
+
+
+def fold(records: Sequence[Record]) -> States:
+    """Do what the job does: keys are in the order in which they were made."""
+    states: States = {name: {} for name in OPERATORS}
+    for record in records:
+        for name, function in OPERATORS.items():
+            new = function(states[name].get(record.key), record)
+            if new is None:
+                states[name].pop(record.key, None)
+            else:
+                states[name][record.key] = new
+    return states
+
+
+# The engines
+
+
+class Observed(NamedTuple):
+    """What a snapshot holds: up to which record, and what differs from the model; nothing should."""
+
+    snapshot: int
+    position: int
+    differs: str
+
+
+class Engine(Protocol):
+    """Runs the job."""
+
+    operators: tuple[StateSpec, ...]
+
+    def begin(self, backend: Persistence, start: Start, parallelism: int) -> EngineRun:
+        """Claim the job, and go on from what it gives."""
+
+    def observe(self, restored: Restored | None) -> Observed:
+        """Compare what was restored with the model."""
+
+
+class EngineRun(Protocol):
+    """One execution."""
+
+    position: int
+    parallelism: int
+
+    def process(self, until: int) -> None:
+        """Process records up to a position."""
+
+    def commit(self) -> Future[int]:
+        """Take a snapshot."""
+
+    def rescale(self, parallelism: int) -> None:
+        """Go on with another number of workers."""
+
+
+def _place(key: str, parallelism: int) -> int:
+    return sum(key.encode()) % parallelism
+
+
+class _Kept:
+    """The states of one operator on one worker, and what changed: it is no `KeyedState`, to be another opinion."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Any] = {}
+        self._dirty: set[str] = set()
+        self._made: dict[str, None] = {}
+        self.whole = True
+
+    def put(self, key: str, state: Any) -> None:
+        self._dirty.add(key)
+        if state is None:
+            self.live.pop(key, None)
+            self._made.pop(key, None)
+            return
+        if key not in self.live:
+            self._made[key] = None
+        self.live[key] = state
+
+    def delta(self, *, whole: bool) -> Delta:
+        dirty, made = self._dirty, self._made
+        whole, self.whole, self._dirty, self._made = whole or self.whole, False, set(), {}
+        if whole:
+            return Delta(dict(self.live), whole=True)
+        changed = {key: self.live[key] for key in sorted(dirty) if key in self.live and key not in made}
+        changed |= {key: self.live[key] for key in made}
+        return Delta(changed, frozenset(dirty - self.live.keys()), len(made))
+
+
+class Toy:
+    """An engine in a few lines, which makes its deltas itself. Its snapshots are compared with the order of keys."""
+
+    operators = (
+        StateSpec("source", "source", 1, "place"),
+        *(StateSpec(name, "stateful_map", 1, "place") for name in OPERATORS),
+    )
+
+    def __init__(self, records: Sequence[Record] = RECORDS) -> None:
+        self.records = records
+
+    def begin(self, backend: Persistence, start: Start, parallelism: int) -> ToyRun:
+        return ToyRun(self, backend, start, parallelism)
+
+    def observe(self, restored: Restored | None) -> Observed:
+        if restored is None:
+            return Observed(0, 0, "")
+        parallelism = restored.parallelism
+        positions = restored.states["source"].get(_place("all", parallelism), {})
+        position = positions.get("all", 0)
+        expected = self.expected(position, parallelism)
+        found = {name: {w: [*held.items()] for w, held in by.items()} for name, by in restored.states.items()}
+        for name, by_worker in expected.items():
+            for worker, states in by_worker.items():
+                held = found[name].pop(worker, [])
+                if held != states:
+                    return Observed(restored.snapshot, position, f"{name} on {worker} is {held}, not {states}")
+        left = {name: by for name, by_worker in found.items() for by in by_worker.values() if by}
+        differs = f"there is more: {left}" if left else ""
+        if restored.tick != position:
+            differs = f"the tick is {restored.tick}, not {position}"
+        return Observed(restored.snapshot, position, differs)
+
+    def expected(self, position: int, parallelism: int) -> dict[str, dict[int, list[tuple[str, Any]]]]:
+        """Give what must be held: by state and worker the items in their order."""
+        states: dict[str, dict[str, Any]] = {"source": {"all": position} if position else {}, **self._fold(position)}
+        return {
+            name: {
+                worker: [item for item in held.items() if _place(item[0], parallelism) == worker]
+                for worker in range(parallelism)
+            }
+            for name, held in states.items()
+        }
+
+    def _fold(self, position: int) -> States:
+        return _folded(tuple(self.records), position)
+
+
+@cache
+def _folded(records: tuple[Record, ...], position: int) -> States:
+    return fold(records[:position])
+
+
+class ToyRun:
+    """Workers as lists of dicts."""
+
+    def __init__(self, engine: Toy, backend: Persistence, start: Start, parallelism: int) -> None:
+        self._engine = engine
+        self.session, restored = backend.open(engine.operators, start)
+        self.position = engine.observe(restored).position
+        self.parallelism = parallelism
+        held = {} if restored is None else restored.states
+        self._fill({name: [item for by in held.get(name, {}).values() for item in by.items()] for name in held})
+        if restored is not None and restored.parallelism == parallelism:
+            for kept in self._all():
+                kept.delta(whole=True)
+
+    def process(self, until: int) -> None:
+        while self.position < until:
+            record = self._engine.records[self.position]
+            worker = self._workers[_place(record.key, self.parallelism)]
+            for name, function in OPERATORS.items():
+                worker[name].put(record.key, function(worker[name].live.get(record.key), record))
+            self.position += 1
+            self._workers[_place("all", self.parallelism)]["source"].put("all", self.position)
+
+    def commit(self) -> Future[int]:
+        whole = self.session.wants_base(self.parallelism)
+        deltas = []
+        for worker, by_name in enumerate(self._workers):
+            for name, kept in by_name.items():
+                if delta := kept.delta(whole=whole):
+                    deltas.append((worker, name, delta, len(kept.live)))
+        return self.session.commit(self.position, self.parallelism, self._engine.operators, deltas)
+
+    def rescale(self, parallelism: int) -> None:
+        items = {name: [i for w in self._workers for i in w[name].live.items()] for name in self._workers[0]}
+        self.parallelism = parallelism
+        self._fill(items)
+
+    def _fill(self, items: Mapping[str, list[tuple[str, Any]]]) -> None:
+        names = [spec.name for spec in self._engine.operators]
+        self._workers = [{name: _Kept() for name in names} for _ in range(self.parallelism)]
+        for name, held in items.items():
+            for key, state in sorted(held, key=lambda item: item[1][1]) if name in OPERATORS else held:
+                self._workers[_place(key, self.parallelism)][name].put(key, state)
+
+    def _all(self) -> Iterator[_Kept]:
+        return (kept for worker in self._workers for kept in worker.values())
+
+
+class Real:
+    """The engine: a scripted source, an exchange, a `stateful_map` and a `stateful_op`, one record a tick."""
+
+    def __init__(self, records: Sequence[Record] = RECORDS) -> None:
+        self.records = records
+        self._script = [item for record in records for item in (record, PAUSE)][:-1]
+        self.program = built(self._build)
+        self.operators = states_of(self.program)
+
+    def begin(self, backend: Persistence, start: Start, parallelism: int) -> RealRun:
+        return RealRun(self, backend, start, parallelism)
+
+    def observe(self, restored: Restored | None) -> Observed:
+        if restored is None:
+            return Observed(0, 0, "")
+        states = restored.states
+        merged = {name: {key: it for held in states[name].values() for key, it in held.items()} for name in OPERATORS}
+        at = next((at for held in states["records"].values() for at in held.values()), 0)
+        position = sum(item is not PAUSE for item in self._script[:at])
+        differs = ""
+        for name, expected in _folded(tuple(self.records), position).items():
+            if sum(map(len, states[name].values())) != len(merged[name]) or merged[name] != expected:
+                differs = f"{name} is {states[name]}, not {expected}"
+        return Observed(restored.snapshot, position, differs)
+
+    def _build(self, provider: Any) -> None:
+        records = provider.new_stream().source("records", ScriptedSource(self._script))
+        keyed = records.key_distribute("by key", lambda msg: msg.value.key)
+        counted = keyed.stateful_map("count", lambda key, record, state: (record, _count(state, record)))
+
+        def toggle(msg: Any, state: Any, output: Any) -> Any:
+            return _odd(state, msg.value)
+
+        counted.stateful_op("odd", toggle).sink("out", VecSink())
+
+
+class _Peek:
+    """A persistence that remembers what it gave."""
+
+    keeps = True
+
+    def __init__(self, persistence: Persistence) -> None:
+        self._persistence = persistence
+        self.restored: Restored | None = None
+
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        session, self.restored = self._persistence.open(operators, start)
+        return session, self.restored
+
+
+class RealRun:
+    """A `Run` and its `Keeper`."""
+
+    def __init__(self, engine: Real, backend: Persistence, start: Start, parallelism: int) -> None:
+        peek = _Peek(backend)
+        self._run = Run(engine.program, parallelism=parallelism, tracked=True)
+        self._keeper = Keeper(peek, engine.operators, start)
+        self._keeper.restore(self._run)
+        self._run.open()
+        self.position = engine.observe(peek.restored).position
+
+    @property
+    def parallelism(self) -> int:
+        return self._run.parallelism
+
+    def process(self, until: int) -> None:
+        while self.position < until:
+            self.position += self._run.tick()
+
+    def commit(self) -> Future[int]:
+        future = self._keeper.commit(self._run)
+        assert future is not None
+        return future
+
+    def rescale(self, parallelism: int) -> None:
+        self._run.rescale(parallelism)
+
+
+# The runs
+
+
+class StoredBackend(FsspecBackend):
+    """A backend above a store of the test's, with the test's clock, that writes its snapshots at once."""
+
+    def __init__(self, store: Store, environment: Environment, **options: Any) -> None:
+        super().__init__("memory://test", **options)
+        self._test_store = store
+        self._environment = environment
+        self._background = AtOnce
+
+    def _store(self, *, exclusive: bool) -> Store:
+        return self._test_store
+
+
+def environment(prefix: int = 0) -> Environment:
+    """Make an environment that does the same every time: tokens are numbers, and time passes when someone sleeps."""
+    numbers, clock = count(1), [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    return Environment(
+        token=lambda: f"{(prefix << 32) + next(numbers):016x}",
+        monotonic=lambda: clock[0],
+        sleep=sleep,
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=clock[0]),
+        jitter=lambda: 0.5,
+        process=lambda: 1,
+    )
+
+
+class Process:
+    """A run as a process has it; a crash, or an error that ends the run, ends it.
+
+    Attributes:
+        number: which start of the job this was.
+        run: the engine's run; None if the start failed.
+        ended: why it is no longer there: "crashed", "unknown", "fenced", "failed" or "dropped"; empty while it is.
+    """
+
+    def __init__(self, world: World, number: int, parallelism: int, start: Start) -> None:
+        self.number = number
+        self.run: EngineRun | None = None
+        self.ended = ""
+        self._world = world
+        world.starting(start)
+        with_errors = self._guarded(lambda: world.engine.begin(world.backend(), start, parallelism))
+        self.ended, self.run = with_errors
+        if not self.ended:
+            world.started(self)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.ended
+
+    @property
+    def position(self) -> int:
+        assert self.run is not None
+        return self.run.position
+
+    def process(self, until: int) -> None:
+        """Process records up to a position."""
+        assert self.run is not None
+        self.run.process(min(until, len(self._world.engine.records)))
+        self._world.ceiling = max(self._world.ceiling, self.position)
+
+    def snapshot(self) -> str:
+        """Take a snapshot, and tell what came of it: "committed", "failed", or why the run ended."""
+        assert self.run is not None
+        assert self.is_alive
+        position, run = self.position, self.run
+        problem, _ = self._guarded(lambda: run.commit().result())
+        if not problem:
+            self._world.committed(self, position)
+            return "committed"
+        if problem == "failed":
+            self._world.failures += 1
+        else:
+            self.ended = problem
+        return problem
+
+    def rescale(self, parallelism: int) -> None:
+        """Go on with another number of workers."""
+        assert self.run is not None
+        self.run.rescale(parallelism)
+
+    def drop(self) -> None:
+        """Let it be gone, as by SIGKILL."""
+        self.ended = self.ended or "dropped"
+
+    def _guarded(self, action: Callable[[], Any]) -> tuple[str, Any]:
+        """Do something, and check that what it raises has a cause; anything but what may be raised goes on."""
+        fired = len(self._world.faults.fired)
+        try:
+            return "", action()
+        except Crash:
+            return "crashed", None
+        except FencedError as error:
+            if self._world.attempts == self.number:
+                raise Violation(
+                    "liveness", f"run {self.number} was fenced, and no other has come since: {error}"
+                ) from error
+            return "fenced", None
+        except (CommitUnknown, StoreError) as error:
+            if len(self._world.faults.fired) == fired:
+                raise Violation("liveness", f"nothing was wrong with the store, and yet: {error}") from error
+            return "unknown" if isinstance(error, CommitUnknown) else "failed", None
+        except SnapshotCorrupt as error:
+            if self._world.bad:
+                raise
+            raise Violation("fsck", f"nothing was damaged, and yet: {error}") from error
+        except SnapshotError as error:
+            if any(other.is_alive and other is not self for other in self._world.processes):
+                return "fenced", None
+            raise Violation("liveness", f"nobody else is there, and yet: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Process({self.number}{', ' + self.ended if self.ended else ''})"
+
+
+@dataclass
+class World:
+    """A job, its runs, and what is known of it for certain.
+
+    Attributes:
+        place: gives a new instance of the store, as each process has its own; faults are put above it here.
+        engine: what runs the job.
+        faults: what goes wrong.
+        retain, growth: options of the backend.
+        floor: the position that no recovery may be before.
+        ceiling: the last position that any run came to.
+        attempts: how many starts there were.
+        claimant: the last one that succeeded.
+        bad: the objects that the test has damaged; while there are any, recovery may refuse, or go back.
+    """
+
+    place: Callable[[], Store]
+    engine: Toy | Real = field(default_factory=Toy)
+    faults: Faults = field(default_factory=Faults)
+    retain: int = 2
+    growth: float = 1.0
+    compression: str = "none"
+    floor: int = 0
+    ceiling: int = 0
+    attempts: int = 0
+    claimant: int = 0
+    commits: int = 0
+    failures: int = 0
+    bad: set[str] = field(default_factory=set)
+    processes: list[Process] = field(default_factory=list)
+    before: Callable[[Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        self._environment = environment()
+        self._checked: tuple[dict[str, bytes], int] | None = None
+        self._may_go_back = False
+
+    def backend(self, store: Store | None = None) -> StoredBackend:
+        """Make a backend above the place with its faults, or above another store."""
+        here = FaultyStore(self.place(), self.faults, before=self.before) if store is None else store
+        return StoredBackend(
+            here,
+            self._environment if store is None else environment(1),
+            retain=self.retain,
+            growth=self.growth,
+            compression=self.compression,
+            retry_for=timedelta(seconds=0.5),
+            tolerate_failures_for=timedelta(days=1),
+        )
+
+    def start(self, parallelism: int = 1, start: Start | None = None) -> Process:
+        """Start a run."""
+        self.attempts += 1
+        process = Process(self, self.attempts, parallelism, start or Start())
+        self.processes.append(process)
+        return process
+
+    def starting(self, start: Start) -> None:
+        """Note that a run may go back from now on, if it is told to."""
+        if start.restore != "latest":
+            self._may_go_back = True  # also when the start fails: its claim may be there, or come late
+            self.floor = 0 if start.restore is None else min(self.floor, self.recover(start).position)
+
+    def started(self, process: Process) -> None:
+        """Note that a run has claimed the job."""
+        self.claimant = process.number
+        self._may_go_back = False
+        self._require_floor("a run starts", process.position)
+
+    def committed(self, process: Process, position: int) -> None:
+        """Note that a run was told that its snapshot is there."""
+        if self.claimant > process.number:
+            raise Violation("claimant", f"run {process.number} commits after run {self.claimant} has claimed the job")
+        self.commits += 1
+        self._require_floor("a snapshot", position)
+        self.floor = position
+
+    def copy(self) -> MemoryStore:
+        """Copy what is stored."""
+        return MemoryStore.copy_of(self.place())
+
+    def recover(self, start: Start | None = None, copy: MemoryStore | None = None) -> Observed:
+        """Recover on a copy."""
+        backend = self.backend(self.copy() if copy is None else copy)
+        return self.engine.observe(backend.open(self.engine.operators, start or Start())[1])
+
+    # What must hold
+
+    def check(self) -> None:
+        """Check all that must hold at any time; nothing is done where nothing has changed."""
+        copy = self.copy()
+        if self._checked == (copy.objects, self.floor):
+            return
+        self.check_fsck(copy.clone())
+        self.check_chain(copy.clone())
+        self.check_recovery(copy.clone())
+        self._checked = (copy.objects, self.floor)
+
+    def check_recovery(self, copy: MemoryStore) -> None:
+        """What is recovered is the fold up to its position, which is not before a commit and never goes back."""
+        try:
+            observed = self.recover(copy=copy)
+        except SnapshotCorrupt as error:
+            if self.bad:
+                return
+            raise Violation("state", f"it can't be recovered: {error}") from error
+        if observed.differs:
+            raise Violation("state", f"at {observed.position}: {observed.differs}")
+        if not self.bad:
+            self._require_floor("recovery", observed.position)
+            self.floor = self.floor if self._may_go_back else observed.position
+
+    def check_fsck(self, copy: MemoryStore) -> None:
+        """Every file of every retained snapshot is there and whole, and every snapshot is restored exactly."""
+        backend = self.backend(copy)
+        report = fsck(backend)
+        if report.problems and not self.bad:
+            raise Violation("fsck", "; ".join(report.problems))
+        if self.bad:
+            return
+        for snapshot in [*snapshots(backend)][:-1]:
+            observed = self.recover(Start(restore=snapshot.id), copy.clone())
+            if observed.differs or observed.snapshot != snapshot.id:
+                raise Violation("state", f"snapshot {snapshot.id} at {observed.position}: {observed.differs}")
+
+    def check_chain(self, copy: MemoryStore) -> None:
+        """Manifests follow each other, and each is a claim or by the last claimant."""
+        archive = self.backend(copy).archive()
+        if self.bad or archive.find() is None:
+            return
+        manifests = [*archive.manifests()]
+        for before, after in pairwise(manifests):
+            is_claim = after.epoch == after.seq and after.runner != before.runner
+            if not is_claim and (before.epoch, before.runner) != (after.epoch, after.runner):
+                raise Violation("chain", f"{after.seq} by {after.runner} follows on {before.seq} by {before.runner}")
+
+    def check_collected(self) -> None:
+        """What is no longer retained is gone."""
+        copy = self.copy()
+        report = fsck(self.backend(copy))
+        manifests, marks = len(copy.list("m/")), len(copy.list("gc/"))
+        most = max(self.retain, 3)
+        if report.unused or manifests > most or marks > 1:
+            reason = f"{manifests} manifests, {marks} marks of the boundary, unused: {report.unused}"
+            raise Violation("collection", reason)
+
+    def finish(self) -> None:
+        """Let nothing go wrong any more: the job must come to its end, and what is of no use any more must go."""
+        self.faults.clear()
+        self.faults.release()
+        self.check()
+        zombies = [process for process in self.processes if process.is_alive]
+        run = self._last_start()
+        last = len(self.engine.records)
+        tail = max(self.retain, 3) + 1
+        for until in range(max(run.position + 1, last - tail + 1), last + 1):
+            run.process(until)
+            if (outcome := run.snapshot()) != "committed":
+                raise Violation("liveness", f"without a fault, a snapshot {outcome}")
+        if self.floor != last:
+            raise Violation("liveness", f"the input ends at {last}, and the job at {self.floor}")
+        self.check()
+        self.check_collected()
+        for zombie in zombies:
+            zombie.process(zombie.position + 1)
+            if (outcome := zombie.snapshot()) != "fenced":
+                raise Violation("claimant", f"{zombie} was not fenced: its snapshot {outcome}")
+        self.check()
+
+    def _last_start(self) -> Process:
+        for _ in range(3):
+            run = self.start()
+            if run.is_alive:
+                return run
+        raise Violation("liveness", "three starts failed without a fault")
+
+    def _require_floor(self, what: str, position: int) -> None:
+        if self.bad:
+            return
+        if position < self.floor:
+            raise Violation("floor", f"{what} at {position}; known to be kept is {self.floor}")
+        if position > self.ceiling:
+            raise Violation("state", f"{what} at {position}; no run came further than {self.ceiling}")
