@@ -149,9 +149,9 @@ class Run:
         """
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
-        refuse_local(self._program)
         if parallelism == self.parallelism:
             return
+        refuse_local(self._program)
         states: dict[str, dict[int, Mapping[Any, Any]]] = {}
         for worker in self._workers:
             for name, state in worker.states().items():

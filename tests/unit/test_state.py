@@ -63,9 +63,26 @@ class DeltasRebuildTheState(RuleBasedStateMachine):
         self.view.clear()
         self.model.clear()
 
+    @rule(key=some_keys)
+    def drop_and_bring_back(self, key: int) -> None:
+        """Let a key come again as another that equals it, and so at the end of the order."""
+        self.drop(key)
+        self.set_through_the_view(float(key))  # type: ignore[arg-type]
+
+    @rule(keys=st.lists(some_keys))
+    def touch_without_a_change(self, keys: list[int]) -> None:
+        self.state.touch(keys)
+
+    @rule()
+    def forget(self) -> None:
+        self.state.forget()
+
     @rule()
     def catch_up(self) -> None:
-        self.replica.apply(pickle.loads(pickle.dumps(self.state.delta())))
+        delta = self.state.delta()
+        assert delta.whole == (delta.changed is self.state)
+        self.replica.apply(pickle.loads(pickle.dumps(delta)))
+        assert [*map(repr, self.replica.items())] == [*map(repr, self.state.items())]
         assert self.replica == self.model
 
     @rule()
@@ -93,10 +110,57 @@ def test_reading_keys_changes_nothing() -> None:
     assert state.delta() == Delta({"a": 1})
 
 
+def test_the_first_delta_is_whole_and_the_next_hold_what_changed() -> None:
+    state = KeyedState(tracked=True)
+    state.update(a=1, b=2)
+    assert state.delta() == Delta({"a": 1, "b": 2}, whole=True)
+    state["c"] = 3
+    state["a"] = 4
+    del state["b"]
+    state.touch("abc")
+    assert state.delta() == Delta({"c": 3, "a": 4}, frozenset("b"), 2)
+    state["a"] = 5
+    state.touch("a")
+    assert state.delta() == Delta({"a": 5}, appended=0)
+    assert not state.delta()
+
+
+def test_a_whole_delta_replaces_what_was_there_and_counts_even_when_empty() -> None:
+    state = KeyedState(tracked=True)
+    state["gone"] = 1
+    whole = Delta({"a": 1}, whole=True)
+    assert whole
+    state.apply(whole)
+    assert state == {"a": 1}
+    assert not state.delta()
+    state.apply(Delta(whole=True))
+    assert Delta(whole=True)
+    assert state == {}
+
+
+def test_deltas_while_keys_come_and_go_stay_small() -> None:
+    state = KeyedState(tracked=True)
+    state.delta()
+    for key in range(3000):
+        state[key] = key
+        state.touch((key,))
+        del state[key]
+    assert len(state._dirty or ()) <= 1024
+    assert state.delta() == Delta(whole=True)
+
+
+def test_a_state_travels_as_a_plain_dict() -> None:
+    state = KeyedState(lambda: 0, tracked=True)
+    state["a"] = 1
+    travelled = pickle.loads(pickle.dumps(state.delta()))
+    assert (type(travelled.changed), travelled.changed) == (dict, {"a": 1})
+
+
 def test_an_untracked_state_notes_nothing() -> None:
     state = KeyedState(int)
     state["a"] = 1
     state.touch(["a"])
+    state.forget()
     assert not state.delta()
 
 

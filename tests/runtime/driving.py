@@ -1,0 +1,76 @@
+"""A run driven by hand: ticks, snapshots and rescales where a test wants them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from malflow import StreamProvider
+from malflow.graph import Graph
+from malflow.placement import states_of
+from malflow.plan import Program, compile_graph
+from malflow.runtime.run import Run
+from malflow.state import KeyedState
+
+__all__ = ["Store", "compiled", "finish", "run_of"]
+
+
+def compiled(build_dataflow: Callable[[StreamProvider], object]) -> Program:
+    """Build a dataflow."""
+    graph = Graph()
+    build_dataflow(StreamProvider(graph))
+    return compile_graph(graph)
+
+
+def run_of(build_dataflow: Callable[[StreamProvider], object], parallelism: int = 1, *, tracked: bool = True) -> Run:
+    """Open a run of a dataflow."""
+    run = Run(compiled(build_dataflow), parallelism=parallelism, tracked=tracked)
+    run.open()
+    return run
+
+
+def finish(run: Run) -> None:
+    """Go on to the end, and close."""
+    with run:
+        while not run.is_finished:
+            run.tick()
+        run.end()
+
+
+class Store:
+    """What the pickled deltas of runs make, and how the last of them was set up."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, dict[int, KeyedState]] = {}
+        self.set_up: tuple[int, int, Mapping[str, int], Mapping[str, str | None]] | None = None
+
+    def commit(self, run: Run, program: Program) -> None:
+        """Take what changed; where the workers are others, nothing of before is left."""
+        if self.set_up is not None and self.set_up[1] != run.parallelism:
+            self.states = {}
+        for worker, name, delta, keys in pickle.loads(pickle.dumps(run.deltas())):
+            state = self.states.setdefault(name, {}).setdefault(worker, KeyedState())
+            state.apply(delta)
+            assert len(state) == keys
+        specs = states_of(program)
+        self.set_up = (
+            run.ticks,
+            run.parallelism,
+            {spec.name: spec.version for spec in specs},
+            {spec.name: spec.placement for spec in specs},
+        )
+
+    def restore(self, program: Program, parallelism: int) -> Run:
+        """Open a run that goes on from there."""
+        run = Run(program, parallelism=parallelism, tracked=True)
+        if self.set_up is not None:
+            tick, before, versions, placements = self.set_up
+            run.load(tick, before, pickle.loads(pickle.dumps(self.states)), versions, placements)
+        run.open()
+        return run
+
+    def merged(self, name: str) -> dict[Any, Any]:
+        """Give all keys of a state."""
+        held: Sequence[KeyedState] = list(self.states.get(name, {}).values())
+        return {key: state for states in held for key, state in states.items()}
