@@ -11,10 +11,10 @@ from itertools import count
 from threading import Lock
 from typing import Any
 
-from malflow.snapshot.background import AtOnce
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.background import AtOnce
 from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.names import manifest_key
+from malflow.snapshot.names import boundary_key, manifest_key
 from malflow.snapshot.persistence import Start
 from malflow.snapshot.retry import Environment
 from malflow.snapshot.store import KeyExists, KeyMissing, Store
@@ -219,6 +219,7 @@ __all__ = [
     "Job",
     "MemoryStore",
     "StoreBackend",
+    "boundary_key",
     "data_keys",
     "flipped",
     "manifest_key",

@@ -1,0 +1,829 @@
+"""The commit protocol: one run at a time, one snapshot a number, nothing guessed and nothing deleted that is needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, StoreError
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.snapshot.claim import Content, claim, establish
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.store import KeyExists, Store, Transient, UnknownOutcome
+from tests.snapshot.jobs import (
+    Clock,
+    Doing,
+    Failing,
+    Job,
+    MemoryStore,
+    StoreBackend,
+    boundary_key,
+    data_keys,
+    manifest_key,
+    manifests,
+    seqs,
+    steady,
+)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def job_on(store: Store, clock: Clock | None = None, *, start: dict[str, Any] | None = None, **options: Any) -> Job:
+    return Job(StoreBackend(store, clock, **options), **(start or {}))
+
+
+# What a commit does
+
+
+def test_a_claim_is_a_commit_and_each_commit_has_the_next_number(store: MemoryStore) -> None:
+    first = job_on(store)
+    assert [first.save({"a": n}).result() for n in range(3)] == [2, 3, 4]
+    second = job_on(store)
+    assert second.save({"a": 5}).result() == 6
+    found = manifests(store, second.backend)
+    assert [(it.seq, it.epoch, it.snapshot) for it in found] == [
+        (1, 1, 0),
+        (2, 1, 2),
+        (3, 1, 3),
+        (4, 1, 4),
+        (5, 5, 4),
+        (6, 5, 6),
+    ]
+    assert [it.parent for it in found] == [None, *_digests(store)[:-1]]
+    assert len({it.attempt for it in found}) == 6
+    assert len({it.runner for it in found}) == 2
+
+
+def _digests(store: MemoryStore) -> list[str]:
+    return [sha256(store.objects[manifest_key(seq)]).hexdigest() for seq in seqs(store)]
+
+
+def test_a_commit_asks_the_store_for_no_more_than_it_must(store: MemoryStore) -> None:
+    job = job_on(store)
+    job.save({"a": 1}).result()
+    job.save({"a": 2}).result()
+    store.clear_calls()
+    job.save({"a": 3}).result()
+    puts = [key[:2] for operation, key in store.calls if operation == "put"]
+    assert puts[:2] == ["d/", "m/"]
+    assert len(puts) <= 3, "the third raises the boundary"
+    assert store.calls[2] == ("list", "gc/"), "nobody has taken the number away"
+    others = Counter(operation for operation, _ in store.calls if operation != "put")
+    assert others["list"] <= 9
+    assert set(others) <= {"list", "sweep", "delete"}
+
+
+def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store: MemoryStore) -> None:
+    job = job_on(store)
+    job.save({"a": 1}).result()
+    store.clear_calls()
+    assert job.save().result() == 2
+    assert store.calls == [("list", "m/")]
+    job_on(store)
+    with pytest.raises(FencedError):
+        job.save().result()
+
+
+# Answers that are lost
+
+
+def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: MemoryStore) -> None:
+    job = job_on(store)
+    lost = Failing("put", "m/", UnknownOutcome("no answer"))
+    store.after.append(lost)
+    assert job.save({"a": 1}).result() == 2
+    assert job.save({"a": 2}).result() == 3
+    assert lost.fired == 1
+    assert [call for call in store.calls if call[0] == "put" and call[1] == manifest_key(2)] == [
+        ("put", manifest_key(2))
+    ]
+
+
+def test_a_commit_that_arrives_between_the_look_and_the_next_try_is_recognised(store: MemoryStore) -> None:
+    job = job_on(store)
+    key = manifest_key(2)
+    arriving: list[bytes] = []
+
+    def hold(operation: str, of: str) -> None:
+        if (operation, of) == ("put", key) and arriving:
+            store.objects[key] = arriving.pop()
+
+    real = store.put_new
+
+    def put_new(of: str, data: bytes) -> None:
+        if of == key and not arriving and key not in store.objects:
+            arriving.append(data)
+            raise UnknownOutcome("no answer")
+        real(of, data)
+
+    store.put_new = put_new  # type: ignore[method-assign] # the first write is under way, and arrives with the second
+    store.before.append(hold)
+    assert job.save({"a": 1}).result() == 2
+    assert not arriving
+    assert job_on(store).state == {"a": 1}
+
+
+def test_what_is_not_there_after_an_unknown_outcome_is_sent_again_the_same_to_the_same_key(store: MemoryStore) -> None:
+    job = job_on(store)
+    sent: list[bytes] = []
+    real = store.put_new
+
+    def put_new(key: str, data: bytes) -> None:
+        if key == manifest_key(2):
+            sent.append(data)
+            if len(sent) < 4:
+                raise UnknownOutcome("no answer")
+        real(key, data)
+
+    store.put_new = put_new  # type: ignore[method-assign] # it sees what is sent
+    assert job.save({"a": 1}).result() == 2
+    assert len(sent) == 4
+    assert len(set(sent)) == 1
+
+
+def test_a_data_file_whose_outcome_is_unknown_gets_another_name_and_the_lost_one_harms_nobody(
+    store: MemoryStore,
+) -> None:
+    job = job_on(store, retain=1)
+    lost = Failing("put", "d/", UnknownOutcome("no answer"))
+    store.after.append(lost)
+    job.save({"a": 1}).result()
+    assert lost.fired == 1
+    assert len(data_keys(store)) == 2
+    assert len(fsck(job.backend).unused) == 1
+    assert job_on(store).state == {"a": 1}
+
+
+def test_a_store_that_never_tells_ends_the_run_with_commit_unknown_and_nothing_more_is_committed(
+    store: MemoryStore, clock: Clock
+) -> None:
+    job = job_on(store, clock, retry_for=timedelta(seconds=10))
+    job.save({"a": 1}).result()
+    silent = Failing("put", "m/", UnknownOutcome("no answer"), times=10_000)
+    store.before.append(silent)
+    with pytest.raises(
+        CommitUnknown, match="did not tell whether 'm/00000000000000000003.json' was written: no answer"
+    ):
+        job.save({"a": 2}).result()
+    assert 0 < silent.fired < 12
+    store.before.clear()
+    store.clear_calls()
+    with pytest.raises(CommitUnknown):
+        job.save({"a": 3})
+    with pytest.raises(CommitUnknown):
+        job.session.check()
+    assert store.calls == []
+    assert job_on(store).state == {"a": 1}
+
+
+def test_a_commit_that_was_made_and_never_told_is_found_by_the_next_run(store: MemoryStore) -> None:
+    job = job_on(store)
+    job.save({"a": 1}).result()
+    store.after.append(Failing("put", "m/", UnknownOutcome("no answer")))
+    blind = Failing("get", "m/", Transient("not now"), times=10_000)
+    store.before.append(blind)
+    with pytest.raises(CommitUnknown):
+        job.save({"a": 2}).result()
+    assert blind.fired
+    store.before.clear()
+    assert job_on(store).state == {"a": 2}
+
+
+def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store: MemoryStore) -> None:
+    job = job_on(store)
+    blind = Failing("list", "gc/", Transient("not now"), times=10_000)
+    store.before.append(blind)
+    with pytest.raises(CommitUnknown, match="snapshot 2 was written, but whether it counts could not be read: not now"):
+        job.save({"a": 1}).result()
+    assert blind.fired
+
+
+# Failures that are told
+
+
+@pytest.mark.parametrize("folder", ["d/", "m/"])
+def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: MemoryStore, folder: str) -> None:
+    job = job_on(store)
+    job.save({"a": 1, "b": 1, "c": 1}).result()
+    full = Failing("put", folder, StoreError("no space left"), times=2)
+    store.before.append(full)
+    for change, deleted in (({"a": 2}, "b"), ({"d": 4}, "c")):
+        with pytest.raises(StoreError, match="no space left"):
+            job.save(change, deleted=[deleted]).result()
+        job.session.check()
+    assert job_on_copy(store).state == {"a": 1, "b": 1, "c": 1}
+    job.save({"c": 3}).result()
+    assert full.fired == 2
+    assert job_on(store).state == {"a": 2, "d": 4, "c": 3} == job.state
+
+
+def job_on_copy(store: MemoryStore) -> Job:
+    """Restart on a copy, which fences nobody."""
+    copy = MemoryStore()
+    copy.objects = dict(store.objects)
+    return job_on(copy)
+
+
+def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: MemoryStore) -> None:
+    job = job_on(store)
+    store.before.append(Failing("put", "d/", StoreError("no space left")))
+    assert isinstance(job.save({"a": 1}).exception(), StoreError)
+    job.save({"b": 1}).result()
+    assert job_on(store).state == {"a": 1, "b": 1}
+
+
+def test_failures_are_borne_for_so_long_and_then_end_the_run_with_their_cause(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
+    store.before.append(Failing("put", "d/", StoreError("no space left"), times=10_000))
+    job.save({"a": 1})
+    clock.time += 59
+    job.session.check()
+    clock.time += 1
+    with pytest.raises(SnapshotError, match="have been failing for 60 seconds: no space left") as raised:
+        job.session.check()
+    assert isinstance(raised.value.__cause__, StoreError)
+
+
+def test_a_success_begins_the_time_of_tolerance_anew(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
+    store.before.append(Failing("put", "d/", StoreError("no space left")))
+    job.save({"a": 1})
+    clock.time += 59
+    job.save({"a": 2}).result()
+    store.before.append(Failing("put", "d/", StoreError("no space left")))
+    clock.time += 59
+    job.save({"a": 3})
+    job.session.check()
+
+
+def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock, retry_for=timedelta(seconds=30))
+    throttled = Failing("put", "d/", Transient("slow down"), times=10_000)
+    store.before.append(throttled)
+    with pytest.raises(StoreError, match="slow down"):
+        job.save({"a": 1}).result()
+    assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
+    assert throttled.fired == 12
+    assert clock.time <= 30
+
+
+@pytest.mark.parametrize("operation", ["list", "get", "put"])
+def test_what_passes_is_tried_again_when_a_run_begins(store: MemoryStore, clock: Clock, operation: str) -> None:
+    job_on(store).save({"a": 1}).result()
+    passing = [Failing(operation, folder, Transient("slow down"), times=3) for folder in ("m/", "gc/", "job", "d/")]
+    store.before.extend(passing)
+    assert job_on(store, clock).state == {"a": 1}
+    assert sum(fault.fired for fault in passing) >= 3
+
+
+@pytest.mark.parametrize("operation", ["list", "get", "put"])
+def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, operation: str) -> None:
+    job_on(store).save({"a": 1}).result()
+    before = dict(store.objects)
+    store.before.append(Failing(operation, "", StoreError("access denied"), times=10_000))
+    with pytest.raises(StoreError, match="access denied"):
+        job_on(store)
+    assert store.objects == before
+
+
+# Two runs
+
+
+def test_the_older_of_two_runs_is_fenced_at_its_next_commit_and_told_by_whom(store: MemoryStore, clock: Clock) -> None:
+    older = job_on(store)
+    older.save({"a": 1}).result()
+    clock.time = 3600
+    newer = job_on(store, clock)
+    before = dict(store.objects)
+    rival = manifests(store, newer.backend)[-1].runner
+    with pytest.raises(FencedError, match=rf"claimed by another run, {rival} at 2026-01-01T01:00:00\+00:00"):
+        older.save({"a": 2}).result()
+    with pytest.raises(FencedError):
+        older.session.check()
+    with pytest.raises(FencedError):
+        older.save({"a": 3})
+    assert set(store.objects) - set(before) == data_keys(store) - set(before), "only an unnamed data file is left"
+    assert newer.save({"b": 1}).result() == 4
+    assert job_on(store).state == {"a": 1, "b": 1}
+
+
+def test_a_commit_that_comes_after_the_rivals_collection_took_its_number_away_is_fenced(store: MemoryStore) -> None:
+    older = job_on(store, retain=1)
+    older.save({"a": 1}).result()
+    newer = job_on(store, retain=1)
+    for n in range(6):
+        newer.save({"b": n}).result()
+    assert manifest_key(3) not in store.objects, "the number that the older run will use is free again"
+    with pytest.raises(FencedError, match="'gc/"):
+        older.save({"a": 2}).result()
+    assert job_on(store).state == {"a": 1, "b": 5}
+
+
+def test_a_commit_whose_number_is_collected_while_it_looks_whose_it_is_is_fenced(store: MemoryStore) -> None:
+    older = job_on(store, retain=1)
+    older.save({"a": 1}).result()
+    newer = job_on(store, retain=1)
+    collecting = Doing("get", manifest_key(3), lambda: [newer.save({"b": n}).result() for n in range(6)])
+    store.before.append(collecting)
+    with pytest.raises(FencedError):
+        older.save({"a": 2}).result()
+    assert collecting.fired
+    assert job_on(store).state == {"a": 1, "b": 5}
+
+
+def test_of_two_claims_at_once_each_has_a_number_of_its_own_and_the_later_one_wins(store: MemoryStore) -> None:
+    job_on(store).save({"a": 1}).result()
+    others: list[Job] = []
+    store.before.append(Doing("put", manifest_key(3), lambda: others.append(job_on(store))))
+    late = job_on(store)
+    assert [it.runner for it in manifests(store, late.backend)[-2:]] == [
+        others[0].session._claim.head.runner,  # type: ignore[attr-defined]
+        late.session._claim.head.runner,  # type: ignore[attr-defined]
+    ]
+    with pytest.raises(FencedError):
+        others[0].save({"a": 2}).result()
+    late.save({"a": 3}).result()
+
+
+def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryStore) -> None:
+    backend = StoreBackend(store)
+    busy = job_on(store)
+
+    def commit_first(operation: str, key: str) -> None:
+        if operation == "put" and key.startswith("m/") and not lock:
+            lock.append(key)
+            store.objects[key] = b"another's"
+            lock.clear()
+
+    lock: list[str] = []
+    store.before.append(commit_first)
+    with pytest.raises(SnapshotError, match="could not be claimed: other runs went on committing to it 100 times"):
+        Job(backend, restore=None)
+    assert busy
+
+
+def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
+    job = job_on(store)
+    kinds = (UnknownOutcome("no answer"), Transient("slow down"), StoreError("access denied"))
+    for when in (store.before, store.after):
+        for error in kinds if when is store.before else kinds[:1]:
+            for prefix in ("d/", "m/"):
+                fault = Failing("put", prefix, error)
+                when.append(fault)
+                outcome = job.save({"a": len(store.objects)}).exception()
+                assert outcome is None or type(outcome) is StoreError
+                assert fault.fired == 1
+                when.clear()
+    job.save({"b": 1}).result()
+    assert job_on(store).state == job.state
+
+
+ROUNDS, RUNNERS = 50, 8
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_runs_that_claim_at_once_get_different_numbers_and_only_the_last_can_commit(tmp_path: Path, kind: str) -> None:
+    store: Store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
+    backend = StoreBackend(store)
+    start = threading.Barrier(RUNNERS)
+    claims: list[list[Any]] = [[] for _ in range(ROUNDS)]
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for number in range(ROUNDS):
+                archive = backend.archive()
+                assert establish(archive, backend._environment)
+                start.wait(30)
+                held = claim(
+                    archive,
+                    lambda numbers: None if not numbers else archive.manifest(numbers[-1]),
+                    backend._environment,
+                )
+                claims[number].append(held)
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            failures.append(error)
+            start.abort()
+
+    threads = [threading.Thread(target=run) for _ in range(RUNNERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    numbers = [held.head.seq for round_ in claims for held in round_]
+    assert sorted(numbers) == [*range(1, ROUNDS * RUNNERS + 1)]
+    last = claims[-1]
+    winners = [held for held in last if _can_commit(held)]
+    assert [held.head.epoch for held in winners] == [ROUNDS * RUNNERS]
+
+
+def _can_commit(held: Any) -> bool:
+    try:
+        held.commit(Content(1, 1, "pickle", (), ()))
+    except FencedError:
+        return False
+    return True
+
+
+# Collection
+
+
+def test_retention_counts_snapshots_and_the_oldest_go(store: MemoryStore) -> None:
+    job = job_on(store, retain=3)
+    for n in range(8):
+        job.save({n: n}).result()
+    assert [it.id for it in snapshots(job.backend)] == [7, 8, 9]
+    assert fsck(job.backend).problems == ()
+    assert seqs(store) == [7, 8, 9]
+    assert [key for key in store.objects if key.startswith("gc/")] == [boundary_key(7)]
+
+
+def test_claims_do_not_push_out_snapshots(store: MemoryStore) -> None:
+    job = job_on(store, retain=3)
+    for n in range(5):
+        job.save({n: n}).result()
+        job = job_on(store, retain=3)
+    job.save({9: 9}).result()
+    assert len([*snapshots(job.backend)]) == 3
+    assert fsck(job.backend).problems == ()
+
+
+def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -> None:
+    job = job_on(store, retain=1)
+    for n in range(4):
+        job.save({n: n}).result()
+    store.clear_calls()
+    job.save({4: 4}).result()
+    changing = [call for call in store.calls if call[0] in ("put", "delete")]
+    raised = [at for at, (operation, key) in enumerate(changing) if operation == "put" and key.startswith("gc/")]
+    deleted = [at for at, (operation, _) in enumerate(changing) if operation == "delete"]
+    assert len(raised) == 1
+    assert deleted
+    assert raised[0] < min(deleted)
+
+
+def test_only_what_no_retained_manifest_names_and_lies_below_the_boundary_is_deleted(store: MemoryStore) -> None:
+    job = job_on(store, retain=2, growth=1000)
+    job.save({"a": 1}).result()
+    base = data_keys(store)
+    young = "d/00000000000000000099-9-0123456789abcdef-0123456789abcdef.mfs"
+    old = "d/00000000000000000001-1-0123456789abcdef-0123456789abcdef.mfs"
+    store.objects[young] = store.objects[old] = b"an orphan"
+    for n in range(6):
+        job.save({n: n}).result()
+        assert fsck(job.backend).problems == ()
+    assert base <= data_keys(store), "increments stand on it still"
+    assert young in store.objects, "it may belong to a commit in flight"
+    assert old not in store.objects
+    named = {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
+    assert data_keys(store) == named | {young}
+
+
+FOREIGN = ["notes.txt", "d/notes.txt", "m/7", "m/00000000000000000001.json.bak", "gc/1", "other/00000000000000000001"]
+
+
+def test_foreign_files_are_never_touched(store: MemoryStore) -> None:
+    for key in FOREIGN:
+        store.objects[f"{key}"] = b""
+    job = job_on_with_foreign(store)
+    for n in range(8):
+        job.save({n: n}).result()
+    assert set(FOREIGN) <= set(store.objects)
+    assert {key for key in FOREIGN if key[:2] in ("d/", "m/", "gc")} <= set(fsck(job.backend).unused)
+    assert fsck(job.backend).problems == ()
+
+
+def job_on_with_foreign(store: MemoryStore) -> Job:
+    others = {key: store.objects.pop(key) for key in FOREIGN}
+    job = job_on(store, retain=1)
+    store.objects.update(others)
+    return job
+
+
+def test_a_collection_that_was_interrupted_anywhere_is_finished_by_the_next(store: MemoryStore) -> None:
+    reference = MemoryStore()
+    _fill(job_on(reference, retain=1), 6)
+    for deletion in range(20):
+        store = MemoryStore()
+        job = job_on(store, retain=1)
+        fault = Failing("delete", "", StoreError("access denied"))
+        _fill(job, 3)
+        met = Counter[str]()
+
+        def interrupt(operation: str, key: str, at: int = deletion, met: Counter[str] = met) -> None:
+            met[operation] += 1
+            if operation == "delete" and met[operation] == at + 1:
+                fault(operation, key)
+
+        store.before.append(interrupt)
+        _fill(job, 2)
+        store.before.clear()
+        _fill(job, 1)
+        assert fsck(job.backend).problems == ()
+        assert seqs(store) == seqs(reference)
+        assert len(data_keys(store)) == len(data_keys(reference))
+        if not fault.fired:
+            assert deletion > 2
+            return
+    pytest.fail("there were always more deletions")
+
+
+def _fill(job: Job, times: int) -> None:
+    for _ in range(times):
+        job.save({job.tick: job.tick}).result()
+
+
+def test_a_failed_deletion_does_not_fail_the_snapshot(store: MemoryStore) -> None:
+    job = job_on(store, retain=1)
+    fault = Failing("delete", "", StoreError("access denied"), times=10_000)
+    store.before.append(fault)
+    _fill(job, 6)
+    assert fault.fired
+    job.session.check()
+    assert seqs(store) == [1, 2, 3, 4, 5, 6, 7]
+    store.before.clear()
+    _fill(job, 1)
+    assert seqs(store) == [6, 7, 8]
+    assert job_on(store).state == job.state
+
+
+def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: MemoryStore) -> None:
+    older = job_on(store, retain=5)
+    _fill(older, 4)
+    newer = job_on(store, retain=5, start={"restore": 3})
+    assert newer.state == {0: 0, 1: 1}
+    older.session._claim.collect(1)  # type: ignore[attr-defined] # it is where it was when it was fenced
+    assert fsck(newer.backend).problems == ()
+    newer.save({"new": 1}).result()
+    older.session._claim.collect(1)  # type: ignore[attr-defined]
+    assert fsck(newer.backend).problems == ()
+    assert job_on(store).state == {0: 0, 1: 1, "new": 1}
+
+
+def test_a_snapshot_that_is_collected_while_a_run_claims_it_is_refused_in_words(store: MemoryStore) -> None:
+    older = job_on(store, retain=2)
+    _fill(older, 4)
+
+    def collect() -> None:
+        _fill(older, 3)
+
+    collecting = Doing("put", manifest_key(6), collect)
+    store.before.append(collecting)
+    with pytest.raises(SnapshotError, match="worked on by another run, which collected the snapshot|no snapshot with"):
+        job_on(store, start={"restore": 4})
+    assert collecting.fired
+
+
+def test_an_unreadable_retained_manifest_stops_the_deletion_of_data_until_it_is_gone(store: MemoryStore) -> None:
+    job = job_on(store, retain=3, growth=0.001)
+    _fill(job, 4)
+    store.objects[manifest_key(4)] = b"damaged"
+    job = job_on(store, retain=3, growth=0.001)
+    before = data_keys(store)
+    _fill(job, 1)
+    assert manifest_key(4) in store.objects
+    assert before <= data_keys(store), "who knows what it names"
+    _fill(job, 6)
+    assert manifest_key(4) not in store.objects
+    named = {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
+    assert data_keys(store) == named
+    assert job_on(store).state == job.state
+
+
+def test_a_crash_loop_of_two_hundred_claims_costs_no_snapshot_and_leaves_little(store: MemoryStore) -> None:
+    job = job_on(store, retain=3)
+    _fill(job, 3)
+    for _ in range(200):
+        job = job_on(store, retain=3)
+    assert job.state == {0: 0, 1: 1, 2: 2}
+    _fill(job, 1)
+    assert len(seqs(store)) <= 3 + 64
+    assert fsck(job.backend).problems == ()
+    assert len([*snapshots(job.backend)]) >= 2
+    assert job_on(store).state == job.state
+
+
+# The job itself
+
+
+def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -> None:
+    job_on(store).save({"a": 1}).result()
+    job_file = store.objects.pop("job.json")
+    before = dict(store.objects)
+    with pytest.raises(SnapshotIncomplete, match="'job.json' is missing, while snapshots of the job are there"):
+        job_on(store)
+    assert store.objects == before
+    store.objects["job.json"] = job_file
+    assert job_on(store).state == {"a": 1}
+
+
+def test_a_job_that_was_copied_to_another_name_is_refused(store: MemoryStore) -> None:
+    job_on(store, job="sums").save({"a": 1}).result()
+    with pytest.raises(SnapshotCorrupt, match="that of job 'sums', copied into the folder of job 'counts'"):
+        job_on(store, job="counts")
+
+
+def test_snapshots_of_another_job_of_the_same_name_are_refused(store: MemoryStore) -> None:
+    other = MemoryStore()
+    for place in (store, other):
+        job_on(place).save({"a": 1}).result()
+    store.objects["job.json"] = other.objects["job.json"]
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the job [0-9a-f]{32} inside; expected [0-9a-f]{32}"):
+        job_on(store)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{}", b"nonsense", b"[]", b"\xff"])
+def test_a_damaged_job_file_is_told(store: MemoryStore, damaged: bytes) -> None:
+    job_on(store).save({"a": 1}).result()
+    store.objects["job.json"] = damaged
+    with pytest.raises(SnapshotCorrupt, match=r"'job\.json'"):
+        job_on(store)
+    assert fsck(StoreBackend(store)).problems
+
+
+@pytest.mark.parametrize("restore", ["latest", None, 2])
+def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: MemoryStore, restore: Any) -> None:
+    job_on(store).save({"a": 1}).result()
+    store.objects = {key: data for key, data in store.objects.items() if not key.startswith("m/")}
+    with pytest.raises(SnapshotIncomplete, match="all manifests of job 'default' are missing, while other files"):
+        job_on(store, start={"restore": restore})
+
+
+def test_an_answer_lost_while_the_job_is_made_is_no_other_job(store: MemoryStore) -> None:
+    lost = Failing("put", "job.json", UnknownOutcome("no answer"))
+    store.after.append(lost)
+    job_on(store).save({"a": 1}).result()
+    assert lost.fired == 1
+    assert job_on(store).state == {"a": 1}
+
+
+def test_two_runs_that_make_the_job_at_once_make_one(store: MemoryStore) -> None:
+    others: list[Job] = []
+    store.before.append(Doing("put", "job.json", lambda: others.append(job_on(store))))
+    late = job_on(store)
+    assert len({it.job for it in manifests(store, late.backend)}) == 1
+    assert seqs(store) == [1, 2]
+
+
+# Going back
+
+
+def test_any_retained_snapshot_can_be_gone_back_to(store: MemoryStore) -> None:
+    job = job_on(store)
+    states = {}
+    for n in range(4):
+        snapshot = job.save({"a": n}).result()
+        states[snapshot] = dict(job.state)
+    for snapshot, state in states.items():
+        assert job_on(store, start={"restore": snapshot}).state == state
+    assert job_on(store).state == states[5], "the last claim went on from this one"
+
+
+def test_going_back_and_on_again_makes_a_new_line_of_snapshots(store: MemoryStore) -> None:
+    job = job_on(store)
+    _fill(job, 3)
+    back = job_on(store, start={"restore": 2})
+    back.save({"new": 1}).result()
+    assert job_on(store).state == {0: 0, "new": 1}
+    assert job_on(store, start={"restore": 4}).state == {0: 0, 1: 1, 2: 2}
+    assert fsck(back.backend).problems == ()
+
+
+@pytest.mark.parametrize("snapshot", [0, 1, 99, -1])
+def test_an_id_that_no_snapshot_has_is_refused_with_those_there_are(store: MemoryStore, snapshot: int) -> None:
+    job = job_on(store)
+    _fill(job, 2)
+    with pytest.raises(SnapshotError, match=rf"no snapshot with the id {snapshot}; it has \[2, 3\]"):
+        job_on(store, start={"restore": snapshot})
+
+
+def test_an_id_is_refused_where_there_is_no_snapshot_at_all(store: MemoryStore) -> None:
+    with pytest.raises(SnapshotError, match="has no snapshots, so none with the id 3"):
+        job_on(store, start={"restore": 3})
+
+
+def test_to_begin_with_nothing_must_be_said_and_keeps_the_old_snapshots(store: MemoryStore) -> None:
+    job = job_on(store)
+    _fill(job, 2)
+    assert job_on(store, start={"restore": None}).state == {}
+    assert job_on(store).state == {}, "the claim went on from nothing, and so does the next"
+    assert job_on(store, start={"restore": 3}).state == {0: 0, 1: 1}
+
+
+# Stores that do not keep two runs apart
+
+
+class Overwriting(MemoryFileSystem):
+    """A file system that says it creates exclusively, and does not."""
+
+    protocol = "overwriting"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as its base does
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        super().pipe_file(path, value, mode="overwrite", **options)
+
+
+@pytest.fixture
+def overwriting() -> Overwriting:
+    filesystem = Overwriting()
+    filesystem.store.clear()
+    return filesystem
+
+
+def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: Overwriting) -> None:
+    backend = FsspecBackend("/place", filesystem=overwriting, allow_unsigned_pickle=True)
+    with pytest.raises(SnapshotError, match="creates objects over others.*allow_unsafe_single_writer=True"):
+        Job(backend)
+    assert [*overwriting.store] == ["/place/default/job.json"], "nothing but the job's own file was written"
+
+
+def test_a_store_that_creates_over_what_exists_can_be_used_by_somebody_who_says_so(overwriting: Overwriting) -> None:
+    def backend() -> FsspecBackend:
+        options: dict[str, Any] = {"allow_unsigned_pickle": True, "allow_unsafe_single_writer": True}
+        return steady(FsspecBackend("/place", filesystem=overwriting, **options))
+
+    older = Job(backend())
+    older.save({"a": 1}).result()
+    newer = Job(backend())
+    newer.save({"b": 1}).result()
+    with pytest.raises(FencedError):
+        older.save({"a": 2}).result()
+    assert Job(backend()).state == {"a": 1, "b": 1}
+
+
+# Forks
+
+
+def test_a_forked_process_can_not_commit(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock)
+    job.save({"a": 1}).result()
+    clock.process = 2
+    for attempt in (lambda: job.save({"a": 2}), job.session.check):
+        with pytest.raises(FencedError, match="forked from the one that runs the job; only that one may commit"):
+            attempt()
+    clock.process = 1
+    assert job.save({"a": 3}).result() == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_really_forked_process_can_not_commit(tmp_path: Path) -> None:
+    job = Job(FsspecBackend(str(tmp_path)))
+    job.save({"a": 1}).result()
+    child = os.fork()
+    if not child:
+        try:
+            job.save({"a": 2})
+        except FencedError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    job.save({"a": 3}).result()
+    assert Job(FsspecBackend(str(tmp_path))).state == {"a": 3}
+
+
+def test_a_commit_never_writes_over_anything(store: MemoryStore) -> None:
+    job = job_on(store)
+    _fill(job, 3)
+    before = dict(store.objects)
+    for key in before:
+        with pytest.raises(KeyExists):
+            store.put_new(key, b"")
+    newer = job_on(store)
+    _fill(newer, 3)
+    assert {key: store.objects[key] for key in before} == before
+
+
+def test_the_clock_of_the_day_may_jump_and_nothing_depends_on_it(store: MemoryStore) -> None:
+    times = iter([5_000_000.0, 0.0, 86400.0 * 365, -3600.0, 7.0, 3.0, 1.0, 2.0])
+    clock = Clock()
+
+    def jump(operation: str, key: str) -> None:
+        if operation == "put" and key.startswith("m/"):
+            clock.time = next(times)
+
+    store.before.append(jump)
+    job = job_on(store, clock, retain=2)
+    _fill(job, 4)
+    newer = job_on(store, clock, retain=2)
+    assert newer.state == job.state
+    assert [it.id for it in snapshots(newer.backend)] == [3, 4, 5]
+    assert fsck(newer.backend).problems == ()
