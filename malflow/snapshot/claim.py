@@ -301,7 +301,9 @@ def _publish(archive: Archive, key: str, data: bytes) -> bool:
         try:
             archive.store.put_new(key, data)
         except KeyExists:
-            return _is_ours(archive, key, data)
+            with suppress(KeyMissing):  # then it was collected, just now
+                return _is_ours(archive, key, data)
+            continue
         except Transient:
             continue
         except UnknownOutcome as error:

@@ -80,8 +80,13 @@ def fsck(backend: FsspecBackend) -> Report:
         StoreError: if the store can't be read.
     """
     archive = backend.archive()
-    if archive.find() is None:
-        return Report(0, (), ())
+    try:
+        if archive.find() is None:
+            return Report(0, (), ())
+    except StoreError:
+        raise
+    except SnapshotError as error:
+        return Report(0, (str(error),), ())
     problems: dict[str, None] = {}
     named: set[str] = set()
     contents: set[int] = set()

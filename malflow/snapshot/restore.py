@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
@@ -30,13 +30,11 @@ def chooser(archive: Archive, start: Start, accept: Callable[[Manifest], object]
             if isinstance(start.restore, int):
                 raise SnapshotError(f"job '{archive.name}' has no snapshots, so none with the id {start.restore}")
             return None
-        candidates = reversed(numbers) if start.restore == "latest" else [_find(archive, start.restore, numbers)]
+        candidates = _candidates(archive, start.restore, numbers)
         if start.recovery == "previous":
-            return _first_readable(
-                archive, [*candidates] if start.restore == "latest" else numbers[::-1], start, accept
-            )
+            return _first_readable(archive, candidates, accept)
         try:
-            chosen = archive.manifest(next(iter(candidates)))
+            chosen = archive.manifest(candidates[0])
         except SnapshotCorrupt as error:
             raise _with_hint(error) from error
         accept(chosen)
@@ -45,28 +43,24 @@ def chooser(archive: Archive, start: Start, accept: Callable[[Manifest], object]
     return choose
 
 
-def _find(archive: Archive, snapshot: int | str, numbers: list[int]) -> int:
-    """Find the manifest of a snapshot, or of a claim that carries its content."""
-    if snapshot in numbers and archive.manifest(int(snapshot)).snapshot == snapshot:
-        return int(snapshot)
-    contents = {seq: archive.manifest(seq).snapshot for seq in numbers if archive.digest(seq) is not None}
-    carrying = [seq for seq, content in contents.items() if content == snapshot]
-    if not carrying:
+def _candidates(archive: Archive, restore: int | str, numbers: list[int]) -> list[int]:
+    """Name the manifests to go on from: first what is wanted, then what comes before it, the newest first."""
+    if not isinstance(restore, int):
+        return numbers[::-1]
+    contents = {seq: archive.manifest(seq).snapshot if archive.digest(seq) else seq for seq in numbers}
+    if not restore or restore not in contents.values():
         known = sorted(set(contents.values()) - {0})
-        raise SnapshotError(f"job '{archive.name}' has no snapshot with the id {snapshot}; it has {known}")
-    return carrying[-1]
+        raise SnapshotError(f"job '{archive.name}' has no snapshot with the id {restore}; it has {known}")
+    before = [seq for seq in numbers if contents[seq] <= restore]
+    return sorted(before, key=lambda seq: (contents[seq], archive.digest(seq) is not None, seq), reverse=True)
 
 
-def _first_readable(
-    archive: Archive, numbers: Iterable[int], start: Start, accept: Callable[[Manifest], object]
-) -> Manifest | None:
+def _first_readable(archive: Archive, numbers: list[int], accept: Callable[[Manifest], object]) -> Manifest | None:
     """Go back until a snapshot is found that is whole."""
     first: SnapshotCorrupt | None = None
     for seq in numbers:
         try:
             manifest = archive.manifest(seq)
-            if isinstance(start.restore, int) and manifest.snapshot > start.restore:
-                continue
             for entry in manifest.files:
                 archive.read(entry)
         except SnapshotCorrupt as error:
