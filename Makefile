@@ -9,6 +9,7 @@ export HYPOTHESIS_PROFILE
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
+	$(BIN)/python examples/flight_delays_crash.py
 
 test: check
 	$(BIN)/python -W error -m pytest

@@ -18,7 +18,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, StatefulSource, TextFileSource
 from tests.kept import in_memory, kept_states
 
-RECORDS = 10_000
+RECORDS = 4_000
 
 
 @pytest.fixture(scope="module")
