@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from datetime import timedelta
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, Snapshot
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.claim import Content, claim, establish
 from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.persistence import Start
+from malflow.snapshot.restore import chooser
 from malflow.snapshot.store import KeyExists, Store, Transient, UnknownOutcome
 from tests.snapshot.jobs import (
     Clock,
@@ -178,7 +181,7 @@ def test_a_store_that_never_tells_ends_the_run_with_commit_unknown_and_nothing_m
     silent = Failing("put", "m/", UnknownOutcome("no answer"), times=10_000)
     store.before.append(silent)
     with pytest.raises(
-        CommitUnknown, match="did not tell whether 'm/00000000000000000003.json' was written: no answer"
+        CommitUnknown, match=r"did not tell whether 'm/00000000000000000003.json' was written: no answer"
     ):
         job.save({"a": 2}).result()
     assert 0 < silent.fired < 12
@@ -209,7 +212,9 @@ def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store:
     job = job_on(store)
     blind = Failing("list", "gc/", Transient("not now"), times=10_000)
     store.before.append(blind)
-    with pytest.raises(CommitUnknown, match="snapshot 2 was written, but whether it counts could not be read: not now"):
+    with pytest.raises(
+        CommitUnknown, match=r"snapshot 2 was written, but whether it counts could not be read: not now"
+    ):
         job.save({"a": 1}).result()
     assert blind.fired
 
@@ -224,7 +229,7 @@ def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: Memo
     full = Failing("put", folder, StoreError("no space left"), times=2)
     store.before.append(full)
     for change, deleted in (({"a": 2}, "b"), ({"d": 4}, "c")):
-        with pytest.raises(StoreError, match="no space left"):
+        with pytest.raises(StoreError, match=r"no space left"):
             job.save(change, deleted=[deleted]).result()
         job.session.check()
     assert job_on_copy(store).state == {"a": 1, "b": 1, "c": 1}
@@ -255,7 +260,7 @@ def test_failures_are_borne_for_so_long_and_then_end_the_run_with_their_cause(st
     clock.time += 59
     job.session.check()
     clock.time += 1
-    with pytest.raises(SnapshotError, match="have been failing for 60 seconds: no space left") as raised:
+    with pytest.raises(SnapshotError, match=r"have been failing for 60 seconds: no space left") as raised:
         job.session.check()
     assert isinstance(raised.value.__cause__, StoreError)
 
@@ -276,7 +281,7 @@ def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store
     job = job_on(store, clock, retry_for=timedelta(seconds=30))
     throttled = Failing("put", "d/", Transient("slow down"), times=10_000)
     store.before.append(throttled)
-    with pytest.raises(StoreError, match="slow down"):
+    with pytest.raises(StoreError, match=r"slow down"):
         job.save({"a": 1}).result()
     assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
     assert throttled.fired == 12
@@ -297,7 +302,7 @@ def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, op
     job_on(store).save({"a": 1}).result()
     before = dict(store.objects)
     store.before.append(Failing(operation, "", StoreError("access denied"), times=10_000))
-    with pytest.raises(StoreError, match="access denied"):
+    with pytest.raises(StoreError, match=r"access denied"):
         job_on(store)
     assert store.objects == before
 
@@ -330,7 +335,7 @@ def test_a_commit_that_comes_after_the_rivals_collection_took_its_number_away_is
     for n in range(6):
         newer.save({"b": n}).result()
     assert manifest_key(3) not in store.objects, "the number that the older run will use is free again"
-    with pytest.raises(FencedError, match="'gc/"):
+    with pytest.raises(FencedError, match=r"'gc/"):
         older.save({"a": 2}).result()
     assert job_on(store).state == {"a": 1, "b": 5}
 
@@ -362,20 +367,14 @@ def test_of_two_claims_at_once_each_has_a_number_of_its_own_and_the_later_one_wi
 
 
 def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryStore) -> None:
-    backend = StoreBackend(store)
-    busy = job_on(store)
-
-    def commit_first(operation: str, key: str) -> None:
-        if operation == "put" and key.startswith("m/") and not lock:
-            lock.append(key)
+    def come_first(operation: str, key: str) -> None:
+        if operation == "put" and key.startswith("m/"):
             store.objects[key] = b"another's"
-            lock.clear()
 
-    lock: list[str] = []
-    store.before.append(commit_first)
-    with pytest.raises(SnapshotError, match="could not be claimed: other runs went on committing to it 100 times"):
-        Job(backend, restore=None)
-    assert busy
+    job_on(store)
+    store.before.append(come_first)
+    with pytest.raises(SnapshotError, match=r"could not be claimed: other runs went on committing to it 100 times"):
+        job_on(store, start={"restore": None})
 
 
 def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
@@ -411,12 +410,7 @@ def test_runs_that_claim_at_once_get_different_numbers_and_only_the_last_can_com
                 archive = backend.archive()
                 assert establish(archive, backend._environment)
                 start.wait(30)
-                held = claim(
-                    archive,
-                    lambda numbers: None if not numbers else archive.manifest(numbers[-1]),
-                    backend._environment,
-                )
-                claims[number].append(held)
+                claims[number].append(claim(archive, chooser(archive, Start(), id), backend._environment))
         except BaseException as error:  # noqa: BLE001 - it is raised below
             failures.append(error)
             start.abort()
@@ -492,8 +486,11 @@ def test_only_what_no_retained_manifest_names_and_lies_below_the_boundary_is_del
     assert base <= data_keys(store), "increments stand on it still"
     assert young in store.objects, "it may belong to a commit in flight"
     assert old not in store.objects
-    named = {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
-    assert data_keys(store) == named | {young}
+    assert data_keys(store) == named_files(store, job) | {young}
+
+
+def named_files(store: MemoryStore, job: Job) -> set[str]:
+    return {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
 
 
 FOREIGN = ["notes.txt", "d/notes.txt", "m/7", "m/00000000000000000001.json.bak", "gc/1", "other/00000000000000000001"]
@@ -517,32 +514,26 @@ def job_on_with_foreign(store: MemoryStore) -> Job:
     return job
 
 
-def test_a_collection_that_was_interrupted_anywhere_is_finished_by_the_next(store: MemoryStore) -> None:
-    reference = MemoryStore()
-    _fill(job_on(reference, retain=1), 6)
-    for deletion in range(20):
-        store = MemoryStore()
-        job = job_on(store, retain=1)
-        fault = Failing("delete", "", StoreError("access denied"))
-        _fill(job, 3)
-        met = Counter[str]()
+@pytest.mark.parametrize("deletion", range(6))
+def test_a_collection_that_was_interrupted_anywhere_is_finished_by_the_next(store: MemoryStore, deletion: int) -> None:
+    job = job_on(store, retain=1)
+    _fill(job, 3)
+    deletions = count()
+    fault = Failing("delete", "", StoreError("access denied"))
 
-        def interrupt(operation: str, key: str, at: int = deletion, met: Counter[str] = met) -> None:
-            met[operation] += 1
-            if operation == "delete" and met[operation] == at + 1:
-                fault(operation, key)
+    def interrupt(operation: str, key: str) -> None:
+        if operation == "delete" and next(deletions) == deletion:
+            fault(operation, key)
 
-        store.before.append(interrupt)
-        _fill(job, 2)
-        store.before.clear()
-        _fill(job, 1)
-        assert fsck(job.backend).problems == ()
-        assert seqs(store) == seqs(reference)
-        assert len(data_keys(store)) == len(data_keys(reference))
-        if not fault.fired:
-            assert deletion > 2
-            return
-    pytest.fail("there were always more deletions")
+    store.before.append(interrupt)
+    _fill(job, 3)
+    assert fault.fired == 1
+    assert fsck(job.backend).problems == ()
+    _fill(job, 1)
+    assert seqs(store) == [6, 7, 8]
+    assert data_keys(store) == named_files(store, job)
+    assert fsck(job.backend).problems == ()
+    assert job_on(store).state == job.state
 
 
 def _fill(job: Job, times: int) -> None:
@@ -578,17 +569,24 @@ def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: M
 
 
 def test_a_snapshot_that_is_collected_while_a_run_claims_it_is_refused_in_words(store: MemoryStore) -> None:
+    older = job_on(store, retain=5)
+    _fill(older, 4)
+    collecting = Doing("put", manifest_key(6), lambda: older.session._claim.collect(1))  # type: ignore[attr-defined]
+    store.before.append(collecting)
+    with pytest.raises(SnapshotError, match=r"worked on by another run, which collected the snapshot to start from"):
+        job_on(store, start={"restore": 2})
+    assert collecting.fired
+    assert job_on(store, start={"restore": 4}).state == {0: 0, 1: 1, 2: 2}
+
+
+def test_a_snapshot_that_was_collected_before_the_claim_got_its_number_is_not_there(store: MemoryStore) -> None:
     older = job_on(store, retain=2)
     _fill(older, 4)
-
-    def collect() -> None:
-        _fill(older, 3)
-
-    collecting = Doing("put", manifest_key(6), collect)
-    store.before.append(collecting)
-    with pytest.raises(SnapshotError, match="worked on by another run, which collected the snapshot|no snapshot with"):
+    going_on = Doing("put", manifest_key(6), lambda: _fill(older, 3))
+    store.before.append(going_on)
+    with pytest.raises(SnapshotError, match=r"no snapshot with the id 4; it has \[6, 7, 8\]"):
         job_on(store, start={"restore": 4})
-    assert collecting.fired
+    assert going_on.fired
 
 
 def test_an_unreadable_retained_manifest_stops_the_deletion_of_data_until_it_is_gone(store: MemoryStore) -> None:
@@ -602,8 +600,7 @@ def test_an_unreadable_retained_manifest_stops_the_deletion_of_data_until_it_is_
     assert before <= data_keys(store), "who knows what it names"
     _fill(job, 6)
     assert manifest_key(4) not in store.objects
-    named = {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
-    assert data_keys(store) == named
+    assert data_keys(store) == named_files(store, job)
     assert job_on(store).state == job.state
 
 
@@ -627,7 +624,7 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -
     job_on(store).save({"a": 1}).result()
     job_file = store.objects.pop("job.json")
     before = dict(store.objects)
-    with pytest.raises(SnapshotIncomplete, match="'job.json' is missing, while snapshots of the job are there"):
+    with pytest.raises(SnapshotIncomplete, match=r"'job.json' is missing, while snapshots of the job are there"):
         job_on(store)
     assert store.objects == before
     store.objects["job.json"] = job_file
@@ -636,7 +633,7 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -
 
 def test_a_job_that_was_copied_to_another_name_is_refused(store: MemoryStore) -> None:
     job_on(store, job="sums").save({"a": 1}).result()
-    with pytest.raises(SnapshotCorrupt, match="that of job 'sums', copied into the folder of job 'counts'"):
+    with pytest.raises(SnapshotCorrupt, match=r"that of job 'sums', copied into the folder of job 'counts'"):
         job_on(store, job="counts")
 
 
@@ -662,7 +659,7 @@ def test_a_damaged_job_file_is_told(store: MemoryStore, damaged: bytes) -> None:
 def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: MemoryStore, restore: Any) -> None:
     job_on(store).save({"a": 1}).result()
     store.objects = {key: data for key, data in store.objects.items() if not key.startswith("m/")}
-    with pytest.raises(SnapshotIncomplete, match="all manifests of job 'default' are missing, while other files"):
+    with pytest.raises(SnapshotIncomplete, match=r"all manifests of job 'default' are missing, while other files"):
         job_on(store, start={"restore": restore})
 
 
@@ -715,7 +712,7 @@ def test_an_id_that_no_snapshot_has_is_refused_with_those_there_are(store: Memor
 
 
 def test_an_id_is_refused_where_there_is_no_snapshot_at_all(store: MemoryStore) -> None:
-    with pytest.raises(SnapshotError, match="has no snapshots, so none with the id 3"):
+    with pytest.raises(SnapshotError, match=r"has no snapshots, so none with the id 3"):
         job_on(store, start={"restore": 3})
 
 
@@ -750,7 +747,7 @@ def overwriting() -> Overwriting:
 
 def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: Overwriting) -> None:
     backend = FsspecBackend("/place", filesystem=overwriting, allow_unsigned_pickle=True)
-    with pytest.raises(SnapshotError, match="creates objects over others.*allow_unsafe_single_writer=True"):
+    with pytest.raises(SnapshotError, match=r"creates objects over others.*allow_unsafe_single_writer=True"):
         Job(backend)
     assert [*overwriting.store] == ["/place/default/job.json"], "nothing but the job's own file was written"
 
@@ -777,7 +774,7 @@ def test_a_forked_process_can_not_commit(store: MemoryStore, clock: Clock) -> No
     job.save({"a": 1}).result()
     clock.process = 2
     for attempt in (lambda: job.save({"a": 2}), job.session.check):
-        with pytest.raises(FencedError, match="forked from the one that runs the job; only that one may commit"):
+        with pytest.raises(FencedError, match=r"forked from the one that runs the job; only that one may commit"):
             attempt()
     clock.process = 1
     assert job.save({"a": 3}).result() == 3
