@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from fsspec.utils import get_protocol
 from malflow.errors import GraphError, MissingDependency
 
 __all__ = ["filesystem_of"]
+
+_USERINFO = re.compile(r"(://)[^/?#]*@")
 
 
 def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -24,12 +27,13 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
         GraphError: if nobody knows the protocol.
     """
     protocol = get_protocol(path)
+    shown = _USERINFO.sub(r"\1***@", path)
     try:
         fsspec.get_filesystem_class(protocol)
     except ImportError as missing:
         install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install what it names"
-        raise MissingDependency(f"'{path}' can't be reached: {missing}; {install}") from missing
+        raise MissingDependency(f"'{shown}' can't be reached: {missing}; {install}") from missing
     except ValueError as unknown:
-        raise GraphError(f"'{path}' has a protocol that fsspec does not know: {protocol}") from unknown
+        raise GraphError(f"'{shown}' has a protocol that fsspec does not know: {protocol}") from unknown
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner

@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _BASE = AbstractFileSystem
 
+_LISTING = 50_000_000
+"""The bytes of a long listing, for its time limit."""
+
 _MEMORY = threading.RLock()
 """All of a process's memory file systems share their files, and look before they write."""
 
@@ -68,7 +71,9 @@ class FsspecStore:
 
         def create(filesystem: Any, path: str) -> None:
             with self._guard:
-                filesystem.pipe_file(path, data, mode=mode, **options)
+                answer = filesystem.pipe_file(path, data, mode=mode, **options, **self._limited(filesystem, len(data)))
+            if self._is_s3 and answer is None:
+                raise TimeoutError("the request was broken off")  # fsspec tells nobody when its loop is stopped
 
         self._ask(create, "written", key, s3.verdict_on_write if self._is_s3 else _verdict_on_write)
 
@@ -78,7 +83,7 @@ class FsspecStore:
 
         def read(filesystem: Any, path: str) -> bytes:
             try:
-                return bytes(filesystem.cat_file(path, start=0, end=limit + 1))
+                return bytes(filesystem.cat_file(path, start=0, end=limit + 1, **self._limited(filesystem, limit)))
             except OSError as error:
                 if self._is_s3 and s3.is_empty_range(error):
                     return b""
@@ -92,7 +97,7 @@ class FsspecStore:
 
         def find(filesystem: Any, path: str) -> list[str]:
             if self._is_s3:
-                return list(filesystem.find(self._root, prefix=prefix))
+                return list(filesystem.find(self._root, prefix=prefix, **self._limited(filesystem, _LISTING)))
             return list(_files(filesystem, path.rstrip("/")))
 
         found = self._ask(find, "listed", prefix, s3.verdict_on_read if self._is_s3 else _verdict_on_read)
@@ -106,7 +111,7 @@ class FsspecStore:
 
         def remove(filesystem: Any, path: str) -> None:
             with self._guard:
-                filesystem.rm_file(path)
+                filesystem.rm_file(path, **self._limited(filesystem, 0))
 
         try:
             self._ask(remove, "removed", key, s3.verdict_on_read if self._is_s3 else _verdict_on_read)
@@ -115,6 +120,10 @@ class FsspecStore:
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
         """Find nothing: an interrupted request leaves nothing behind."""
+        require_folder(prefix)
+
+    def _limited(self, filesystem: Any, size: int) -> dict[str, Any]:
+        return {"timeout": s3.time_limit(filesystem, size)} if self._is_s3 else {}
 
     def _is_there(self, key: str) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from malflow.snapshot.store import Store
 __all__ = ["is_private", "open_store"]
 
 _LOCAL = ("file", "local")
+_ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
 
 def open_store(
@@ -43,8 +45,10 @@ def open_store(
         GraphError: if the URL or the file system can't hold a store.
         MissingDependency: if the library for the protocol is not installed.
     """
-    text = os.fspath(url)
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
     options = dict(storage_options or {})
+    if not isinstance(text, str) or not text.strip():
+        raise GraphError(f"a store needs a path or URL; got {text!r}")
     shown = redacted(text, secrets_in(options, text))
     _check(text, shown, options, filesystem)
     if filesystem is None and get_protocol(text) in _LOCAL:
@@ -52,7 +56,7 @@ def open_store(
     if filesystem is None:
         options |= {"use_listings_cache": False, "skip_instance_cache": True}
         filesystem, root = filesystem_of(text, options)
-    elif isinstance(filesystem, LocalFileSystem):
+    elif type(filesystem) is LocalFileSystem:
         return _local_store(text, shown, options)
     else:
         root = _root_in(filesystem, text)
@@ -69,8 +73,8 @@ def is_private(url: str | os.PathLike[str], filesystem: Any = None) -> bool:
 
 
 def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -> None:
-    if not isinstance(text, str) or not text.strip():
-        raise GraphError(f"a store needs a path or URL; got {text!r}")
+    if _ONE_SLASH.match(text):
+        raise GraphError(f"'{shown}' is neither a path nor a URL; write {shown.replace(':/', '://', 1)}")
     if "::" in text:
         raise GraphError(f"'{shown}' chains file systems; a store needs the place itself, such as s3://bucket/folder")
     if filesystem is not None and not isinstance(filesystem, AbstractFileSystem):

@@ -17,9 +17,13 @@ __all__ = [
     "is_empty_range",
     "mend_of",
     "reason_of",
+    "time_limit",
     "verdict_on_read",
     "verdict_on_write",
 ]
+
+_SLOWEST = 500_000
+"""Bytes in a second, below which a connection counts as broken."""
 
 _REFUSED = frozenset({301, 307, 400, 401, 403, 405, 411, 413, 501})
 _REFUSED_FOR_NOW = frozenset(
@@ -96,6 +100,15 @@ def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "http_session_cls": _session_class(),
     }
     return {**options, "config_kwargs": {**config, **(options.get("config_kwargs") or {})}}
+
+
+def time_limit(filesystem: Any, size: int) -> float | None:
+    """Give the seconds that a request of so many bytes may take.
+
+    The client's own timeouts are for silence, begin late, and are sometimes forgotten by aiohttp.
+    """
+    waits = [filesystem.config_kwargs.get(name) for name in ("connect_timeout", "read_timeout")]
+    return None if None in waits else sum(waits) + size / _SLOWEST
 
 
 def _session_class() -> type:

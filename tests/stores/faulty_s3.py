@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -62,8 +63,9 @@ class FaultyS3:
 
     Kinds of fault: ``fail_before`` (500, nothing done), ``apply_then_fail`` (done, then 500), ``503``, ``409``,
     ``412_without_condition``, ``403``, ``expired``, ``501``, ``404_without_code`` (answered so, nothing done),
-    ``delay`` (waits `seconds`, then does it), ``reset`` (drops the connection, nothing done), ``apply_then_reset``,
-    ``truncate`` (does it, and drops the connection in the middle of the body).
+    ``delay`` (waits `seconds`, then does it), ``hold`` (waits until `release` is called, then does it), ``reset``
+    (drops the connection, nothing done), ``apply_then_reset``, ``truncate`` (does it, and drops the connection in the
+    middle of the body), ``trickle`` (answers a bit now and then, and never all).
 
     Attributes:
         endpoint: its URL.
@@ -82,6 +84,8 @@ class FaultyS3:
         self.bucket = f"bucket{next(_BUCKETS)}"
         self.requests: list[Request] = []
         self.fired = 0
+        self._released = threading.Event()
+        self._plain: Any = None
 
     def __enter__(self) -> FaultyS3:
         self._thread.start()
@@ -101,7 +105,9 @@ class FaultyS3:
 
     def filesystem(self) -> Any:
         """A plain s3fs, to look behind the store under test."""
-        return s3fs.S3FileSystem(**self.options, skip_instance_cache=True, use_listings_cache=False)
+        if self._plain is None:
+            self._plain = s3fs.S3FileSystem(**self.options, skip_instance_cache=True, use_listings_cache=False)
+        return self._plain
 
     def inject(
         self,
@@ -114,12 +120,18 @@ class FaultyS3:
         message: str = "",
     ) -> None:
         """Let the next requests of this kind fail; `message` is what the server says."""
-        assert kind in _ANSWERS or kind in ("delay", "reset", "apply_then_reset", "truncate"), kind
+        assert kind in (*_ANSWERS, "delay", "hold", "reset", "apply_then_reset", "truncate", "trickle"), kind
         with self._lock:
             self._faults.append(Fault(kind, method, path_contains, times, seconds, message))
 
+    def release(self) -> None:
+        """Let go of the requests that are held."""
+        self._released.set()
+
     def reset(self) -> None:
         """Forget requests and faults."""
+        self._released.set()
+        self._released = threading.Event()
         with self._lock:
             self.requests.clear()
             self._faults.clear()
@@ -136,9 +148,12 @@ class FaultyS3:
         fault = self._next_fault(request)
         if fault is None:
             return self._app(environ, start_response)
-        if fault.kind == "delay":
+        if fault.kind in ("delay", "hold"):
             time.sleep(fault.seconds)
+            assert fault.kind == "delay" or self._released.wait(60)
             return self._app(environ, start_response)
+        if fault.kind == "trickle":
+            _trickle(environ)
         if fault.kind == "reset":
             _drop(environ)
         if fault.kind == "truncate":
@@ -169,9 +184,18 @@ def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:
     _drop(environ)
 
 
+def _trickle(environ: dict[str, Any]) -> None:
+    with suppress(OSError):
+        for _ in range(300):
+            environ["werkzeug.socket"].sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            time.sleep(0.05)
+    _drop(environ)
+
+
 def _drop(environ: dict[str, Any]) -> None:
     """Break the connection, as a router does."""
     connection = environ["werkzeug.socket"]
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionResetError

@@ -1,0 +1,203 @@
+"""Which store a path or URL means, and which it can't mean."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.errors import GraphError, MissingDependency, StoreError
+from malflow.snapshot.fsspec_store import FsspecStore
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.open_store import is_private, open_store
+from malflow.snapshot.store import KeyMissing, Transient, UnknownOutcome
+from tests.stores.conftest import LinkingFileSystem, run_python
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "{0}/job",
+        "{0}/job/",
+        "{0}//job///",
+        "{0}/./job",
+        "{0}/x/../job",
+        "file://{0}/job",
+        "local://{0}/job/",
+        "job",
+        "./job/",
+    ],
+)
+def test_a_folder_has_many_spellings(spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert repr(open_store(spelling.format(tmp_path))) == f"LocalStore('{tmp_path}/job')"
+
+
+def test_a_path_may_be_a_path_object_and_start_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert repr(open_store("~/job")) == repr(open_store(tmp_path / "job")) == f"LocalStore('{tmp_path}/job')"
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("job")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.put_new("m/1", b"")
+    assert (tmp_path / "job" / "m" / "1").exists()
+
+
+@pytest.mark.parametrize("url", ["memory://open/job", "memory://open/job//"])
+def test_memory_is_of_this_process(url: str) -> None:
+    store = open_store(url)
+    assert repr(store) == "FsspecStore('memory://open/job/')"
+    store.put_new(f"m/{len(url)}", b"1")
+    assert open_store("memory://open/job").get(f"m/{len(url)}", 9) == b"1"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "needs a path or URL"),
+        ("  ", "needs a path or URL"),
+        ("simplecache::s3://bucket/x", "chains file systems"),
+        ("zip://a::file:///tmp/x.zip", "chains file systems"),
+        ("nope://bucket/x", "protocol that fsspec does not know: nope"),
+        ("s3://", "names no place"),
+        ("s3:///", "names no place"),
+        ("s3:/bucket/x", "write s3://bucket/x"),
+        ("memory:/default", "write memory://default"),
+    ],
+)
+def test_what_can_hold_no_store_is_refused(url: str, said: str) -> None:
+    with pytest.raises(GraphError, match=said):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", [None, 3, b"/tmp/x"])
+def test_what_is_no_path_is_refused(url: Any) -> None:
+    with pytest.raises(GraphError, match="needs a path or URL"):
+        open_store(url)
+
+
+def test_options_for_a_local_folder_are_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"takes no storage_options; got key, secret; write s3://") as refused:
+        open_store("bucket/job", {"key": "k", "secret": "hush"})
+    assert "hush" not in str(refused.value)
+
+
+def test_a_url_in_an_error_shows_no_password() -> None:
+    with pytest.raises(GraphError, match=r"nope://\*\*\*@host") as refused:
+        open_store("nope://me:hush@host/x")
+    assert "hush" not in str(refused.value)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, "s3", raising=False)
+    with pytest.raises(MissingDependency, match=r"pip install 'malflow\[s3\]'"):
+        open_store("s3://bucket/job")
+
+
+def test_a_file_system_may_be_given(tmp_path: Path) -> None:
+    filesystem = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+    store = open_store("job", filesystem=filesystem)
+    store.put_new("m/1", b"1")
+    assert filesystem.cat_file("/job/m/1") == b"1"
+    assert isinstance(open_store(tmp_path, filesystem=LocalFileSystem()), LocalStore)
+    assert isinstance(open_store(tmp_path / "job", filesystem=LinkingFileSystem()), FsspecStore)
+
+
+def test_what_is_no_file_system_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="must be an fsspec file system; got str"):
+        open_store("job", filesystem="memory")
+    with pytest.raises(GraphError, match="give either them or filesystem"):
+        open_store("job", {"key": "k"}, filesystem=MemoryFileSystem())
+    with pytest.raises(GraphError, match="wraps another file system"):
+        open_store("job", filesystem=DirFileSystem(str(tmp_path), fs=LocalFileSystem()))
+
+
+def test_a_file_system_that_writes_bit_by_bit_is_refused() -> None:
+    class HandleFileSystem(LocalFileSystem):
+        protocol = "handle"
+
+    with pytest.raises(GraphError, match="HandleFileSystem writes them bit by bit"):
+        open_store("/tmp/job", filesystem=HandleFileSystem())  # noqa: S108
+
+
+def test_disk_and_memory_are_private() -> None:
+    private = ["/x", "x", "~/x", "file:///x", "local://x", "memory://x", Path("x")]
+    assert [is_private(url) for url in private] == [True] * 7
+    assert [is_private(url) for url in ("s3://bucket/x", "s3a://bucket/x", "gs://bucket/x", "nope://x")] == [False] * 4
+    assert is_private("s3://x", MemoryFileSystem())
+    assert is_private("x", LocalFileSystem())
+    assert not is_private("/x", LinkingFileSystem())
+
+
+class Broken(LinkingFileSystem):
+    """Fails as it is told."""
+
+    protocol = "broken"
+
+    def __init__(self, error: Exception, **options: Any) -> None:
+        super().__init__(**options)
+        self.error = error
+
+    def pipe_file(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+    def cat_file(self, *_: Any, **__: Any) -> bytes:
+        raise self.error
+
+    def ls(self, *_: Any, **__: Any) -> list[Any]:
+        raise self.error
+
+    def rm_file(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "writing", "reading"),
+    [
+        (PermissionError("no"), StoreError, StoreError),
+        (ConnectionResetError("reset"), UnknownOutcome, Transient),
+        (TimeoutError("slow"), UnknownOutcome, Transient),
+        (OSError(5, "EIO"), UnknownOutcome, StoreError),
+        (FileNotFoundError("bucket"), UnknownOutcome, KeyMissing),
+        (ValueError("what"), UnknownOutcome, StoreError),
+    ],
+)
+def test_errors_of_a_file_system_that_nobody_knows(
+    error: Exception, writing: type[Exception], reading: type[Exception]
+) -> None:
+    store = FsspecStore(Broken(error, skip_instance_cache=True), "/job")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - which one is looked at below
+        store.put_new("m/1", b"")
+    assert type(raised.value) is writing
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        store.get("m/1", 9)
+    assert type(raised.value) is reading
+    if reading is KeyMissing:
+        assert store.list("m/") == []
+        store.delete("m/1")
+        return
+    for operation in (lambda: store.list("m/"), lambda: store.delete("m/1")):
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            operation()
+        assert type(raised.value) is reading
+
+
+def test_opening_a_store_on_disk_needs_no_network_library(tmp_path: Path) -> None:
+    told = run_python(
+        "import sys; from malflow.snapshot.open_store import open_store\n"
+        f"open_store({os.fspath(tmp_path)!r}).put_new('m/1', b'')\n"
+        "print([name for name in ('s3fs', 'aiohttp', 'botocore') if name in sys.modules])"
+    )
+    assert (told.stdout, told.stderr) == ("[]\n", "")
