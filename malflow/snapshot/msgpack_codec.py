@@ -20,7 +20,6 @@ _MOST_NESTED = 100
 _SMALL = 4096
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _BYTEARRAY: Final = next(form for form in FORMS if form.kind is bytearray)
-_TOO_DEEP = "it is nested too deep, or contains itself"
 _LONGEST_PATH = 200
 _SHOWN = 40
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
@@ -78,9 +77,11 @@ class MsgpackCodec:
         """
         try:
             return _Writing(self._msgpack, self._forms, self._hidden).pack(value)
-        except Exception as error:  # noqa: BLE001 - properties of the user may raise any
+        except Exception as error:
+            if isinstance(error, _TooDeep | RecursionError):
+                raise TypeError(f"the value: {_TooDeep()}") from error
             path, cause = self._blame(value, error)
-            raise TypeError(f"{path}: {_TOO_DEEP if isinstance(cause, RecursionError) else cause}") from cause
+            raise TypeError(f"{path}: {cause}") from cause
 
     def loads(self, data: bytes) -> Any:
         """Read a value that `dumps` wrote.
@@ -137,6 +138,11 @@ class MsgpackCodec:
         return MsgpackCodec, (self._types,)
 
 
+class _TooDeep(ValueError):
+    def __init__(self) -> None:
+        super().__init__("it is nested too deep, or contains itself")
+
+
 class _Writing:
     """The writing of one value. What becomes plain data is packed apart, and put into the packed data around it."""
 
@@ -159,7 +165,7 @@ class _Writing:
         if bytearray in kinds:
             value = self._without_bytearrays(value)
         if self._nested > _MOST_NESTED:
-            raise ValueError(_TOO_DEEP)
+            raise _TooDeep
         if self._nested == len(self._packers):
             self._packers.append(self._packer(self._extension))
         packer = self._packers[self._nested]
@@ -213,7 +219,7 @@ class _Reading:
         if code not in self._readers:
             raise ValueError(f"there is no type {code}; a newer malflow may have written it")
         if self._nested > _MOST_NESTED:
-            raise ValueError(_TOO_DEEP)
+            raise _TooDeep
         plain, read = self._readers[code]
         self._nested += 1
         facts = self.unpack(data)
@@ -244,7 +250,7 @@ def _survey(value: Any, deepest: int) -> tuple[set[type], int]:
             return found, depth
         depth += 1
         if depth > deepest:
-            raise ValueError(_TOO_DEEP)
+            raise _TooDeep
         lists, dicts = _those_of(level, kinds, list), _those_of(level, kinds, dict)
         found.update(map(type, chain.from_iterable(dicts)))
         level = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
