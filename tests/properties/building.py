@@ -6,23 +6,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, limit_out_of_orderness
+from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow.graph import Graph
+from malflow.placement import states_of
+from malflow.plan import compile_graph
+from malflow.runtime.run import Run as EngineRun
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.state import StateSpec
 from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "keyed_states", "run", "run_rescaled"]
 
 
 @dataclass
 class Run:
-    """What malflow's sinks and inspectors got; the epochs are by step and worker."""
+    """What malflow's sinks and inspectors got.
+
+    Attributes:
+        epochs: by step and worker, since the number of workers last changed.
+        past_epochs: by step, those of the times before, each by worker.
+    """
 
     sinks: dict[str, VecSink[Any, Any, Any]] = field(default_factory=dict)
     records: dict[str, list[DataMessage[Any, Any, Any]]] = field(default_factory=dict)
     epochs: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
+    past_epochs: dict[str, list[dict[int, list[Any]]]] = field(default_factory=dict)
+
+    def turn_over(self) -> None:
+        """Begin a new time."""
+        for name, by_worker in self.epochs.items():
+            self.past_epochs.setdefault(name, []).append(dict(by_worker))
+            by_worker.clear()
 
 
 def run(dataflow: Dataflow, parallelism: int = 1, chunk: int | None = None) -> Run:
@@ -33,6 +50,38 @@ def run(dataflow: Dataflow, parallelism: int = 1, chunk: int | None = None) -> R
     ).execute()
     result.records.update({name: list(sink) for name, sink in result.sinks.items()})
     return result
+
+
+def run_rescaled(dataflow: Dataflow, parallelism: int, chunk: int, rescales: Sequence[tuple[int, int]]) -> Run:
+    """Run a dataflow, and change the number of workers after so many ticks each.
+
+    Raises:
+        SnapshotError: if it has state under ``key_local``.
+    """
+    result = Run()
+    graph = Graph()
+    _build(dataflow, StreamProvider(graph), chunk, result)
+    with EngineRun(compile_graph(graph), parallelism=parallelism, tracked=False, debug=dataflow.debug) as engine:
+        engine.open()
+        for ticks, workers in rescales:
+            for _ in range(ticks):
+                if not engine.is_finished:
+                    engine.tick()
+            engine.rescale(workers)
+            result.turn_over()
+        while not engine.is_finished:
+            engine.tick()
+        engine.end()
+    result.records.update({name: list(sink) for name, sink in result.sinks.items()})
+    return result
+
+
+def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
+    """List the states that a dataflow keeps by key."""
+    graph = Graph()
+    _build(dataflow, StreamProvider(graph), None, Run())
+    kinds = ("stateful_map", "stateful_op", "ttl_map")
+    return [spec for spec in states_of(compile_graph(graph)) if spec.kind in kinds]
 
 
 def _build(dataflow: Dataflow, provider: Any, chunk: int | None, result: Run) -> None:

@@ -61,6 +61,7 @@ class Draft:
         self.draw = draw
         self.parallel = parallel
         self.debug = debug
+        self.movable = parallel
         self.steps: list[Step] = []
         self.traits: list[Traits] = []
         self.readers: list[int] = []
@@ -114,7 +115,7 @@ class Draft:
         for index in range(len(self.traits)):
             if self.may_read(index) and self.draw(st.integers(0, 9)) < (2 if self.readers[index] else 9):
                 sink(self, tell_epochs(self, index))
-        return Dataflow(tuple(self.steps), self.parallel, self.debug)
+        return Dataflow(tuple(self.steps), self.parallel, self.debug, self.movable)
 
 
 # Sources
@@ -301,6 +302,8 @@ def generate_epochs(draft: Draft, index: int) -> None:
 
 
 def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> None:
+    if name != "never" and draft.traits[index].place is Place.GATHERED:
+        draft.movable = False  # the time of the one worker that has records is not that of the others
     traits = replace(draft.traits[index], epochs=epochs, here=here)
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
     draft.add("generate_epochs", (index,), name, on_time, late)

@@ -20,7 +20,7 @@ class Order(Enum):
 class Place(Enum):
     """Where the records of a stream are."""
 
-    SOURCE = "on one worker; the others have ended"
+    SOURCE = "on one worker; the others are idle"
     GATHERED = "on one worker; the others see the epochs"
     SPREAD = "on any worker"
 
@@ -63,14 +63,16 @@ class Dataflow:
     Attributes:
         parallel: whether its results are the same at every parallelism; otherwise they are specified for one worker.
         debug: whether it runs with the checks on.
+        movable: whether its results are the same when the number of workers changes on the way.
     """
 
     steps: tuple[Step, ...]
     parallel: bool
     debug: bool
+    movable: bool
 
     def __repr__(self) -> str:
-        lines = [f"parallel={self.parallel} debug={self.debug}"]
+        lines = [f"parallel={self.parallel} debug={self.debug} movable={self.movable}"]
         made = 0
         for step in self.steps:
             lines.append(f"{[*range(made, made + step.outputs)]} = {step.name} {step.arg!r} of {[*step.inputs]}")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from malflow import MAX, DataMessage
-from tests.properties.building import Run, run
+from malflow import MAX, DataMessage, SnapshotError
+from tests.properties.building import Run, keyed_states, run, run_rescaled
 from tests.properties.dataflows import chains, dataflows
 from tests.properties.interpreter import Interpretation, interpret
 from tests.properties.specs import Dataflow, Order, Place, Step
@@ -43,6 +43,30 @@ def test_values_changed_downstream_leave_upstream_state_alone(dataflow: Dataflow
         _assert_agree(dataflow, expected, run(dataflow, parallelism, chunk))
 
 
+rescales = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+@given(
+    dataflow=st.one_of(dataflows(), chains()),
+    parallelism=st.integers(1, 4),
+    chunk=st.sampled_from([1, 2]),
+    rescales=rescales,
+)
+def test_rescales_do_not_show(
+    dataflow: Dataflow, parallelism: int, chunk: int, rescales: list[tuple[int, int]]
+) -> None:
+    assume(dataflow.movable)
+    refused = any(spec.placement is None for spec in keyed_states(dataflow))
+    try:
+        got = run_rescaled(dataflow, parallelism, chunk, rescales)
+    except SnapshotError:
+        assert refused
+        event("refused")
+        return
+    assert not refused or all(workers == parallelism for _, workers in rescales)
+    _assert_agree(dataflow, interpret(dataflow), got)
+
+
 def _parallelisms(dataflow: Dataflow) -> Sequence[int]:
     return (1, 2, 3, 4) if dataflow.parallel else (1,)
 
@@ -54,7 +78,7 @@ def _assert_agree(dataflow: Dataflow, expected: Interpretation, got: Run) -> Non
                 step.name
             )
         if step.kind == "inspect_frontier":
-            _assert_epochs(step, expected.epochs[step.name], list(got.epochs[step.name].values()))
+            _assert_epochs(step, expected.epochs[step.name], got.past_epochs.get(step.name, []), got.epochs[step.name])
 
 
 # Records: each is compared as far as its order is specified, by the types of its parts as well, but for the key's
@@ -84,14 +108,21 @@ def typed(value: Any) -> Any:
 # Epochs
 
 
-def _assert_epochs(step: Step, expected: list[Any], by_worker: Sequence[list[Any]]) -> None:
-    for epochs in by_worker:
+def _assert_epochs(
+    step: Step, expected: list[Any], past: Sequence[dict[int, list[Any]]], last: dict[int, list[Any]]
+) -> None:
+    """Check the epochs of each worker, between any two changes of the number of workers."""
+    seen: list[Any] = []
+    for epochs in last.values():
         assert epochs[-1] is MAX
-        assert all(before < after for before, after in pairwise(epochs))
-    match step.epochs:
-        case Place.SPREAD | Place.GATHERED:
-            assert all(epochs == expected for epochs in by_worker)
-        case Place.SOURCE:
-            assert expected in by_worker
-        case None:
-            pass
+    for by_worker in (*past, {worker: epochs[:-1] for worker, epochs in last.items()}):
+        different = []
+        for epochs in by_worker.values():
+            assert MAX not in epochs
+            assert all(before < after for before, after in pairwise(epochs))
+            if epochs not in different and (epochs or step.epochs is not Place.SOURCE):
+                different.append(epochs)
+        if step.epochs is not None:
+            assert len(different) <= 1
+            seen.extend(*different or [()])
+    assert step.epochs is None or [*seen, MAX] == expected

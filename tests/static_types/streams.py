@@ -56,10 +56,23 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(by_parity.stateful_map("t", total, default=float), KeyedStream[bool, str, int])
     assert_type(by_parity.stateful_map("l", last), KeyedStream[bool, int | None, int])
 
+    def renew(state: Any, version: int) -> float | None:
+        return float(state) if version == 1 else None
+
+    assert_type(by_parity.stateful_map("t2", total, float, version=2, migrate=renew), KeyedStream[bool, str, int])
+    assert_type(
+        by_parity.stateful_map("l2", last, version=2, migrate=lambda state, version: int(state)),
+        KeyedStream[bool, int | None, int],
+    )
+
     def count(msg: DataMessage[bool, int, int], state: int, output: Output[bool, str, int]) -> int:
         return state + 1
 
     assert_type(by_parity.stateful_op("n", count, default=int), KeyedStream[bool, str, int])
+    assert_type(
+        by_parity.stateful_op("n2", count, int, version=2, migrate=lambda state, version: int(state)),
+        KeyedStream[bool, str, int],
+    )
 
     def seen(
         key: bool, value: int, timestamp: int, entries: ExpireMap[Any, Any, int]
@@ -67,6 +80,10 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
         return str(value), entries
 
     assert_type(by_parity.ttl_map("s", seen), KeyedStream[bool, str, int])
+    assert_type(
+        by_parity.ttl_map("s2", seen, version=2, migrate=lambda entries, version: entries if entries else None),
+        KeyedStream[bool, str, int],
+    )
 
 
 def times(numbers: Stream[NoKeyType, int, int]) -> None:
@@ -93,5 +110,7 @@ def sinks(numbers: Stream[NoKeyType, int, int]) -> None:
 def mistakes(numbers: Stream[NoKeyType, int, int]) -> None:
     numbers.map("m", lambda value: value.upper())  # type: ignore[attr-defined]
     numbers.key_local("k", lambda msg: 1).stateful_map("s", lambda key, value, state: value)  # type: ignore[return-value, arg-type]
+    by_value = numbers.key_local("k", lambda msg: msg.value)
+    by_value.stateful_map("v", lambda key, value, state: (value, state), version="2")  # type: ignore[call-overload]
     numbers.assign_timestamps("t", lambda msg: 1).map("m", str)  # type: ignore[attr-defined]
     numbers.stateful_map("s", lambda key, value, state: (value, state))  # type: ignore[attr-defined]
