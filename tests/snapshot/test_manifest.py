@@ -1,0 +1,409 @@
+"""Manifests: whatever was changed in one is found, and nothing in one is believed before it was checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow.errors import SnapshotCorrupt, SnapshotError
+from malflow.snapshot import fsck, manifest, snapshots
+from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
+from malflow.snapshot.signing import KEY_VARIABLE, Signer
+from tests.snapshot.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
+
+FILE = FileEntry("d/00000000000000000006-5-0123456789abcdef-0123456789abcdef.mfs", 100, "a" * 64, 200, True)
+MANIFEST = Manifest(
+    job="c" * 32,
+    name="default",
+    seq=7,
+    epoch=5,
+    runner="0123456789abcdef",
+    attempt="fedcba9876543210",
+    parent="b" * 64,
+    snapshot=6,
+    tick=12,
+    time="2026-01-01T00:00:00+00:00",
+    parallelism=2,
+    codec="pickle",
+    operators=(OperatorEntry("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select", 3),),
+    files=(FILE, replace(FILE, base=False)),
+    writer={"malflow": "0.1.0"},
+)
+
+
+class Seal:
+    """Signs with a key, or not at all."""
+
+    def __init__(self, key: str | None) -> None:
+        self._signer = Signer.of(key) if key else None
+
+    def sign(self, data: bytes) -> str | None:
+        return self._signer.sign(data) if self._signer else None
+
+    def verify(self, data: bytes, mac: str | None) -> str | None:
+        if self._signer is None:
+            return None if mac is None else "no key"
+        return None if mac is not None and self._signer.verify(data, mac) else "wrong signature"
+
+
+SEALS = {"signed": Seal(KEY), "unsigned": Seal(None)}
+
+
+@pytest.fixture(params=SEALS)
+def seal(request: pytest.FixtureRequest) -> Seal:
+    return SEALS[request.param]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def sealed(body: dict[str, Any]) -> bytes:
+    """Write any body as somebody would who knows the format, but no key."""
+
+    def canonical(value: Any) -> bytes:
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+    return canonical({**body, "mac": None, "sha256": sha256(canonical(body)).hexdigest()})
+
+
+def body_of(data: bytes) -> dict[str, Any]:
+    """Read what `sealed` seals."""
+    body = json.loads(data)
+    del body["mac"], body["sha256"]
+    return body  # type: ignore[no-any-return]
+
+
+def read(data: bytes, seal: Seal) -> Manifest:
+    return Manifest.from_bytes("m/7", data, seal)
+
+
+def test_a_manifest_comes_back_as_it_was(seal: Seal) -> None:
+    assert read(MANIFEST.to_bytes(seal), seal) == MANIFEST
+
+
+def test_the_same_manifest_is_always_the_same_bytes() -> None:
+    assert MANIFEST.to_bytes(Seal(None)) == sealed(body_of(MANIFEST.to_bytes(Seal(None))))
+    assert MANIFEST.to_bytes(Seal(KEY)) == MANIFEST.to_bytes(Seal(KEY))
+
+
+def test_a_flip_of_any_byte_is_found(seal: Seal) -> None:
+    data = MANIFEST.to_bytes(seal)
+    for at in range(len(data)):
+        for mask in (0x01, 0x20, 0x80):
+            with pytest.raises(SnapshotCorrupt, match=r"m/7"):
+                read(flipped(data, at, mask), seal)
+
+
+def test_a_manifest_torn_at_any_length_is_found(seal: Seal) -> None:
+    data = MANIFEST.to_bytes(seal)
+    for length in range(len(data)):
+        with pytest.raises(SnapshotCorrupt, match=r"m/7"):
+            read(data[:length], seal)
+
+
+@pytest.mark.parametrize("tail", [b" ", b"\n", b"\0", b"{}", b"x", b'{"a":1}'])
+def test_appended_bytes_are_found(seal: Seal, tail: bytes) -> None:
+    data = MANIFEST.to_bytes(seal)
+    for changed in (data + tail, tail + data, data + data):
+        with pytest.raises(SnapshotCorrupt, match=r"m/7"):
+            read(changed, seal)
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda data: json.dumps(json.loads(data)).encode(),
+        lambda data: json.dumps(json.loads(data), separators=(",", ":"), sort_keys=False)[::1].encode("utf-16"),
+        lambda data: data.replace(b'"seq":7', b'"seq":7.0'),
+        lambda data: data.replace(b'"seq":7', b'"seq":8,"seq":7'),
+        lambda data: data.replace(b'"seq":7', b'"seq":07'),
+        lambda data: data.replace(b'"sum"', b'"\\u0073um"'),
+        lambda data: data.replace(b'"tick":12', b'"tick":NaN'),
+    ],
+)
+def test_another_spelling_of_the_same_is_not_taken(seal: Seal, rewrite: Any) -> None:
+    data = MANIFEST.to_bytes(seal)
+    changed = rewrite(data)
+    assert changed != data
+    with pytest.raises(SnapshotCorrupt):
+        read(changed, seal)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"7",
+        b'"text"',
+        b"{}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"9" * 10_000,
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        b'{"format":1,"mac":null,"sha256":null}',
+        b'{"format":1,"mac":[],"sha256":{}}',
+    ],
+    ids=range(13),
+)
+def test_what_is_no_manifest_at_all_is_told_so(seal: Seal, data: bytes) -> None:
+    with pytest.raises(SnapshotCorrupt, match=r"m/7"):
+        read(data, seal)
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None) -> None:
+    body = {**body_of(MANIFEST.to_bytes(Seal(None))), "format": FORMAT + 1, "writer": {"malflow": "9.9"}, "new": 1}
+    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 2; this one reads formats up to 1"):
+        read(manifest.seal(body, Seal(key)), Seal(key))
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None, [1]])
+def test_a_format_that_never_was_is_found(version: Any) -> None:
+    with pytest.raises(SnapshotCorrupt, match=r"no format version"):
+        read(sealed({**body_of(MANIFEST.to_bytes(Seal(None))), "format": version}), Seal(None))
+
+
+# Forged ones
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def test_every_field_of_a_manifest_is_checked() -> None:
+    body = body_of(MANIFEST.to_bytes(Seal(None)))
+    wrong: dict[str, list[Any]] = {
+        "operators": [None, 1, "x", [1], [{}], [{**body["operators"][0], "keys": -1}]],
+        "files": [None, 1, "x", {"a": 1}, [1], [{}], [{**body["files"][0], "base": 1}]],
+        "writer": [None, 1, [], {"a": 1}],
+        "parent": [1, []],
+        "time": ["yesterday", "", 1],
+        "parallelism": [2**21, -1, True],
+        "snapshot": [8, -1],
+        "epoch": [8, -1],
+    }
+    for field in body:
+        for value in wrong.get(field, [None, [], {}, True, -1] if isinstance(body[field], int) else [None, [], 1]):
+            if field == "format":
+                continue
+            with pytest.raises(SnapshotCorrupt, match=r"'m/7' is no manifest"):
+                read(sealed({**body, field: value}), Seal(None))
+        with pytest.raises(SnapshotCorrupt):
+            read(sealed({name: value for name, value in body.items() if name != field}), Seal(None))
+    with pytest.raises(SnapshotCorrupt, match=r"its fields are"):
+        read(sealed({**body, "more": 1}), Seal(None))
+
+
+FIELDS = sorted(body_of(MANIFEST.to_bytes(Seal(None))))
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3))
+def test_a_forged_newest_manifest_is_an_error_of_a_snapshot_or_fits(changes: dict[str, Any]) -> None:
+    forge_and_open(lambda body: {**body, **changes})
+
+
+@given(
+    st.sampled_from(["operators", "files"]),
+    st.sampled_from(["name", "kind", "version", "placement", "keys", "bytes", "sha256", "raw", "base"]),
+    JSON,
+)
+def test_a_forged_entry_of_the_newest_manifest_is_an_error_of_a_snapshot_or_fits(
+    part: str, field: str, value: Any
+) -> None:
+    forge_and_open(lambda body: {**body, part: [{**entry, field: value} for entry in body[part]]})
+
+
+def forge_and_open(forge: Any) -> None:
+    """Replace the newest manifest, and do all that reads it."""
+    store = MemoryStore()
+    Job(StoreBackend(store)).save({"a": 1}).result()
+    key = manifest_key(2)
+    store.objects[key] = sealed(forge(body_of(store.objects[key])))
+    backend = StoreBackend(store)
+    for use in (lambda: fsck(backend), lambda: [*snapshots(backend)], lambda: Job(backend).save({"b": 1}).result()):
+        try:
+            use()
+        except SnapshotError:
+            continue
+    assert all(key.startswith(("job.json", "m/", "d/", "gc/")) for _, key in store.calls if key)
+
+
+NAMES = [
+    "../x",
+    "d/../../x",
+    "/etc/passwd",
+    "job.json",
+    "m/00000000000000000004.json",
+    "gc/00000000000000000009",
+    "d/x",
+    "d/00000000000000000002-1-0123456789abcdef-0123456789abcdef.mfs/../../job.json",
+    "d/00000000000000000002-1-0123456789abcdef-0123456789abcdef.mfs\n",
+    "d/\u06600000000000000000002-1-0123456789abcdef-0123456789abcdef.mfs",
+    "D/00000000000000000002-1-0123456789abcdef-0123456789abcdef.mfs",
+    "s3://other/d/00000000000000000002-1-0123456789abcdef-0123456789abcdef.mfs",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_forged_name_is_refused_before_anything_is_read_or_deleted(store: MemoryStore, name: str) -> None:
+    job = Job(StoreBackend(store, retain=1))
+    for n in range(3):
+        job.save({n: n}).result()
+    body = body_of(store.objects[manifest_key(4)])
+    store.objects[manifest_key(4)] = sealed({**body, "files": [{**body["files"][0], "name": name}]})
+    store.clear_calls()
+    with pytest.raises(SnapshotCorrupt, match=r"is no data file"):
+        Job(StoreBackend(store, retain=1))
+    job.save({9: 9}).result()
+    assert ("delete", name) not in store.calls
+    assert ("get", name) not in store.calls or name in store.objects
+    assert {key.partition("/")[0] for _, key in store.calls} <= {"job.json", "m", "d", "gc"}
+
+
+def test_a_forged_size_makes_nobody_read_more_than_there_is(store: MemoryStore) -> None:
+    Job(StoreBackend(store)).save({"a": 1}).result()
+    body = body_of(store.objects[manifest_key(2)])
+    store.objects[manifest_key(2)] = sealed({**body, "files": [{**body["files"][0], "bytes": 2**80}]})
+    with pytest.raises(SnapshotCorrupt, match=r"is damaged: it has \d+ bytes"):
+        Job(StoreBackend(store))
+
+
+# In its place
+
+
+@pytest.fixture
+def three(store: MemoryStore) -> MemoryStore:
+    job = Job(StoreBackend(store))
+    for n in range(2):
+        job.save({"a": n}).result()
+    return store
+
+
+def test_a_manifest_under_the_number_of_another_is_found(three: MemoryStore) -> None:
+    three.objects[manifest_key(4)] = three.objects[manifest_key(3)]
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+4\.json' has the number 3 inside; expected 4"):
+        Job(StoreBackend(three))
+    assert any("has the number 3 inside" in problem for problem in fsck(StoreBackend(three)).problems)
+
+
+def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: MemoryStore) -> None:
+    Job(StoreBackend(three)).save({"a": 2}).result()
+    other = MemoryStore()
+    other.objects = {key: data for key, data in three.objects.items() if key < manifest_key(4)}
+    Job(StoreBackend(other))
+    three.objects[manifest_key(4)] = other.objects[manifest_key(4)]
+    assert fsck(StoreBackend(three)).problems == ("manifest 5 was not written after the manifest 4 that is there",)
+
+
+def test_a_manifest_of_another_job_is_found(three: MemoryStore) -> None:
+    other = MemoryStore()
+    Job(StoreBackend(other)).save({"a": 9}).result()
+    three.objects[manifest_key(3)] = other.objects[manifest_key(2)]
+    with pytest.raises(SnapshotCorrupt, match=r"has the number 2 inside; expected 3"):
+        Job(StoreBackend(three))
+    three.objects[manifest_key(2)] = other.objects[manifest_key(2)]
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the job [0-9a-f]{32} inside; expected [0-9a-f]{32}"):
+        Job(StoreBackend(three), restore=2)
+
+
+def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: MemoryStore) -> None:
+    del three.objects[manifest_key(2)]
+    assert fsck(StoreBackend(three)).problems == ("manifests 2 to 2 are missing",)
+    with pytest.raises(SnapshotError, match=r"'m/0+2\.json' is missing, while earlier and later ones are there"):
+        [*snapshots(StoreBackend(three))]
+    assert Job(StoreBackend(three)).state == {"a": 1}
+
+
+# Signatures
+
+
+def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: MemoryStore) -> None:
+    Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
+    assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}
+    with pytest.raises(SnapshotCorrupt, match=r"it is signed, and no signing key is given; give signing_key="):
+        Job(StoreBackend(store))
+    with pytest.raises(SnapshotCorrupt, match=r"its signature is not that of its content by any of the signing keys"):
+        Job(StoreBackend(store, signing_key="another key of sixteen bytes"))
+    with pytest.raises(SnapshotCorrupt):
+        Job(StoreBackend(store, signing_key="another key of sixteen bytes", allow_unsigned_pickle=True))
+
+
+def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: MemoryStore) -> None:
+    Job(StoreBackend(store)).save({"a": 1}).result()
+    before = dict(store.objects)
+    with pytest.raises(SnapshotCorrupt, match=r"it is not signed, and a signing key is given; allow_unsigned_pickle"):
+        Job(StoreBackend(store, signing_key=KEY))
+    assert store.objects == before
+    assert Job(StoreBackend(store, signing_key=KEY, allow_unsigned_pickle=True)).state == {"a": 1}
+    assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}, "from here on everything is signed"
+
+
+def test_a_key_is_replaced_and_the_old_one_needed_no_more(store: MemoryStore) -> None:
+    old, new = "an old key of the tests", "a new key of the tests"
+    Job(StoreBackend(store, signing_key=old)).save({"a": 1}).result()
+    with pytest.raises(SnapshotCorrupt):
+        Job(StoreBackend(store, signing_key=new))
+    job = Job(StoreBackend(store, signing_key=[new, old], retain=1))
+    assert job.state == {"a": 1}
+    for n in range(3):
+        job.save({"b": n}).result()
+    assert Job(StoreBackend(store, signing_key=new)).state == {"a": 1, "b": 2}
+    assert fsck(StoreBackend(store, signing_key=new)).problems == ()
+
+
+def test_the_key_may_come_from_the_environment(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    assert Job(StoreBackend(store)).state == {"a": 1}
+
+
+@pytest.mark.parametrize("mac", [None, "", "x", 7, [], "00000000:" + "0" * 64, "\u0661" * 8 + ":" + "0" * 64])
+def test_a_wrong_signature_is_found(store: MemoryStore, mac: Any) -> None:
+    Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
+    changed = {**json.loads(store.objects[manifest_key(2)]), "mac": mac}
+    store.objects[manifest_key(2)] = json.dumps(changed, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(SnapshotCorrupt, match=r"can't be trusted"):
+        Job(StoreBackend(store, signing_key=KEY))
+
+
+def test_a_signature_of_other_content_is_found(store: MemoryStore) -> None:
+    job = Job(StoreBackend(store, signing_key=KEY))
+    job.save({"a": 1}).result()
+    job.save({"a": 2}).result()
+    mac = json.loads(store.objects[manifest_key(2)])["mac"]
+    forged = {**json.loads(store.objects[manifest_key(3)]), "mac": mac}
+    store.objects[manifest_key(3)] = json.dumps(forged, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(SnapshotCorrupt, match=r"can't be trusted"):
+        Job(StoreBackend(store, signing_key=KEY))
+
+
+def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: MemoryStore) -> None:
+    Job(StoreBackend(store, signing_key=KEY, job="others")).save({"a": 1}).result()
+    body = body_of(store.objects["job.json"])
+    store.objects["job.json"] = sealed({**body, "name": "mine"})
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the name others inside; expected mine"):
+        Job(StoreBackend(store, signing_key=KEY, job="mine"))
+
+
+def test_nothing_of_a_snapshot_that_can_not_be_trusted_is_even_read(store: MemoryStore) -> None:
+    Job(StoreBackend(store)).save({"a": 1}).result()
+    store.clear_calls()
+    with pytest.raises(SnapshotCorrupt):
+        Job(StoreBackend(store, signing_key=KEY))
+    assert data_keys(store)
+    assert [key for operation, key in store.calls if operation == "get" and key.startswith("d/")] == []
