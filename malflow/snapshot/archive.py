@@ -45,11 +45,10 @@ class Archive:
         try:
             data = self.get(JOB, LARGEST_MANIFEST)
         except KeyMissing:
-            if any(self.list(folder) for folder in (MANIFESTS, DATA, BOUNDARIES)):
-                reason = f"'{JOB}' is missing, while snapshots of the job are there; put it back from a backup"
-                raise SnapshotIncomplete(reason, name=JOB) from None
-            return None
-        body = unseal(JOB, data, self.seal)
+            if not any(self.list(folder) for folder in (MANIFESTS, DATA, BOUNDARIES)):
+                return None
+            data = self._job_begun()
+        body = unseal(JOB, data, None)
         uuid, name = body.get("job"), body.get("name")
         if not isinstance(uuid, str) or set(body) != {"job", "name"}:
             raise SnapshotCorrupt(f"'{JOB}' is not the file of a job: {sorted(body)}", name=JOB)
@@ -63,8 +62,8 @@ class Archive:
         return data
 
     def job_file(self, uuid: str) -> bytes:
-        """Make the file of a new job."""
-        return seal({"job": uuid, "name": self.name}, self.seal)
+        """Make the file of a new job. It is not signed, as it outlives keys; what is signed says both again."""
+        return seal({"job": uuid, "name": self.name}, None)
 
     def boundary(self) -> int:
         """Give the number below which nothing counts any more."""
@@ -150,6 +149,14 @@ class Archive:
         """List a folder, trying again while the store is not well."""
         return self.retry.of(lambda: self.store.list(prefix))
 
+    def _job_begun(self) -> bytes:
+        """Read the job's file, which another run may have written just now."""
+        try:
+            return self.get(JOB, LARGEST_MANIFEST)
+        except KeyMissing:
+            reason = f"'{JOB}' is missing, while snapshots of the job are there; put it back from a backup"
+            raise SnapshotIncomplete(reason, name=JOB) from None
+
     def _read_manifest(self, seq: int) -> tuple[Manifest, str]:
         name = manifest_key(seq)
         try:
@@ -157,12 +164,16 @@ class Archive:
         except KeyMissing:
             raise SnapshotIncomplete(f"'{name}' is missing", name=name) from None
         manifest = Manifest.from_bytes(name, data, self.seal)
-        problem = _mismatch(manifest, seq, self.uuid)
+        problem = _mismatch(manifest, seq, self.uuid, self.name)
         if problem:
             raise SnapshotCorrupt(f"'{name}' {problem}", name=name)
         return manifest, sha256(data).hexdigest()
 
 
-def _mismatch(manifest: Manifest, seq: int, uuid: str) -> str | None:
-    facts: list[tuple[str, Any, Any]] = [("number", manifest.seq, seq), ("job", manifest.job, uuid)]
+def _mismatch(manifest: Manifest, seq: int, uuid: str, job: str) -> str | None:
+    facts: list[tuple[str, Any, Any]] = [
+        ("number", manifest.seq, seq),
+        ("job", manifest.job, uuid),
+        ("name", manifest.name, job),
+    ]
     return next((f"has the {what} {found} inside; expected {due}" for what, found, due in facts if found != due), None)

@@ -81,25 +81,30 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
         SnapshotError: if there are snapshots but no manifest, or the store can't be written; or what `choose` raises.
     """
     for _ in range(_RACES):
-        numbers = archive.sequences(archive.boundary())
+        before = archive.boundary()
+        numbers = archive.sequences(before)
         if not numbers and any(archive.list(folder) for folder in (DATA, BOUNDARIES)):
+            if archive.sequences(_NOTHING):
+                continue  # another run has begun the job in between
             raise SnapshotIncomplete(
                 f"all manifests of job '{archive.name}' are missing, while other files of it are there; put them back "
                 "from a backup, or give the job another name to start from nothing",
                 name=MANIFESTS,
             )
-        chosen = choose(numbers)
-        head = _first(archive, chosen, numbers[-1] if numbers else _NOTHING, environment)
+        try:
+            head = _first(archive, choose(numbers), numbers[-1] if numbers else _NOTHING, environment)
+        except StoreError:
+            raise
+        except SnapshotError:
+            if archive.boundary() == before:
+                raise
+            continue  # what was not found was collected meanwhile
         data = head.to_bytes(archive.seal)
         if not _publish(archive, manifest_key(head.seq), data):
             continue
         failpoint("claimed")
-        boundary = archive.boundary()
-        if boundary >= head.seq or (chosen is not None and boundary > chosen.seq):
-            raise SnapshotError(
-                f"job '{archive.name}' is worked on by another run, which collected the snapshot to start from; "
-                "stop that run, and start again"
-            )
+        if archive.boundary() >= head.seq:
+            continue  # other runs have claimed and collected this number already
         archive.remember(head, data)
         return Claim(archive, head, environment)
     raise SnapshotError(
@@ -128,17 +133,7 @@ class Claim:
             StoreError: if it can't be written.
         """
         self._check_process()
-        last: StoreError | None = None
-        for _ in self._archive.retry.attempts():
-            name = DataName(self.head.seq + 1, self.head.epoch, self.head.runner, self._environment.token())
-            try:
-                self._archive.store.put_new(name.key, data)
-            except (Transient, UnknownOutcome) as error:
-                last = error
-                continue
-            failpoint("data-written")
-            return name.key
-        raise last if last is not None else StoreError("there was no time to write")
+        return _write(self._archive, replace(self.head, seq=self.head.seq + 1), data, self._environment)
 
     def commit(self, content: Content) -> Manifest:
         """Make a snapshot of it.
@@ -284,9 +279,33 @@ def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: 
         "writer": WRITER,
     }
     if chosen is not None:
-        return replace(chosen, **facts)  # type: ignore[arg-type] # each of its field's type
+        head = replace(chosen, **facts)  # type: ignore[arg-type] # each of its field's type
+        # A run that is still collecting may delete what is older, as long as no manifest but old ones names it.
+        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(archive, head, environment)
     empty = {"snapshot": _NOTHING, "tick": 0, "parallelism": 0, "codec": "", "operators": (), "files": ()}
-    return Manifest(job=archive.uuid, **facts, **empty)  # type: ignore[arg-type] # each of its field's type
+    return Manifest(job=archive.uuid, name=archive.name, **facts, **empty)  # type: ignore[arg-type] # each of its field's type
+
+
+def _with_copies(archive: Archive, head: Manifest, environment: Environment) -> Manifest:
+    """Have a manifest name files of its own, in place of those whose content it carries."""
+    copies = [_write(archive, head, archive.read(entry), environment) for entry in head.files]
+    files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))
+    return replace(head, files=files)
+
+
+def _write(archive: Archive, manifest: Manifest, data: bytes, environment: Environment) -> str:
+    """Write a data file for a manifest, under a name that was never used; give the name."""
+    last: StoreError | None = None
+    for _ in archive.retry.attempts():
+        name = DataName(manifest.seq, manifest.epoch, manifest.runner, environment.token())
+        try:
+            archive.store.put_new(name.key, data)
+        except (Transient, UnknownOutcome) as error:
+            last = error
+            continue
+        failpoint("data-written")
+        return name.key
+    raise last if last is not None else StoreError("there was no time to write")
 
 
 def _publish(archive: Archive, key: str, data: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ FORMAT = 1
 """The version of everything that is written; each version ever written is read for ever."""
 
 _DIGEST_LENGTH = 64
+_MOST_WORKERS = 1 << 20
 
 
 class Seal(Protocol):
@@ -73,6 +75,7 @@ class Manifest:
 
     Attributes:
         job: the job's uuid.
+        name: the job's name.
         seq: its number; each commit has the next one.
         epoch: the number of the claim that it was committed under.
         runner: the run that wrote it.
@@ -89,6 +92,7 @@ class Manifest:
     """
 
     job: str
+    name: str
     seq: int
     epoch: int
     runner: str
@@ -119,20 +123,22 @@ class Manifest:
         try:
             operators = tuple(_record(OperatorEntry, entry) for entry in body.pop("operators"))
             files = tuple(_record(FileEntry, entry) for entry in body.pop("files"))
-            manifest = _record(cls, {**body, "operators": operators, "files": files})
+            manifest: Manifest = _record(cls, {**body, "operators": operators, "files": files})
+            _check_sense(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotCorrupt(f"'{name}' is no manifest: {error}", name=name) from error
         return manifest
 
 
-def seal(body: Mapping[str, Any], seal_with: Seal) -> bytes:
-    """Write a body as JSON in its one canonical form, with its digest and its signature."""
+def seal(body: Mapping[str, Any], seal_with: Seal | None) -> bytes:
+    """Write a body as JSON in its one canonical form, with its digest and, where it is to be signed, its signature."""
     inner = {"format": FORMAT, **body}
     plain = _canonical(inner)
-    return _canonical({**inner, "mac": seal_with.sign(plain), "sha256": sha256(plain).hexdigest()})
+    mac = None if seal_with is None else seal_with.sign(plain)
+    return _canonical({**inner, "mac": mac, "sha256": sha256(plain).hexdigest()})
 
 
-def unseal(name: str, data: bytes, seal_with: Seal) -> dict[str, Any]:
+def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
     """Read what `seal` wrote.
 
     Raises:
@@ -151,7 +157,7 @@ def unseal(name: str, data: bytes, seal_with: Seal) -> dict[str, Any]:
     actual = sha256(plain).hexdigest()
     if not is_canonical or digest != actual:
         raise SnapshotCorrupt(f"'{name}' is damaged: its digest is {actual}, it says {digest}", name=name)
-    problem = seal_with.verify(plain, mac)
+    problem = None if seal_with is None else seal_with.verify(plain, mac)
     if problem:
         raise SnapshotCorrupt(f"'{name}' can't be trusted: {problem}", name=name)
     if type(version) is not int or version < 1:
@@ -204,6 +210,14 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "str | None": _optional,
     "Mapping[str, str]": _texts,
 }
+
+
+def _check_sense(manifest: Manifest) -> None:
+    datetime.fromisoformat(manifest.time)
+    if max(manifest.epoch, manifest.snapshot) > manifest.seq:
+        raise ValueError(f"it has the number {manifest.seq}, and goes back to {manifest.epoch} and {manifest.snapshot}")
+    if manifest.parallelism > _MOST_WORKERS:
+        raise ValueError(f"it has the state of {manifest.parallelism} workers")
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:
