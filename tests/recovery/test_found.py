@@ -1,0 +1,59 @@
+"""What the tests of recovery have found, each as the shortest way there: it stays mended."""
+
+from __future__ import annotations
+
+from tests.recovery.scheduler import World
+
+
+def test_a_run_that_starts_beside_one_that_commits_finds_no_damage() -> None:
+    world = World()
+    old, new = world.processes
+    old.do("open")
+    old.do("snapshot")
+    new.start("open")
+    assert new.run_to("get", "m/")  # it has listed the manifests
+    for _ in range(4):
+        old.do("snapshot")  # and all of them are collected
+    new.finish()
+    assert new.session is not None
+    assert new.log == old.log
+
+
+def test_two_runs_that_begin_a_job_at_once_miss_no_manifests() -> None:
+    world = World()
+    first, second = world.processes
+    first.start("open")
+    first.run_to("put", "job.json")
+    first.run_to("list", "gc/")
+    first.step(2)
+    assert first.stepper.waiting == ("list", "d/")  # it has found no manifests
+    second.do("open")
+    second.do("snapshot")
+    first.finish()
+    assert first.session is not None
+    assert first.log == second.log
+
+
+def test_two_runs_that_begin_a_job_at_once_miss_no_file_of_the_job() -> None:
+    world = World()
+    first, second = world.processes
+    first.start("open")
+    assert first.run_to("list", "m/")  # the job's file is not there
+    second.do("open")
+    first.finish()
+    assert first.session is not None
+
+
+def test_a_snapshot_that_is_collected_while_a_run_starts_from_it_does_not_become_the_newest() -> None:
+    world = World(growth=0.01)  # every other snapshot is a base
+    old, new = world.processes
+    old.do("open")
+    for _ in range(4):
+        old.do("snapshot")
+    old.start("snapshot")
+    assert old.run_to("put", "gc/")
+    new.start("restore", 3)
+    assert new.run_to("put", "m/")
+    old.finish()
+    new.finish()
+    world.check()
