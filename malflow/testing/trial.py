@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,8 +140,9 @@ def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker:
     Raises:
         MalflowError: whatever a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed, schedule.workers)
+    job = _Job(build_dataflow, feed)
     try:
+        job.start(schedule.workers)
         for step in schedule.steps:
             job.process(step.records)
             match step.event:
@@ -166,7 +168,7 @@ def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker:
 class _Job:
     """The runs of one job, one after the other."""
 
-    def __init__(self, build_dataflow: Build, feed: Feed, workers: int) -> None:
+    def __init__(self, build_dataflow: Build, feed: Feed) -> None:
         self.ends = _Ends(feed)
         self._build = build_dataflow
         self._feed = feed
@@ -174,7 +176,16 @@ class _Job:
         files = MemoryFileSystem(skip_instance_cache=True)
         files.store, files.pseudo_dirs = {}, [""]  # its own, where others share theirs
         self._backend = FsspecBackend("/trial", filesystem=files)
-        self._start(workers)
+        self._held = ExitStack()
+
+    def start(self, workers: int) -> None:
+        """Begin a run where the last snapshot was taken."""
+        self._feed.allowed = self._kept
+        self._program = built(self._build, self.ends.put_on)
+        self._keeper = self._held.enter_context(Keeper(self._backend, states_of(self._program), Start()))
+        self.run = self._held.enter_context(Run(self._program, parallelism=workers, tracked=True))
+        self._keeper.restore(self.run)
+        self.run.open()
 
     def process(self, records: int) -> None:
         """Feed so many records, one a tick, as far as there are any."""
@@ -192,12 +203,11 @@ class _Job:
         """Leave the run as it is, and begin another where the last snapshot was taken."""
         self.close()
         self.ends.undo()
-        self._start(workers)
+        self.start(workers)
 
     def close(self) -> None:
         """Let go of the run."""
-        self._keeper.__exit__()
-        self.run.close()
+        self._held.close()
 
     def states(self, *, by_worker: bool) -> dict[str, dict[Hashable, State]]:
         """Give the state of every key of the user's operators."""
@@ -210,11 +220,3 @@ class _Job:
                 holder = worker if by_worker else None
                 found[name][holder, likeness(key)] = State(likeness(state), holder, shown(key), shown(state))
         return found
-
-    def _start(self, workers: int) -> None:
-        self._feed.allowed = self._kept
-        self._program = built(self._build, self.ends.put_on)
-        self._keeper = Keeper(self._backend, states_of(self._program), Start())
-        self.run = Run(self._program, parallelism=workers, tracked=True)
-        self._keeper.restore(self.run)
-        self.run.open()
