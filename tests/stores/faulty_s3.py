@@ -79,6 +79,7 @@ class FaultyS3:
         self._server = make_server("127.0.0.1", port, self._serve, threaded=True, request_handler=QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
         self._faults: list[Fault] = []
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self.bucket = f"bucket{next(_BUCKETS)}"
@@ -147,25 +148,29 @@ class FaultyS3:
         request = Request(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"])
         fault = self._next_fault(request)
         if fault is None:
-            return self._app(environ, start_response)
+            return self._do(environ, start_response)
         if fault.kind in ("delay", "hold"):
             time.sleep(fault.seconds)
             assert fault.kind == "delay" or self._released.wait(60)
-            return self._app(environ, start_response)
+            return self._do(environ, start_response)
         if fault.kind == "trickle":
             _trickle(environ)
         if fault.kind == "reset":
             _drop(environ)
         if fault.kind == "truncate":
-            return _half(self._app(environ, start_response), environ)
+            return _half(self._do(environ, start_response), environ)
         if fault.kind.startswith("apply_then"):
-            list(self._app(environ, lambda *_: None))
+            self._do(environ, lambda *_: None)
         if fault.kind == "apply_then_reset":
             _drop(environ)
         status, code, message = _ANSWERS[fault.kind]
         body = f"<Error><Code>{code}</Code><Message>{fault.message or message}</Message></Error>" if code else ""
         start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body.encode())))])
         return [body.encode()]
+
+    def _do(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self._one_at_a_time:  # moto looks before it writes
+            return list(self._app(environ, start_response))
 
     def _next_fault(self, request: Request) -> Fault | None:
         with self._lock:

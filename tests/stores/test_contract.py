@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -78,16 +76,6 @@ def test_no_object_is_ever_written_over(place: Place, first: bytes, second: byte
     assert place.open().get("m/1", 100) == first
 
 
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Let threads take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-@pytest.mark.usefixtures("restless")
 def test_of_several_that_create_one_object_exactly_one_succeeds(place: Place) -> None:
     stores = [place.open() for _ in range(4)]
     barrier = threading.Barrier(8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from malflow.errors import GraphError, MissingDependency, StoreError
 from malflow.snapshot.fsspec_store import FsspecStore
 from malflow.snapshot.local_store import LocalStore
 from malflow.snapshot.open_store import is_private, open_store
-from malflow.snapshot.store import KeyMissing, Transient, UnknownOutcome
+from malflow.snapshot.store import KeyExists, KeyMissing, Transient, UnknownOutcome
 from tests.stores.conftest import LinkingFileSystem, run_python
 
 
@@ -139,6 +141,31 @@ def test_disk_and_memory_are_private() -> None:
     assert is_private("s3://x", MemoryFileSystem())
     assert is_private("x", LocalFileSystem())
     assert not is_private("/x", LinkingFileSystem())
+
+
+class SlowMemoryFileSystem(MemoryFileSystem):
+    """Takes its time between looking and writing."""
+
+    def exists(self, path: str, **options: Any) -> bool:
+        found = super().exists(path, **options)
+        time.sleep(0.002)
+        return bool(found)
+
+
+def test_memory_creates_exclusively_though_its_file_system_looks_first() -> None:
+    stores = [FsspecStore(SlowMemoryFileSystem(), "/slow/job") for _ in range(4)]
+
+    def attempt(racer: int) -> bool:
+        try:
+            stores[racer].put_new("m/1", b"%d" % racer)
+        except KeyExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(attempt, range(4)))
+    assert outcomes.count(True) == 1
+    assert stores[0].get("m/1", 9) == b"%d" % outcomes.index(True)
 
 
 class Broken(LinkingFileSystem):
