@@ -214,8 +214,8 @@ def _verdict_on_read(error: Exception) -> type[Exception]:
 
 def _tells(error: BaseException, secrets: Sequence[str]) -> bool:
     """Tell whether an exception shows a secret, in its text or in the answer that it carries."""
-    shown = f"{error} {error!r} {getattr(error, 'response', '')!r} {getattr(error, '__notes__', '')!r}"
-    return redacted(shown, secrets) != redacted(shown)
+    shown = f"{str(error)!r} {error!r} {getattr(error, 'response', '')!r} {getattr(error, '__notes__', '')!r}"
+    return redacted(shown, secrets) != shown
 
 
 def _files(filesystem: Any, folder: str) -> Iterator[str]:
