@@ -127,7 +127,7 @@ def test_a_ttl_map_is_right() -> None:
         keyed = on_time.key_distribute("digit", lambda msg: msg.value % 3)
         keyed.ttl_map("recent", remember).sink("recent numbers", sink())
 
-    assert_exactly_once(build_dataflow, [5, 3, 1, 2, 7, 7, 4, 0, 6], max_examples=30)
+    assert_exactly_once(build_dataflow, [5, 3, 1, 2, 7, 7, 4, 0, 6], max_examples=15)
 
 
 class Windows(StatefulLogic[Any, int, int, Any, dict[int, list[int]]]):
@@ -160,7 +160,7 @@ def windows(provider: StreamProvider) -> None:
 def test_windows_in_event_time_are_right() -> None:
     items = [Timed(value, time) for value, time in enumerate([0, 1, 4, 2, 3, 9, 1, 8, 20, 5, 21])]
 
-    assert_exactly_once(windows, items)
+    assert_exactly_once(windows, items, max_examples=25)
 
 
 def test_a_union_and_two_exchanges_are_right() -> None:
@@ -174,7 +174,7 @@ def test_a_union_and_two_exchanges_are_right() -> None:
             "count", lambda _k, _v, n: (n + 1, n + 1), int
         )
 
-    assert_exactly_once(build_dataflow, {"left": range(5), "right": [7, 8]}, max_examples=30)
+    assert_exactly_once(build_dataflow, {"left": range(5), "right": [7, 8]}, max_examples=15)
 
 
 def test_a_dataflow_without_state_is_right() -> None:
@@ -192,7 +192,7 @@ def test_a_source_whose_parts_are_keys_is_right() -> None:
         stream = provider.new_stream().source("logs", source(keyed=True))
         stream.stateful_map("sum", add, default=int).sink("sums", sink())
 
-    assert_exactly_once(build_dataflow, {"logs": {"a": [1, 2, 3], "b": [4], "c": [], "d": [5, 6]}}, max_examples=30)
+    assert_exactly_once(build_dataflow, {"logs": {"a": [1, 2, 3], "b": [4], "c": [], "d": [5, 6]}}, max_examples=15)
 
 
 def test_a_source_without_keys_may_have_parts() -> None:
@@ -223,7 +223,7 @@ def test_state_under_key_local_is_right_as_long_as_the_number_of_workers_stays()
         local = stream.key_local("all", lambda msg: "all")
         local.stateful_map("sum", add, default=int).sink("sums", sink())
 
-    assert_exactly_once(build_dataflow, {"logs": {name: range(3) for name in "abcd"}}, max_examples=30)
+    assert_exactly_once(build_dataflow, {"logs": {name: range(3) for name in "abcd"}}, max_examples=15)
 
 
 def epochs_of_each_worker(provider: StreamProvider) -> None:
@@ -236,8 +236,8 @@ def epochs_of_each_worker(provider: StreamProvider) -> None:
 def test_what_depends_on_the_number_of_workers_is_right_where_that_stays() -> None:
     items = [5, 4, 0, 3, 2, 9, 1, 7]
 
-    assert_exactly_once(epochs_of_each_worker, items, rescale=False, max_examples=30)
-    assert_exactly_once(epochs_of_each_worker, items, parallelism=[2], max_examples=30)
+    assert_exactly_once(epochs_of_each_worker, items, rescale=False, max_examples=15)
+    assert_exactly_once(epochs_of_each_worker, items, parallelism=[2], max_examples=15)
 
 
 def test_the_inputs_are_as_they_were_and_every_try_gets_its_own() -> None:
