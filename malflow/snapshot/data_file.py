@@ -311,7 +311,7 @@ def _checksum(parts: Iterable[bytes | memoryview]) -> int:
 
 
 def _header(data: bytes) -> tuple[str, str, list[dict[str, Any]]]:
-    header = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+    header = json.loads(data.decode(), object_pairs_hook=_unique)
     if not isinstance(header, dict) or set(header) != {"codec", "compression", "sections"}:
         raise ValueError("it has not the members codec, compression and sections")
     codec, compression, sections = header["codec"], header["compression"], header["sections"]
@@ -355,10 +355,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("a member is there twice")
     return members
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of it")
 
 
 def _decompress(frame: bytes, size: int) -> bytes | None:
