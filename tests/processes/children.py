@@ -1,0 +1,149 @@
+"""Child processes that count, how they end, and what must hold whatever happened to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from tests.kept import kept, kept_states
+from tests.processes.programs.counting import KEYS, PARTS, Options, Program
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = "tests.processes.programs.counting"
+DEADLINE = 60.0
+
+
+class Child:
+    """A counting process."""
+
+    def __init__(self, folder: Path, options: Options, *, under: Sequence[str] = (), **environment: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [*under, sys.executable, "-W", "error", "-m", PROGRAM, str(folder), json.dumps(asdict(options))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        )
+        self.pid = self.process.pid
+        self.said: list[str] = []
+
+    def wait_for(self, word: str) -> None:
+        """Wait until it has said something."""
+        stream = self.process.stdout
+        assert stream is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            deadline = time.monotonic() + DEADLINE
+            while word not in self.said:
+                assert selector.select(deadline - time.monotonic()), f"no '{word}' within {DEADLINE} seconds"
+                text = os.read(stream.fileno(), 4096).decode()
+                assert text, f"it ended without '{word}': {self.process.communicate(timeout=DEADLINE)}"
+                self.said.extend(text.splitlines())
+
+    def tell(self) -> None:
+        """Give it a line to read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; give its exit code, and what it said of errors."""
+        output, errors = self.process.communicate(timeout=DEADLINE)
+        self.said.extend(output.decode().splitlines())
+        return self.process.returncode, errors.decode()
+
+
+@contextmanager
+def child(folder: Path, options: Options, **more: Any) -> Iterator[Child]:
+    """Start a counting process; it does not outlive the test."""
+    started = Child(folder, options, **more)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+        started.process.communicate()
+
+
+def run(folder: Path, options: Options, **more: Any) -> tuple[int, str]:
+    """Run a counting process to its end."""
+    with child(folder, options, **more) as started:
+        return started.end()
+
+
+def poll(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come to pass within {DEADLINE} seconds"
+        time.sleep(0.005)
+
+
+def finish(folder: Path, size: int = 100, parallelism: int = 3) -> None:
+    """Go on with the count in this process, to its end."""
+    folder.mkdir(exist_ok=True)
+    Program(folder, Options(size=size, parallelism=parallelism)).runtime.execute()
+
+
+def backend_of(folder: Path) -> FsspecBackend:
+    """Give the backend of the counting program, to look at."""
+    return FsspecBackend(str(folder / "state"), job="counting")
+
+
+def newest(folder: Path) -> int:
+    """Give the id of the newest snapshot, 0 where there is none."""
+    return max((snapshot.id for snapshot in snapshots(backend_of(folder))), default=0)
+
+
+def counted(folder: Path) -> int:
+    """Tell how many numbers the newest snapshot has counted."""
+    return sum(count for count, _ in kept_states(backend_of(folder), "total").values())
+
+
+def emitted(folder: Path) -> list[tuple[int, int, int]]:
+    """Give the running totals that were written, in their order."""
+    file = folder / "totals.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [tuple(json.loads(line)) for line in lines]
+
+
+def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True) -> None:
+    """Check that every number was counted once, that nothing wrong was ever emitted, and that all files are whole."""
+    backend = backend_of(folder)
+    totals: dict[int, list[int]] = defaultdict(list)
+    for number in range(size):
+        totals[number % KEYS].extend([number] * len(PARTS))
+    assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
+    if outputs:
+        counts = {(key, count) for key, count, _ in emitted(folder)}
+        assert counts == {(key, count) for key, numbers in totals.items() for count in range(1, len(numbers) + 1)}
+    report = fsck(backend)
+    assert report.problems == ()
+    assert report.snapshots
+
+
+def assert_plausible(folder: Path) -> None:
+    """Check that the newest snapshot is a state that an undisturbed run has between two ticks.
+
+    The three parts are read independently, so that its sums are checked against where the source stood.
+    """
+    backend = backend_of(folder)
+    seen: dict[int, list[int]] = defaultdict(list)
+    for positions in kept(backend).states["numbers"].values():
+        for position in positions.values():
+            for number in range(position - position // 11):  # each eleventh item is a pause
+                seen[number % KEYS].append(number)
+    assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in seen.items()}

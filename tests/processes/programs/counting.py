@@ -1,0 +1,206 @@
+"""A program that counts and sums numbers by key, keeps its state in a folder, and does what else its options say.
+
+``python -m tests.processes.programs.counting FOLDER [OPTIONS]`` with the options of `Options`, as JSON. It says
+``started`` when the first record flows, and writes every running total that it emits into a file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.errors import StoreError
+from malflow.sinks import JsonLinesSink, VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.snapshot.local_store import LocalStore
+from malflow.testing import PAUSE, ScriptedSource
+
+PARTS = ("a", "b", "c")
+KEYS = 17
+PER_TICK = 10
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run does beside counting.
+
+    Attributes:
+        size: how many numbers each of the three parts has.
+        parallelism: how many workers there are.
+        retain: how many snapshots stay.
+        every: how often a snapshot is taken, in seconds; 0 takes one at the end of every tick that had records.
+        sleep: how long each number takes, in seconds.
+        writes: whether the running totals are written into a file.
+        at: the number (it comes once in each part) at which `do` happens, the first time that it comes.
+        do: the name of what happens then.
+        barrier: whether to say ``ready`` and wait for a line before running.
+        held: a file without which no snapshot is written; ``writing`` is said when one waits for it.
+        failing: how many writes fail, as on a full disk, after those of the start.
+    """
+
+    size: int = 100
+    parallelism: int = 2
+    retain: int = 2
+    every: float = 0
+    sleep: float = 0
+    writes: bool = True
+    at: int = -1
+    do: str = "nothing"
+    barrier: bool = False
+    held: str = ""
+    failing: int = 0
+
+
+@dataclass
+class Program:
+    """A run of it."""
+
+    folder: Path
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        self.started = self.done = False
+        self.asked: Future[Any] = Future()
+        self.asked.set_result(None)
+        self.backend = FsspecBackend(
+            str(self.folder / "state"), job="counting", retain=self.options.retain, retry_for=timedelta(seconds=0.5)
+        )
+        every = timedelta(seconds=self.options.every) if self.options.every else None
+        self.runtime = SingleThreadRuntime(self.build, self.backend, every, self.options.parallelism)
+
+    def build(self, provider: StreamProvider) -> None:
+        size = self.options.size
+        chunks = [range(start, min(start + PER_TICK, size)) for start in range(0, size, PER_TICK)]
+        script = [item for chunk in chunks for item in (*chunk, PAUSE)]
+        numbers = provider.new_stream().source("numbers", ScriptedSource(dict.fromkeys(PARTS, script)))
+        keyed = numbers.inspect("pass", self._pass).key_distribute("by remainder", lambda msg: msg.value % KEYS)
+        totals = keyed.stateful_map("total", add, default=lambda: (0, 0))
+        writes = JsonLinesSink[Any, Any, Any](self.folder / "totals.jsonl", append=True, formatter=as_list)
+        totals.sink("totals", writes if self.options.writes else VecSink())
+
+    def _pass(self, msg: Any, _ctx: Any) -> None:
+        if not self.started:
+            self.started = True
+            say("started")
+        if self.options.sleep:
+            time.sleep(self.options.sleep)
+        if not self.options.every and msg.value % PER_TICK == 0:
+            self._ask_for_snapshot()
+        if msg.value == self.options.at and not self.done:
+            self.done = True
+            DEEDS[self.options.do](self)
+
+    def _ask_for_snapshot(self) -> None:
+        """Ask for one at the end of this tick, when that of an earlier tick is there, so that each has its own."""
+        if not self.runtime._requests:
+            wait([self.asked])
+            self.asked = self.runtime.snapshot()
+
+
+def add(_key: int, value: int, so_far: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    count, total = so_far
+    return (count + 1, total + value), (count + 1, total + value)
+
+
+def as_list(msg: Any) -> Any:
+    return [msg.key, *msg.value]
+
+
+def say(word: str) -> None:
+    """Say something, in one write."""
+    os.write(1, f"{word}\n".encode())
+
+
+def fork(program: Program) -> None:
+    """Go on twice: as the parent, which waits for the child, and as the child."""
+    child = os.fork()
+    if child:
+        say(f"child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
+
+
+def starve(_program: Program) -> None:
+    """Let no memory be had any more, and take some."""
+    size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    bytearray(1 << 30)
+
+
+def interrupt(_program: Program) -> None:
+    raise KeyboardInterrupt
+
+
+DEEDS: dict[str, Callable[[Program], object]] = {
+    "nothing": lambda program: None,
+    "stop": lambda program: program.runtime.stop(),
+    "fork": fork,
+    "starve": starve,
+    "os._exit": lambda program: os._exit(9),
+    "sys.exit": lambda program: sys.exit(9),
+    "KeyboardInterrupt": interrupt,
+    "abort": lambda program: os.kill(os.getpid(), signal.SIGABRT),
+}
+
+
+def hold(path: Path) -> None:
+    """Have every write of a snapshot wait for a file."""
+    write = LocalStore.put_new
+
+    def put_new(self: LocalStore, key: str, data: bytes) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            say("writing")
+            while not path.exists():
+                time.sleep(0.002)
+        write(self, key, data)
+
+    LocalStore.put_new = put_new  # type: ignore[method-assign]
+
+
+def fail(times: int) -> None:
+    """Have some writes fail."""
+    write, left = LocalStore.put_new, iter(range(times))
+
+    def put_new(self: LocalStore, key: str, data: bytes) -> None:
+        if threading.current_thread() is not threading.main_thread() and next(left, None) is not None:
+            raise StoreError("the disk is full, in a test")
+        write(self, key, data)
+
+    LocalStore.put_new = put_new  # type: ignore[method-assign]
+
+
+def tell_of_stop(runtime: SingleThreadRuntime) -> None:
+    """Say when the run was told to stop."""
+    while not runtime._stopping:
+        time.sleep(0.002)
+    say("stopping")
+
+
+def main() -> None:
+    logging.basicConfig()
+    options = Options(**json.loads(sys.argv[2]))
+    program = Program(Path(sys.argv[1]), options)
+    if options.held:
+        hold(Path(options.held))
+        threading.Thread(target=tell_of_stop, args=[program.runtime], daemon=True).start()
+    if options.failing:
+        fail(options.failing)
+    if options.barrier:
+        say("ready")
+        sys.stdin.readline()
+    program.runtime.execute()
+
+
+if __name__ == "__main__":
+    main()

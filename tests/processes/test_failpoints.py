@@ -1,0 +1,74 @@
+"""A process killed at each place of the commit protocol that has a name, and one that goes on after it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from malflow.snapshot import fsck
+from malflow.snapshot.names import sequence_of_target
+from tests.processes.children import (
+    assert_exact,
+    assert_plausible,
+    backend_of,
+    counted,
+    emitted,
+    finish,
+    newest,
+    run,
+)
+from tests.processes.programs.counting import Options, Program
+
+ONCE_A_RUN = ("job-written", "claimed")
+EACH_SNAPSHOT = ("data-written", "before-manifest", "manifest-written", "boundary-raised", "collected")
+TIMES = [1, 2, 3]
+
+
+def history(folder: Path, size: int = 100) -> int:
+    """Count a third of the numbers, and stop; give the id of the last snapshot."""
+    Program(folder, Options(size=size, at=size // 3, do="stop")).runtime.execute()
+    assert counted(folder) == len(emitted(folder)) > 0
+    return newest(folder)
+
+
+def uncommitted(folder: Path) -> list[str]:
+    """List the data files that were written for a commit that is not there."""
+    archive = backend_of(folder).archive()
+    last = archive.sequences(archive.boundary())[-1]
+    return [key for key in archive.list("d/") if (sequence_of_target(key) or 0) > last]
+
+
+@pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
+@pytest.mark.parametrize(("name", "nth"), [("claimed", 1), *((name, nth) for name in EACH_SNAPSHOT for nth in TIMES)])
+def test_a_process_killed_in_its_commit_is_continued_exactly(
+    tmp_path: Path, name: str, nth: int, with_history: bool
+) -> None:
+    before = history(tmp_path) if with_history else 0
+    assert run(tmp_path, Options(), MALFLOW_FAILPOINT=f"{name}:{nth}") == (-signal.SIGKILL, "")
+    at = newest(tmp_path)
+    assert at > before or (at == before and nth == 1 and name in ("claimed", "data-written", "before-manifest"))
+    assert bool(uncommitted(tmp_path)) == (name in ("data-written", "before-manifest"))
+    if at:
+        assert_plausible(tmp_path)
+    finish(tmp_path)
+    assert_exact(tmp_path)
+    assert fsck(backend_of(tmp_path)).unused == ()
+
+
+def test_a_process_killed_when_it_has_begun_the_job_leaves_a_job_that_can_be_begun(tmp_path: Path) -> None:
+    assert run(tmp_path, Options(), MALFLOW_FAILPOINT="job-written:1") == (-signal.SIGKILL, "")
+    assert newest(tmp_path) == 0
+    finish(tmp_path)
+    assert_exact(tmp_path)
+
+
+def test_a_process_killed_at_each_of_its_starts_never_loses_what_was_kept(tmp_path: Path) -> None:
+    before = history(tmp_path)
+    for _ in range(4):
+        assert run(tmp_path, Options(), MALFLOW_FAILPOINT="claimed:1") == (-signal.SIGKILL, "")
+        assert newest(tmp_path) == before
+    assert_plausible(tmp_path)
+    finish(tmp_path)
+    assert_exact(tmp_path)
