@@ -33,6 +33,7 @@ __all__ = [
     "FaultyStore",
     "Late",
     "MemoryStore",
+    "can_tell",
     "contents",
     "key_class_of",
 ]
@@ -84,8 +85,8 @@ class Fault:
         key_class: one of `KEY_CLASSES`.
         nth: how many such calls go well before, counted from when the fault was armed.
         times: how many such calls fail from then on.
-        release_after: before which later call about the same class of keys a late write is done, 0 being the next;
-            no other call can tell when it is. None waits for `Faults.release`.
+        release_after: before which later call that can tell a late write is done, 0 being the next: those about
+            its key, and lists of its folder. None waits for `Faults.release`.
     """
 
     kind: str
@@ -98,11 +99,18 @@ class Fault:
 
 @dataclass(eq=False, slots=True)
 class Late:
-    """A write that is under way: call `arrive` to have it done."""
+    """A write that is under way: `arrive` does it, at the latest after so many more calls that could tell."""
 
     key: str
-    due: int | None
+    left: int | None
     arrive: Callable[[], None]
+
+    def is_due(self, call: Call) -> bool:
+        """Tell whether it arrives before a call."""
+        if self.left is None or not can_tell(call, self.key):
+            return False
+        self.left -= 1
+        return self.left < 0
 
     def __repr__(self) -> str:
         return f"Late({self.key!r})"
@@ -116,7 +124,6 @@ class Faults:
         self.fired: list[Fault] = []
         self.late: list[Late] = []
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._classes: Counter[str] = Counter()
         self._armed: list[tuple[Fault, int]] = []
         for fault in faults:
             self.arm(fault)
@@ -137,27 +144,18 @@ class Faults:
 
     def take(self, call: Call) -> Fault | None:
         """Note a call, let arrive what is due, and tell what goes wrong with it."""
-        for late in [late for late in self.late if self._is_due(late, call.key_class)]:
+        for late in [late for late in self.late if late.is_due(call)]:
             self.release(late)
         self.log.append(call)
         place = (call.operation, call.key_class)
         number = self._counts[place]
         self._counts[place] += 1
-        self._classes[call.key_class] += 1
         for fault, start in self._armed:
             at = number - start - fault.nth
             if (fault.operation, fault.key_class) == place and 0 <= at < fault.times:
                 self.fired.append(fault)
                 return fault
         return None
-
-    def delay(self, fault: Fault, key: str, arrive: Callable[[], None]) -> None:
-        """Put a write off."""
-        due = None if fault.release_after is None else self._classes[key_class_of(key)] + fault.release_after
-        self.late.append(Late(key, due, arrive))
-
-    def _is_due(self, late: Late, key_class: str) -> bool:
-        return late.due is not None and key_class_of(late.key) == key_class and late.due <= self._classes[key_class]
 
 
 class FaultyStore:
@@ -226,7 +224,7 @@ class FaultyStore:
             with suppress(KeyExists):
                 self.store.put_new(key, data)
 
-        self.faults.delay(fault, key, arrive)
+        self.faults.late.append(Late(key, fault.release_after, arrive))
         if fault.kind == "crash_late":
             raise Crash(f"while '{key}' was under way")
         raise UnknownOutcome(f"'{key}': late, as the test wants it")
@@ -295,6 +293,11 @@ def contents(store: Store) -> Iterator[tuple[str, bytes]]:
         return
     for key in store.list(""):
         yield key, store.get(key, 1 << 30)
+
+
+def can_tell(call: Call, key: str) -> bool:
+    """Tell whether it makes a difference to a call whether an object is there."""
+    return call.key == key or (call.operation == "list" and key.startswith(call.key))
 
 
 def key_class_of(key: str) -> str:

@@ -25,8 +25,9 @@ from malflow.placement import states_of
 from malflow.runtime.keeper import Keeper
 from malflow.runtime.run import Run
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend, Persistence, fsck, snapshots
+from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.background import AtOnce
+from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Restored, Session, Start
 from malflow.snapshot.retry import Environment
 from malflow.snapshot.store import Store
@@ -92,9 +93,14 @@ OPERATORS: dict[str, Callable[[tuple[int, int] | None, Record], tuple[int, int] 
     "odd": _odd,
 }
 
-_KEYS = "abcab"
-RECORDS = tuple(Record(at, _KEYS[at % 5] if at % 7 else "é", None if at % 4 == 3 else 1 + at % 3) for at in range(40))
+_KEYS = "aabbcba"
+RECORDS = tuple(
+    Record(at, _KEYS[at % len(_KEYS)] if at % 7 else "é", None if at % 4 == 3 else 1 + at % 3) for at in range(40)
+)
 """Few keys, each dropped and made again many times."""
+
+WHOLE = (12, 38)
+"""Records after which the next delta is whole, as where a program has looked at all of its states."""
 
 
 def fold(records: Sequence[Record]) -> States:
@@ -255,6 +261,7 @@ class ToyRun:
             worker = self._workers[_place(record.key, self.parallelism)]
             for name, function in OPERATORS.items():
                 worker[name].put(record.key, function(worker[name].live.get(record.key), record))
+                worker[name].whole |= self.position in WHOLE
             self.position += 1
             self._workers[_place("all", self.parallelism)]["source"].put("all", self.position)
 
@@ -377,18 +384,18 @@ class StoredBackend(FsspecBackend):
         return self._test_store
 
 
-def environment(prefix: int = 0) -> Environment:
+def environment(first: int = 0) -> Environment:
     """Make an environment that does the same every time: tokens are numbers, and time passes when someone sleeps."""
-    numbers, clock = count(1), [0.0]
+    numbers, clock = count(first + 1), [0.0]
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
     return Environment(
-        token=lambda: f"{(prefix << 32) + next(numbers):016x}",
+        token=lambda: f"{next(numbers):016x}",
         monotonic=lambda: clock[0],
         sleep=sleep,
-        now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=clock[0]),
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         jitter=lambda: 0.5,
         process=lambda: 1,
     )
@@ -473,7 +480,7 @@ class Process:
         except SnapshotCorrupt as error:
             if self._world.bad:
                 raise
-            raise Violation("fsck", f"nothing was damaged, and yet: {error}") from error
+            raise Violation("state", f"nothing was damaged, and yet: {error}") from error
         except SnapshotError as error:
             if any(other.is_alive and other is not self for other in self._world.processes):
                 return "fenced", None
@@ -497,6 +504,9 @@ class World:
         attempts: how many starts there were.
         claimant: the last one that succeeded.
         bad: the objects that the test has damaged; while there are any, recovery may refuse, or go back.
+        before: called before each call of the store.
+        first_token: where the tokens begin.
+        known: what has been checked; worlds of one kind may share it, so that nothing is checked twice.
     """
 
     place: Callable[[], Store]
@@ -514,18 +524,20 @@ class World:
     bad: set[str] = field(default_factory=set)
     processes: list[Process] = field(default_factory=list)
     before: Callable[[Any], object] | None = None
+    first_token: int = 0
+    known: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._environment = environment()
-        self._checked: tuple[dict[str, bytes], int] | None = None
+        self._environment = environment(self.first_token)
         self._may_go_back = False
+        self._exact: set[int] = set()
 
     def backend(self, store: Store | None = None) -> StoredBackend:
         """Make a backend above the place with its faults, or above another store."""
         here = FaultyStore(self.place(), self.faults, before=self.before) if store is None else store
         return StoredBackend(
             here,
-            self._environment if store is None else environment(1),
+            self._environment if store is None else environment(1 << 31),
             retain=self.retain,
             growth=self.growth,
             compression=self.compression,
@@ -571,15 +583,29 @@ class World:
 
     # What must hold
 
-    def check(self) -> None:
-        """Check all that must hold at any time; nothing is done where nothing has changed."""
+    def check(self, *, thorough: bool = False) -> None:
+        """Check all that must hold at any time; where nothing has changed, nothing is done.
+
+        Args:
+            thorough: whether to have `fsck` look at it, too.
+        """
         copy = self.copy()
-        if self._checked == (copy.objects, self.floor):
+        if self._is_known(copy, thorough):
             return
-        self.check_fsck(copy.clone())
-        self.check_chain(copy.clone())
+        if thorough:
+            self.check_fsck(copy.clone())
+        manifests = self.check_chain(copy.clone())
         self.check_recovery(copy.clone())
-        self._checked = (copy.objects, self.floor)
+        self.check_snapshots(copy, manifests)
+        self._is_known(copy, thorough)  # the floor may be another now
+
+    def _is_known(self, copy: MemoryStore, *facts: Any) -> bool:
+        """Tell whether all this was there before, and note that it was."""
+        here = hash((frozenset(copy.objects.items()), self.floor, self.ceiling, self._may_go_back, *facts))
+        if here in self.known:
+            return True
+        self.known.add(here)
+        return False
 
     def check_recovery(self, copy: MemoryStore) -> None:
         """What is recovered is the fold up to its position, which is not before a commit and never goes back."""
@@ -591,42 +617,51 @@ class World:
             raise Violation("state", f"it can't be recovered: {error}") from error
         if observed.differs:
             raise Violation("state", f"at {observed.position}: {observed.differs}")
+        self._exact.add(observed.snapshot)
         if not self.bad:
             self._require_floor("recovery", observed.position)
             self.floor = self.floor if self._may_go_back else observed.position
 
     def check_fsck(self, copy: MemoryStore) -> None:
-        """Every file of every retained snapshot is there and whole, and every snapshot is restored exactly."""
-        backend = self.backend(copy)
-        report = fsck(backend)
+        """Every file of every retained snapshot is there and whole."""
+        report = fsck(self.backend(copy))
         if report.problems and not self.bad:
             raise Violation("fsck", "; ".join(report.problems))
-        if self.bad:
-            return
-        for snapshot in [*snapshots(backend)][:-1]:
-            observed = self.recover(Start(restore=snapshot.id), copy.clone())
-            if observed.differs or observed.snapshot != snapshot.id:
-                raise Violation("state", f"snapshot {snapshot.id} at {observed.position}: {observed.differs}")
 
-    def check_chain(self, copy: MemoryStore) -> None:
-        """Manifests follow each other, and each is a claim or by the last claimant."""
+    def check_chain(self, copy: MemoryStore) -> list[Manifest]:
+        """Manifests follow each other, each is a claim or by the last claimant, and what each names is there."""
         archive = self.backend(copy).archive()
         if self.bad or archive.find() is None:
-            return
-        manifests = [*archive.manifests()]
+            return []
+        try:
+            manifests = [*archive.manifests()]
+            for entry in {entry for manifest in manifests for entry in manifest.files}:
+                archive.read(entry)
+        except SnapshotCorrupt as error:
+            raise Violation("fsck", str(error)) from error
         for before, after in pairwise(manifests):
             is_claim = after.epoch == after.seq and after.runner != before.runner
             if not is_claim and (before.epoch, before.runner) != (after.epoch, after.runner):
                 raise Violation("chain", f"{after.seq} by {after.runner} follows on {before.seq} by {before.runner}")
+        return manifests
+
+    def check_snapshots(self, copy: MemoryStore, manifests: list[Manifest]) -> None:
+        """Every retained snapshot can be restored exactly; what was once exact stays so, since its files are whole."""
+        for snapshot in {manifest.snapshot for manifest in manifests} - self._exact - {0}:
+            observed = self.recover(Start(restore=snapshot), copy.clone())
+            if observed.differs or observed.snapshot != snapshot:
+                raise Violation("state", f"snapshot {snapshot} at {observed.position}: {observed.differs}")
+            self._exact.add(snapshot)
 
     def check_collected(self) -> None:
-        """What is no longer retained is gone."""
+        """What is no longer retained is gone, and no more than that."""
         copy = self.copy()
         report = fsck(self.backend(copy))
         manifests, marks = len(copy.list("m/")), len(copy.list("gc/"))
         most = max(self.retain, 3)
-        if report.unused or manifests > most or marks > 1:
-            reason = f"{manifests} manifests, {marks} marks of the boundary, unused: {report.unused}"
+        if report.unused or manifests > most or marks > 1 or report.snapshots < self.retain:
+            reason = f"{report.snapshots} snapshots in {manifests} manifests, {marks} marks of the boundary"
+            reason += f", unused: {report.unused}"
             raise Violation("collection", reason)
 
     def finish(self) -> None:
@@ -635,6 +670,8 @@ class World:
         self.faults.release()
         self.check()
         zombies = [process for process in self.processes if process.is_alive]
+        if self._is_known(self.copy(), "finish", *((zombie.number, zombie.position) for zombie in zombies)):
+            return
         run = self._last_start()
         last = len(self.engine.records)
         tail = max(self.retain, 3) + 1
@@ -644,7 +681,7 @@ class World:
                 raise Violation("liveness", f"without a fault, a snapshot {outcome}")
         if self.floor != last:
             raise Violation("liveness", f"the input ends at {last}, and the job at {self.floor}")
-        self.check()
+        self.check(thorough=True)
         self.check_collected()
         for zombie in zombies:
             zombie.process(zombie.position + 1)

@@ -1,0 +1,441 @@
+"""Bugs, each of which a layer of the tests must find: who changes the tests, or the code, sees whether they still do.
+
+A bug is a change of the source of a function, as small as it can be.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from malflow.errors import SnapshotCorrupt, StoreError
+from malflow.operators import endpoints
+from malflow.snapshot import archive, claim, data_file, manifest, restore, session
+from malflow.snapshot.names import DataName
+from tests.recovery.faulty_store import Call, FaultyStore, MemoryStore
+from tests.recovery.scenario import Process, Real, Record, Toy, Violation, World
+from tests.recovery.test_exhaustive import FAULTS, SETTINGS, endure
+
+__all__ = ["BUGS", "DIRECTED", "Bug", "Edit"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a function's source.
+
+    Attributes:
+        owner: the module or class that has it.
+        name: its name.
+        old: what is there, once.
+        new: what is there instead.
+    """
+
+    owner: Any
+    name: str
+    old: str
+    new: str
+
+    def __call__(self, patch: pytest.MonkeyPatch) -> None:
+        """Plant it, wherever the function was imported to."""
+        original = inspect.getattr_static(self.owner, self.name)
+        source = textwrap.dedent(inspect.getsource(original))
+        assert source.count(self.old) == 1, f"{self.name} has changed, and the bug has to be planted anew:\n{source}"
+        module = sys.modules[original.__module__]
+        found: dict[str, Any] = {}
+        code = compile("from __future__ import annotations\n" + source.replace(self.old, self.new), "planted", "exec")
+        exec(code, vars(module), found)  # noqa: S102 - it is malflow's own source
+        mutant = found[self.name]
+        if not isinstance(self.owner, ModuleType):
+            patch.setattr(self.owner, self.name, mutant)
+            return
+        for user in [*sys.modules.values()]:
+            if getattr(user, "__name__", "").startswith("malflow.") and vars(user).get(self.name) is original:
+                patch.setattr(user, self.name, mutant)
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Hunt = Callable[[], object]
+
+
+# Ways to find a bug; each raises a `Violation` if it does
+
+
+def enumerated(story: str, *kinds: str, of: str = "", nth: int = 0, engine: type[Toy | Real] = Toy) -> None:
+    """Tell a story without faults, then with every fault of some kinds.
+
+    Args:
+        story: the story.
+        kinds: the kinds of fault.
+        of: of which class the objects are; empty for any.
+        nth: how many such calls go well, at least.
+        engine: what runs the job.
+    """
+    setting = next(setting for setting in SETTINGS if repr(setting) == story)
+    known: set[int] = set()
+    endure(setting, engine, known=known)
+    for fault in FAULTS[setting]:
+        if fault.kind in kinds and of in ("", fault.key_class) and fault.nth >= nth:
+            endure(setting, engine, fault, known=known)
+
+
+def _world(objects: dict[str, bytes], *positions: int, **options: Any) -> tuple[World, Process]:
+    world = World(lambda: MemoryStore(objects), **options)
+    run = world.start()
+    for position in positions:
+        run.process(position)
+        assert run.snapshot() == "committed"
+    return world, run
+
+
+def _swap(objects: dict[str, bytes], key: str, other: str) -> None:
+    objects[key], objects[other] = objects[other], objects[key]
+
+
+def _flip(objects: dict[str, bytes], key: str) -> None:
+    data = bytearray(objects[key])
+    data[len(data) // 2] ^= 1
+    objects[key] = bytes(data)
+
+
+def _require_refusal(world: World, *keys: str) -> None:
+    world.bad.update(keys)
+    try:
+        observed = world.recover()
+    except SnapshotCorrupt as error:
+        if error.name in keys:
+            return
+        raise Violation("corruption", f"{keys} are damaged, and it says: {error}") from error
+    raise Violation("corruption", f"a snapshot with damaged files {keys} was loaded at {observed.position}")
+
+
+def swapped_files() -> None:
+    """Two increments with the same keys change places: both are files of this job, whole, and of the same size."""
+    objects: dict[str, bytes] = {}
+    world, _ = _world(objects, *range(1, 9), growth=100.0, engine=Toy([Record(at, "a", 1) for at in range(9)]))
+    files = sorted(key for key in objects if key.startswith("d/"))
+    sizes = {key: len(objects[key]) for key in files}
+    key, other = next((a, b) for a in files for b in files if a < b and sizes[a] == sizes[b])
+    _swap(objects, key, other)
+    _require_refusal(world, key, other)
+
+
+def damaged_manifest() -> None:
+    """The newest manifest is damaged."""
+    objects: dict[str, bytes] = {}
+    world, _ = _world(objects, 3, 5)
+    newest = max(key for key in objects if key.startswith("m/"))
+    _flip(objects, newest)
+    _require_refusal(world, newest)
+
+
+def idle_zombie() -> None:
+    """A run that has nothing to write is told that another has claimed the job."""
+    world, run = _world({}, 3)
+    world.start()
+    if (outcome := run.snapshot()) != "fenced":
+        raise Violation("claimant", f"the snapshot of a run that has lost its job {outcome}")
+
+
+def collecting_zombie() -> None:
+    """An old run collects, while a new one is between its data and its manifest."""
+    objects: dict[str, bytes] = {}
+    world, old = _world(objects, 3, 5, 7)
+    new = world.start()
+
+    def collect(call: Call) -> None:
+        if (call.operation, call.key_class) == ("put_new", "manifest"):
+            old.run.session._collect()  # type: ignore[union-attr] # it is there
+
+    store = new.run.session._archive.store  # type: ignore[union-attr] # it is there
+    assert isinstance(store, FaultyStore)
+    store._before = collect
+    new.process(9)
+    assert new.snapshot() == "committed"
+    store._before = None
+    world.check()
+    world.finish()
+
+
+DIRECTED: tuple[Hunt, ...] = (swapped_files, damaged_manifest, idle_zombie, collecting_zombie)
+
+
+# The bugs
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug, and what must find it.
+
+    Attributes:
+        name: what is wrong.
+        plant: plants it.
+        hunts: ways to find it, each of which must.
+        violated: which invariants may be found violated.
+    """
+
+    name: str
+    plant: Plant
+    hunts: tuple[Hunt, ...]
+    violated: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _manifest_first(patch: pytest.MonkeyPatch) -> None:
+    held: list[tuple[str, bytes]] = []
+    attempts = count()
+    commit = claim.Claim.commit
+
+    def write(self: claim.Claim, data: bytes) -> str:
+        name = DataName(self.head.seq + 1, self.head.epoch, self.head.runner, f"{next(attempts):016x}")
+        held.append((name.key, data))
+        return name.key
+
+    def commit_first(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
+        committed = commit(self, content)
+        while held:
+            self._archive.store.put_new(*held.pop(0))
+        return committed
+
+    patch.setattr(claim.Claim, "write", write)
+    patch.setattr(claim.Claim, "commit", commit_first)
+
+
+def _unknown_is_failure(patch: pytest.MonkeyPatch) -> None:
+    Edit(claim, "_publish", "            doubt = error\n", "            raise StoreError(str(error)) from error\n")(
+        patch
+    )
+    commit = claim.Claim.commit
+
+    def commit_or_delete(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
+        try:
+            return commit(self, content)
+        except StoreError:
+            for entry in {*content.files} - {*self.head.files}:
+                self._archive.store.delete(entry.name)
+            raise
+
+    patch.setattr(claim.Claim, "commit", commit_or_delete)
+
+
+def _collect_first(patch: pytest.MonkeyPatch) -> None:
+    commit = claim.Claim.commit
+
+    def collect_and_commit(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
+        needed = {entry.name for entry in content.files}
+        for key in self._archive.list("d/"):
+            if key not in needed:
+                self._archive.store.delete(key)
+        return commit(self, content)
+
+    patch.setattr(claim.Claim, "commit", collect_and_commit)
+
+
+_WRITE = "self._claim.commit(replace(content, files=(*kept, *entries)))"
+
+BUGS = (
+    Bug(
+        "the manifest is written before the data",
+        _manifest_first,
+        (partial(enumerated, "first_run", "crash_after"),),
+        ("fsck",),
+    ),
+    Bug(
+        "a claim does not take a number",
+        Edit(
+            claim,
+            "claim",
+            "        if not _publish(archive, manifest_key(head.seq), data):\n",
+            "        if numbers and head.snapshot == archive.manifest(numbers[-1]).snapshot:\n"
+            "            return Claim(archive, archive.manifest(numbers[-1]), environment)\n"
+            "        if not _publish(archive, manifest_key(head.seq), data):\n",
+        ),
+        (partial(enumerated, "two_runs"),),
+        ("claimant",),
+    ),
+    Bug(
+        "a manifest is written over another",
+        Edit(
+            claim,
+            "_publish",
+            "            archive.store.put_new(key, data)\n",
+            "            archive.store.delete(key)\n            archive.store.put_new(key, data)\n",
+        ),
+        (partial(enumerated, "two_runs"),),
+        ("claimant",),
+    ),
+    Bug(
+        "the position is that before the last records",
+        Edit(
+            endpoints,
+            "_snapshot",
+            "    return partition.snapshot()",
+            "    return max(partition.snapshot() - 1, 0) // 2 * 2",
+        ),
+        (partial(enumerated, "first_run", engine=Real),),
+        ("state", "floor"),
+    ),
+    Bug(
+        "what changed is forgotten before it is committed",
+        Edit(session.SnapshotSession, "_write", _WRITE, f"self._unwritten, self._unwritten_base = [], False; {_WRITE}"),
+        (partial(enumerated, "first_run", "error_before"),),
+        ("state",),
+    ),
+    Bug(
+        "deletions are not written",
+        Edit(data_file, "encode_delta", "delta.deleted, 0, len(delta.deleted)", "(), 0, 0"),
+        (partial(enumerated, "first_run"),),
+        ("state",),
+    ),
+    Bug(
+        "the old files are deleted before the commit",
+        _collect_first,
+        (partial(enumerated, "first_run", "crash_after"),),
+        ("fsck",),
+    ),
+    Bug(
+        "neither size nor digest are compared",
+        Edit(archive.Archive, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
+        (swapped_files,),
+        ("corruption",),
+    ),
+    Bug(
+        "the names of data files do not differ from attempt to attempt",
+        Edit(
+            claim,
+            "_write",
+            "environment.token())\n        try:\n            archive.store.put_new(name.key, data)\n",
+            "'0' * 16)\n        try:\n            with suppress(KeyExists):\n"
+            "                archive.store.put_new(name.key, data)\n",
+        ),
+        (partial(enumerated, "first_run", "error_before"),),
+        ("fsck",),
+    ),
+    Bug(
+        "an error is trusted: what exists must be another's",
+        Edit(claim, "_publish", "        except KeyExists:\n", "        except KeyExists:\n            return False\n"),
+        (partial(enumerated, "first_run", "late"),),
+        ("liveness",),
+    ),
+    Bug(
+        "only the files of the newest snapshot are kept",
+        Edit(
+            claim.Claim,
+            "_needed",
+            "for seq in self._archive.sequences(boundary)]",
+            "for seq in self._archive.sequences(boundary)[-1:]]",
+        ),
+        (partial(enumerated, "rescaling"),),
+        ("fsck",),
+    ),
+    Bug(
+        "files are deleted that nobody names yet",
+        Edit(claim.Claim, "collect", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"),
+        (collecting_zombie,),
+        ("fsck",),
+    ),
+    Bug(
+        "a number that was collected can be used again",
+        Edit(claim.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
+        (partial(enumerated, "first_run"),),
+        ("claimant",),
+    ),
+    Bug(
+        "the boundary is not raised",
+        Edit(claim.Claim, "collect", "if boundary > archive.boundary():", "if False:"),
+        (partial(enumerated, "collection"),),
+        ("collection",),
+    ),
+    Bug(
+        "what is not known is taken for done",
+        Edit(claim, "_publish", "            doubt = error\n", "            return True\n"),
+        (partial(enumerated, "first_run", "unknown_before", of="manifest"),),
+        ("floor", "state"),
+    ),
+    Bug(
+        "what is not known is taken for failed, and undone",
+        _unknown_is_failure,
+        (partial(enumerated, "first_run", "error_after", of="manifest", nth=1),),
+        ("fsck",),
+    ),
+    Bug(
+        "a section is lost where files are folded",
+        Edit(
+            session.SnapshotSession,
+            "_fold",
+            "[section for file in files for section in file.sections]",
+            "[section for file in files for section in file.sections][:-1]",
+        ),
+        (partial(enumerated, "collection"),),
+        ("state",),
+    ),
+    Bug(
+        "files are folded in another order",
+        Edit(session.SnapshotSession, "_fold", "for file in files for section", "for file in files[::-1] for section"),
+        (partial(enumerated, "collection"),),
+        ("state",),
+    ),
+    Bug(
+        "what was before a whole state is not dropped",
+        Edit(session.SnapshotSession, "_capture", "if delta.whole:", "if False:"),
+        (partial(enumerated, "collection"),),
+        ("state",),
+    ),
+    Bug(
+        "a claim does not carry all files on",
+        Edit(claim, "_first", "replace(chosen, **facts)", "replace(chosen, **facts, files=chosen.files[:-1])"),
+        (partial(enumerated, "collection"),),
+        ("state",),
+    ),
+    Bug(
+        "a claim carries the files of another snapshot on",
+        Edit(
+            claim,
+            "_first",
+            "replace(chosen, **facts)",
+            "replace(chosen, **facts, files=archive.manifest(max(chosen.seq - 1, 1)).files)",
+        ),
+        (partial(enumerated, "collection"),),
+        ("state",),
+    ),
+    Bug(
+        "a damaged snapshot is no snapshot",
+        Edit(restore, "chooser", "raise _with_hint(error) from error", "return None"),
+        (damaged_manifest,),
+        ("corruption",),
+    ),
+    Bug(
+        "the order of keys is lost",
+        Edit(data_file, "encode_delta", '"appended"', '"changed"'),
+        (partial(enumerated, "first_run"),),
+        ("state",),
+    ),
+    Bug(
+        "a run with nothing to write does not look whether it still has the job",
+        Edit(session.SnapshotSession, "_unchanged", "self._claim.check()", "pass"),
+        (idle_zombie,),
+        ("claimant",),
+    ),
+    Bug(
+        "one snapshot too few is retained",
+        Edit(claim.Claim, "_new_boundary", "> retain:", ">= retain:"),
+        (partial(enumerated, "going_back"),),
+        ("collection",),
+    ),
+    Bug(
+        "a run starts from the oldest snapshot",
+        Edit(restore, "_candidates", "return numbers[::-1]", "return numbers"),
+        (partial(enumerated, "first_run"),),
+        ("floor",),
+    ),
+)
