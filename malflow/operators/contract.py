@@ -109,7 +109,10 @@ class StatelessLogic(Generic[K, V, T, VO]):
         """Take one message and send any number."""
 
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
-        """Take an epoch; what is sent here precedes it. The last one is `MAX`, which is no number or date."""
+        """Take an epoch; what is sent here precedes it.
+
+        The last one, when all sources have ended, is `MAX`, which is no number or date.
+        """
 
 
 class StatefulLogic(Generic[K, V, T, VO, S]):
@@ -122,7 +125,8 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it.
 
-        The last epoch is `MAX`, which is no number or date: it is greater than each of them.
+        The last epoch, when all sources have ended, is `MAX`, which is no number or date: it is greater than each of
+        them. What it changes in the states is not kept: a run that goes on from the last snapshot may have more input.
         """
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:

@@ -156,20 +156,17 @@ class Source(Operator):
         as they are, so that a part without a position does not start over.
         """
         for part, partition in list(self._partitions.items()):
-            holder = holder_of(part)
-            moves = holder.context.worker_id != self.context.worker_id
-            del self._partitions[part]
-            live = self._live.pop(part, None) is not None
-            if not live or not moves or not isinstance(self._source, StatefulSource):
-                holder.adopt(part, partition, live=live)
-                continue
-            suspend = [partial(self._call, part, partition.suspend)] if hasattr(partition, "suspend") else []
-            try:
+            holder, live = holder_of(part), part in self._live
+            moves = live and holder.context.worker_id != self.context.worker_id
+            rebuilt = moves and isinstance(self._source, StatefulSource)
+            if rebuilt:
                 holder.state[part] = self._call(part, _collect, partition)
-            except Exception as error:
-                release_all(suspend, error)
-                raise
-            release_all(suspend)
+            del self._partitions[part]
+            self._live.pop(part, None)
+            if not rebuilt:
+                holder.adopt(part, partition, live=live)
+            elif hasattr(partition, "suspend"):
+                self._call(part, partition.suspend)
 
     def adopt(self, part: Any, partition: Any, *, live: bool) -> None:
         """Take over the reader of a part."""
@@ -261,17 +258,14 @@ class StatefulSinkWriter(Operator):
         """Give each part to the writer that holds it from now on; one that moves is collected, closed, built again."""
         for part, partition in list(self._partitions.items()):
             holder = holder_of(part)
-            del self._partitions[part]
-            if holder.context.worker_id == self.context.worker_id:
-                holder.adopt(part, partition)
-                continue
-            close = [partial(_call_optional, self, partition, "close")]
-            try:
+            moves = holder.context.worker_id != self.context.worker_id
+            if moves:
                 holder.state[part] = self._call(part, _collect, partition)
-            except Exception as error:
-                release_all(close, error)
-                raise
-            release_all(close)
+            del self._partitions[part]
+            if moves:
+                _call_optional(self, partition, "close")
+            else:
+                holder.adopt(part, partition)
 
     def adopt(self, part: Any, partition: Any) -> None:
         """Take over the writer of a part."""

@@ -53,7 +53,10 @@ class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
         """Give what `build_part` needs to go on from here: picklable, and not changed afterwards."""
 
     def collect(self) -> S:
-        """Give the state for the last time: the part moves elsewhere. By default a snapshot."""
+        """Give the state for the last time: the part moves to another worker, and is built there from it.
+
+        `close` follows. By default a snapshot.
+        """
         return self.snapshot()
 
 

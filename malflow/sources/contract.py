@@ -59,7 +59,10 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """Give the position after the last record handed over: picklable, and not changed afterwards."""
 
     def collect(self) -> S:
-        """Give the position for the last time: the part moves elsewhere. By default a snapshot."""
+        """Give the position for the last time: the part moves to another worker, and is built there from it.
+
+        `suspend` follows. By default a snapshot.
+        """
         return self.snapshot()
 
 
@@ -103,7 +106,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
 
 @dataclass(frozen=True, slots=True)
 class StatelessSource(Generic[P, V, T]):
-    """A source whose parts begin again when they move or restart.
+    """A source whose parts begin again when the run is restarted.
 
     Args:
         impl: any object with ``list_parts()`` and ``build_part(part)``.

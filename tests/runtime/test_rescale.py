@@ -413,6 +413,43 @@ def test_a_finished_part_is_asked_for_its_position_once_more() -> None:
     run.close()
 
 
+def test_parts_are_polled_in_the_order_in_which_they_were_listed() -> None:
+    source, out = Scripted({part: [part] * 9 for part in PARTS}), VecSink[Any, Any, Any]()
+    run = run_of(lambda provider: provider.new_stream().source("s", stateful(source)).sink("out", out))
+    for parallelism in (3, 2, 1):
+        run.tick()
+        run.rescale(parallelism)
+    before = len(out.values)
+    run.tick()
+    assert out.values[before:] == PARTS
+    run.close()
+
+
+# Time
+
+
+def test_maps_that_moved_expire_as_if_they_had_stayed() -> None:
+    source = Scripted({"part": [("x", 1), ("x", 2), ("y", 50), ("y", 60)]})
+
+    def keep_a_while(key: Any, value: Any, timestamp: int, entries: ExpireMap[Any, Any, Any]) -> Any:
+        entries.insert(timestamp, value, timestamp + 10)
+        return value, entries
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stamped = provider.new_stream().source("s", stateful(source)).assign_timestamps("t", lambda msg: msg.value[1])
+        on_time, _ = stamped.generate_epochs("e", lambda msg, _: msg.timestamp)
+        on_time.key_distribute("key", lambda msg: msg.value[0]).ttl_map("ttl", keep_a_while)
+
+    run = run_of(build_dataflow)
+    run.tick()
+    run.tick()
+    run.rescale(2)  # x was last read after as many epochs as the new workers have seen after the next tick
+    run.tick()
+    held = {key for worker in run._workers for key in worker.states().get("ttl", {})}
+    assert held == {"y"}
+    run.close()
+
+
 # Sinks
 
 
