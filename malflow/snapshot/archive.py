@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot.manifest import FileEntry, Manifest, Seal, seal, unseal
-from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS, manifest_key, number_of
+from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS, highest, manifest_key, number_of
 from malflow.snapshot.retry import Retry
 from malflow.snapshot.store import KeyMissing, Store
 
@@ -67,8 +67,7 @@ class Archive:
 
     def boundary(self) -> int:
         """Give the number below which nothing counts any more."""
-        marks = (number_of(key) for key in self.list(BOUNDARIES))
-        return max((mark for mark in marks if mark is not None), default=0)
+        return highest(self.list(BOUNDARIES))
 
     def sequences(self, boundary: int) -> list[int]:
         """Give the numbers of all manifests from the boundary on, in their order."""
@@ -105,18 +104,24 @@ class Archive:
             del self._manifests[seq]
 
     def manifests(self) -> Iterator[Manifest]:
-        """Read all retained manifests, in their order.
+        """Read all retained manifests, in their order; without those that a run deletes meanwhile.
 
         Raises:
             SnapshotCorrupt: if one is not what was written, or lacks.
         """
         before = None
         for seq in self.sequences(self.boundary()):
-            if before is not None and seq != before + 1:
+            if before is not None and seq != before + 1 and self.boundary() <= before + 1:
                 name = manifest_key(before + 1)
                 raise SnapshotIncomplete(f"'{name}' is missing, while earlier and later ones are there", name=name)
-            yield self.manifest(seq)
             before = seq
+            try:
+                manifest = self.manifest(seq)
+            except SnapshotIncomplete:
+                if self.boundary() <= seq:
+                    raise
+                continue
+            yield manifest
 
     def read(self, entry: FileEntry) -> bytes:
         """Read a data file.

@@ -23,6 +23,7 @@ from malflow.snapshot.names import (
     MANIFESTS,
     DataName,
     boundary_key,
+    highest,
     manifest_key,
     number_of,
     sequence_of_target,
@@ -197,14 +198,16 @@ class Claim:
         """
         self._check_process()
         archive = self._archive
-        boundary = self._new_boundary(retain)
-        if boundary > archive.boundary():
+        before = archive.boundary()
+        boundary = self._new_boundary(retain, archive.sequences(before))
+        if boundary > before:
             with suppress(KeyExists):
                 archive.retry.of(lambda: archive.store.put_new(boundary_key(boundary), b"boundary"))
             failpoint("boundary-raised")
-        boundary = archive.boundary()
-        needed = self._needed(boundary)
-        dead = [key for folder in (MANIFESTS, BOUNDARIES) for key in archive.list(folder) if _is_below(key, boundary)]
+        marks, manifests = archive.list(BOUNDARIES), archive.list(MANIFESTS)
+        boundary = highest(marks)
+        needed = self._needed([seq for key in manifests if (seq := number_of(key)) is not None and seq >= boundary])
+        dead = [key for key in [*manifests, *marks] if _is_below(key, boundary)]
         if needed is not None:
             dead += [key for key in archive.list(DATA) if _is_below(key, boundary) and key not in needed]
             for folder in (MANIFESTS, DATA, BOUNDARIES):
@@ -214,9 +217,9 @@ class Claim:
             failpoint("collected")
         archive.forget(boundary)
 
-    def _new_boundary(self, retain: int) -> int:
+    def _new_boundary(self, retain: int, numbers: list[int]) -> int:
         """Find the number of the oldest snapshot to be retained."""
-        archive, numbers = self._archive, self._archive.sequences(self._archive.boundary())
+        archive = self._archive
         contents: set[int] = set()
         oldest = self.head.seq
         for seq in reversed(numbers):
@@ -233,10 +236,10 @@ class Claim:
             oldest = seq
         return max(_NOTHING, min(oldest, self.head.seq + 1 - _FEWEST_MANIFESTS))
 
-    def _needed(self, boundary: int) -> set[str] | None:
-        """Name the data files of all retained manifests; None if one of them can't be read, so that nobody knows."""
+    def _needed(self, numbers: list[int]) -> set[str] | None:
+        """Name the data files of these manifests; None if one of them can't be read, so that nobody knows."""
         try:
-            manifests = [self._archive.manifest(seq) for seq in self._archive.sequences(boundary)]
+            manifests = [self._archive.manifest(seq) for seq in numbers]
         except StoreError:
             raise
         except SnapshotError:
@@ -300,6 +303,8 @@ def _write(archive: Archive, manifest: Manifest, data: bytes, environment: Envir
         name = DataName(manifest.seq, manifest.epoch, manifest.runner, environment.token())
         try:
             archive.store.put_new(name.key, data)
+        except KeyExists:
+            continue  # it was sent twice by something in between, and the second answer came
         except (Transient, UnknownOutcome) as error:
             last = error
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
@@ -15,6 +16,7 @@ __all__ = [
     "DataName",
     "boundary_key",
     "check_job",
+    "highest",
     "is_data_key",
     "manifest_key",
     "number_of",
@@ -64,6 +66,11 @@ def number_of(key: str) -> int | None:
     """Give the number of a manifest or of a boundary mark; None for anything else that lies there."""
     match = _NUMBERED.fullmatch(key)
     return None if match is None else int(match[1] or match[2])
+
+
+def highest(keys: Iterable[str]) -> int:
+    """Give the highest number of manifests or marks; 0 where there is none."""
+    return max((number for key in keys if (number := number_of(key)) is not None), default=0)
 
 
 def is_data_key(key: str) -> bool:

@@ -332,8 +332,8 @@ BUGS = (
         Edit(
             claim.Claim,
             "_needed",
-            "for seq in self._archive.sequences(boundary)]",
-            "for seq in self._archive.sequences(boundary)[-1:]]",
+            "for seq in numbers]",
+            "for seq in numbers[-1:]]",
         ),
         (partial(enumerated, "rescaling"),),
         ("fsck",),
@@ -352,7 +352,7 @@ BUGS = (
     ),
     Bug(
         "the boundary is not raised",
-        Edit(claim.Claim, "collect", "if boundary > archive.boundary():", "if False:"),
+        Edit(claim.Claim, "collect", "if boundary > before:", "if False:"),
         (partial(enumerated, "collection"),),
         ("collection",),
     ),

@@ -88,7 +88,7 @@ def test_a_commit_asks_the_store_for_no_more_than_it_must(store: MemoryStore) ->
     assert len(puts) <= 3, "the third raises the boundary"
     assert store.calls[2] == ("list", "gc/"), "nobody has taken the number away"
     others = Counter(operation for operation, _ in store.calls if operation != "put")
-    assert others["list"] <= 9
+    assert others["list"] <= 6
     assert set(others) <= {"list", "sweep", "delete"}
 
 
