@@ -96,6 +96,9 @@ class Fault:
     times: int = 1
     release_after: int | None = None
 
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.operation} {self.key_class} {self.nth}"
+
 
 @dataclass(eq=False, slots=True)
 class Late:

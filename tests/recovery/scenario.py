@@ -653,9 +653,9 @@ class World:
                 raise Violation("state", f"snapshot {snapshot} at {observed.position}: {observed.differs}")
             self._exact.add(snapshot)
 
-    def check_collected(self) -> None:
+    def check_collected(self, copy: MemoryStore | None = None) -> None:
         """What is no longer retained is gone, and no more than that."""
-        copy = self.copy()
+        copy = self.copy() if copy is None else copy
         report = fsck(self.backend(copy))
         manifests, marks = len(copy.list("m/")), len(copy.list("gc/"))
         most = max(self.retain, 3)
