@@ -62,8 +62,8 @@ class Child:
     def end(self) -> tuple[int, str]:
         """Wait for its end; give its exit code, and what it said of errors."""
         output, errors = self.process.communicate(timeout=DEADLINE)
-        self.said.extend(output.decode().splitlines())
-        return self.process.returncode, errors.decode()
+        self.said.extend((output or b"").decode().splitlines())
+        return self.process.returncode, (errors or b"").decode()
 
 
 @contextmanager
@@ -92,10 +92,11 @@ def poll(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def finish(folder: Path, size: int = 100, parallelism: int = 3) -> None:
+def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int = 3) -> None:
     """Go on with the count in this process, to its end."""
     folder.mkdir(exist_ok=True)
-    Program(folder, Options(size=size, parallelism=parallelism)).runtime.execute()
+    every = 0.1 if every == 0 and size > Options.size else every
+    Program(folder, Options(size=size, parallelism=parallelism, every=every)).runtime.execute()
 
 
 def backend_of(folder: Path) -> FsspecBackend:

@@ -131,10 +131,17 @@ def fork(program: Program) -> None:
         say(f"child {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
 
 
-def starve(_program: Program) -> None:
-    """Let no memory be had any more, and take some."""
+def until_broken() -> None:
+    """Go on saying something until nobody is there to read it."""
+    while True:
+        say("is anybody there?")
+        time.sleep(0.002)
+
+
+def starve(_program: Program, slack: int = 64 << 20) -> None:
+    """Let not much memory be had any more, and take more."""
     size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_AS, (size + slack, size + slack))
     bytearray(1 << 30)
 
 
@@ -147,9 +154,11 @@ DEEDS: dict[str, Callable[[Program], object]] = {
     "stop": lambda program: program.runtime.stop(),
     "fork": fork,
     "starve": starve,
+    "starve at once": lambda program: starve(program, 0),
     "os._exit": lambda program: os._exit(9),
     "sys.exit": lambda program: sys.exit(9),
     "KeyboardInterrupt": interrupt,
+    "print": lambda program: until_broken(),
     "abort": lambda program: os.kill(os.getpid(), signal.SIGABRT),
 }
 

@@ -1,0 +1,74 @@
+"""A process killed wherever it happens to be, again and again (A1, A2, A10)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from malflow.snapshot import fsck
+from tests.processes.children import (
+    assert_exact,
+    assert_plausible,
+    backend_of,
+    child,
+    finish,
+    newest,
+    poll,
+)
+from tests.processes.programs.counting import Options
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+SIZE = 5_000
+SLOW = Options(size=SIZE, every=0.02, sleep=0.0005)
+
+
+@pytest.mark.parametrize("seed", range(1 if not NIGHTLY else 8))
+def test_a_process_killed_at_random_moments_counts_every_number_once(tmp_path: Path, seed: int) -> None:
+    moments = random.Random(seed)  # noqa: S311 - no secret
+    for _ in range(10 if not NIGHTLY else 40):
+        before = newest(tmp_path)
+        with child(tmp_path, SLOW) as process:
+            if moments.random() < 0.7:
+                poll(lambda before=before: newest(tmp_path) > before)
+                time.sleep(moments.uniform(0, 0.06))
+            else:
+                time.sleep(moments.uniform(0, 0.6))  # it may still be starting
+            process.process.kill()
+            assert process.end() == (-signal.SIGKILL, "")
+        assert fsck(backend_of(tmp_path)).problems == ()
+        if newest(tmp_path):
+            assert_plausible(tmp_path)
+    finish(tmp_path, SIZE)
+    assert_exact(tmp_path, SIZE)
+
+
+def test_a_process_killed_before_its_first_snapshot_begins_anew(tmp_path: Path) -> None:
+    with child(tmp_path, Options(every=3600, sleep=0.01)) as process:
+        process.wait_for("started")
+        process.process.kill()
+        assert process.end() == (-signal.SIGKILL, "")
+    assert newest(tmp_path) == 0
+    finish(tmp_path)
+    assert_exact(tmp_path)
+
+
+def test_a_snapshot_list_can_be_read_while_a_run_deletes_old_ones(tmp_path: Path) -> None:
+    with child(tmp_path, Options(size=SIZE, every=0.001, sleep=0.0001, writes=False)) as process:
+        process.wait_for("started")
+        seen = {newest(tmp_path) for _ in range(50)}
+        seen |= {len(fsck(backend_of(tmp_path)).problems) and -1 for _ in range(20)}
+    assert len(seen) > 5
+    assert -1 not in seen
+
+
+def test_the_deadline_of_a_poll_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr("tests.processes.children.DEADLINE", 0.05)
+    with pytest.raises(AssertionError, match="did not come to pass"):
+        poll(lambda: next(ticks) < 0)

@@ -1,0 +1,110 @@
+"""Two processes that work on one job: the one that started last has it, and the other leaves nothing (D1 to D4, H7)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from malflow.snapshot import fsck, snapshots
+from tests.processes.children import (
+    Child,
+    assert_exact,
+    assert_plausible,
+    backend_of,
+    child,
+    counted,
+    emitted,
+    finish,
+    newest,
+    poll,
+    run,
+)
+from tests.processes.programs.counting import Options
+
+SIZE = 3_000
+SLOW = Options(size=SIZE, every=0.01, sleep=0.0005)
+
+
+def assert_fenced(process: Child) -> None:
+    code, errors = process.end()
+    assert code == 1
+    assert "malflow.errors.FencedError: job 'counting' was claimed by another run" in errors
+    assert "what it did since its last snapshot is void" in errors
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process stands still, as SIGSTOP makes it."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.mark.parametrize("collected", [False, True], ids=["its_number_is_taken", "its_number_was_deleted"])
+def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path, collected: bool) -> None:
+    with child(tmp_path, SLOW) as process:
+        poll(lambda: newest(tmp_path))
+        os.kill(process.pid, signal.SIGSTOP)
+        poll(lambda: is_stopped(process.pid))
+        slept_at = counted(tmp_path)
+        archive = backend_of(tmp_path).archive()
+        number = archive.sequences(archive.boundary())[-1] + 1
+        if collected:
+            finish(tmp_path, SIZE, every=0.001)
+        else:
+            with child(tmp_path, Options(size=SIZE, at=2 * SIZE // 3, do="stop", every=3600)) as second:
+                assert second.end() == (0, "")
+        visible = list(snapshots(backend_of(tmp_path)))
+        kept = counted(tmp_path)
+        assert (archive.boundary() > number) == collected
+        os.kill(process.pid, signal.SIGCONT)
+        assert_fenced(process)
+    assert list(snapshots(backend_of(tmp_path))) == visible
+    assert counted(tmp_path) == kept > slept_at
+    assert fsck(backend_of(tmp_path)).problems == ()
+    finish(tmp_path, SIZE)
+    assert_exact(tmp_path, SIZE)
+
+
+@pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
+def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: Path, with_history: bool) -> None:
+    size = 500
+    options = Options(size=size, every=0.01, sleep=0.0005, barrier=True, writes=False)
+    if with_history:
+        run(tmp_path, Options(size=size, at=size // 3, do="stop", every=0.1))
+    before = newest(tmp_path) if with_history else 0
+    with child(tmp_path, options) as one, child(tmp_path, options) as other:
+        for process in (one, other):
+            process.wait_for("ready")
+        for process in (one, other):
+            process.tell()
+        ends = sorted([one.end(), other.end()])
+    assert ends[0] == (0, "")
+    assert ends[1][0] == 1
+    assert "malflow.errors.FencedError" in ends[1][1]
+    assert_exact(tmp_path, size, outputs=False)
+    assert newest(tmp_path) > before
+
+
+def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
+    with child(tmp_path, Options(at=35, do="fork")) as process:
+        code, errors = process.end()
+    assert code == 0
+    assert "child 1" in process.said
+    assert "FencedError: this process was forked from the one that runs the job; only that one may commit" in errors
+    assert_exact(tmp_path)
+    assert fsck(backend_of(tmp_path)).unused == ()
+
+
+def test_a_run_that_takes_over_goes_on_from_what_was_kept(tmp_path: Path) -> None:
+    with child(tmp_path, SLOW) as first:
+        poll(lambda: newest(tmp_path))
+        with child(tmp_path, SLOW) as second:
+            second.wait_for("started")
+            assert_fenced(first)
+            second.process.send_signal(signal.SIGTERM)
+            assert second.end() == (0, "")
+    assert_plausible(tmp_path)
+    assert counted(tmp_path) <= len(emitted(tmp_path))
+    finish(tmp_path, SIZE)
+    assert_exact(tmp_path, SIZE)
