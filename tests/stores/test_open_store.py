@@ -168,6 +168,31 @@ def test_memory_creates_exclusively_though_its_file_system_looks_first() -> None
     assert stores[0].get("m/1", 9) == b"%d" % outcomes.index(True)
 
 
+class RememberingFileSystem(LinkingFileSystem):
+    """Lists what it saw before, until it is told to look again."""
+
+    protocol = "remembering"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seen: dict[str, Any] = {}
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        if path not in self.seen:
+            self.seen[path] = super().ls(path, detail, **options)
+        return self.seen[path]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.seen.clear()
+
+
+def test_a_listing_is_never_remembered(tmp_path: Path) -> None:
+    ours, theirs = (FsspecStore(RememberingFileSystem(skip_instance_cache=True), str(tmp_path)) for _ in range(2))
+    for number in range(3):
+        theirs.put_new(f"m/{number}", b"")
+        assert len(ours.list("m/")) == number + 1
+
+
 class Broken(LinkingFileSystem):
     """Fails as it is told."""
 

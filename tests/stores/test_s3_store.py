@@ -279,6 +279,9 @@ def test_a_file_system_of_the_users_is_asked_once_and_never_from_its_cache(serve
     server.inject("503", "PUT")
     assert type(outcome(lambda store: store.put_new("m/3", b""), store)) is UnknownOutcome
     assert (server.count("PUT"), theirs.retries) == (1, 5)
+    own, another = (place._filesystem() for place in (store, FsspecStore(theirs, server.bucket)))  # type: ignore[attr-defined]
+    assert len({id(filesystem) for filesystem in (own, another, theirs)}) == 3
+    assert (own.dircache.use_listings_cache, theirs.dircache.use_listings_cache) == (False, True)
 
 
 def test_a_store_that_ignores_the_condition_is_looked_at_first(server: FaultyS3) -> None:
