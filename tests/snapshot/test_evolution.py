@@ -1,0 +1,240 @@
+"""What becomes of states when the program has changed: named on both sides, and dropped only where somebody says so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, SingleThreadRuntime, StreamProvider
+from malflow.errors import SnapshotError
+from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import FsspecBackend, snapshots
+from malflow.snapshot.persistence import Restored, Start
+from malflow.sources import StatefulSource
+from malflow.state import Delta, StateSpec
+from malflow.testing import END, ScriptedSource
+from tests.kept import in_memory, kept_states
+from tests.snapshot.jobs import Job, MemoryStore, StoreBackend
+
+BY_KEY = "malflow.partitioners.rendezvous_select"
+
+
+def spec(name: str, kind: str = "stateful_map", version: int = 1) -> StateSpec:
+    return StateSpec(name, kind, version, BY_KEY)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Write a snapshot of three operators: sum and count have state, idle has none, and time has a frontier's."""
+    store = MemoryStore()
+    backend = StoreBackend(store)
+    specs = [spec("sum"), spec("count", "stateful_op"), spec("idle"), spec("time", "frontier")]
+    session, _ = backend.open(specs, Start())
+    states = {"sum": {"a": 1}, "count": {"a": 1, "b": 2}, "idle": {}, "time": {"merged": 3}}
+    deltas = [(0, name, Delta(state, whole=True), len(state)) for name, state in states.items()]
+    session.commit(7, 1, specs, deltas).result()
+    return store
+
+
+def restored(store: MemoryStore, *specs: StateSpec, **start: Any) -> Restored:
+    """Open a copy with another program."""
+    copy = MemoryStore()
+    copy.objects = dict(store.objects)
+    found = StoreBackend(copy).open(specs, Start(**start))[1]
+    assert found is not None
+    return found
+
+
+def states_in(found: Restored) -> dict[str, dict[Any, Any]]:
+    return {name: by_worker[0] for name, by_worker in found.states.items() if by_worker.get(0)}
+
+
+def refusal(store: MemoryStore, *specs: StateSpec, **start: Any) -> str:
+    before = dict(store.objects)
+    with pytest.raises(SnapshotError) as raised:
+        StoreBackend(store).open(specs, Start(**start))
+    assert store.objects == before, "nothing was claimed"
+    return str(raised.value)
+
+
+def test_an_operator_that_was_added_begins_empty(store: MemoryStore) -> None:
+    found = restored(store, spec("sum"), spec("count", "stateful_op"), spec("new"))
+    assert states_in(found) == {"sum": {"a": 1}, "count": {"a": 1, "b": 2}}
+
+
+def test_an_operator_that_was_removed_is_refused_with_both_sides_and_both_ways_out(store: MemoryStore) -> None:
+    assert refusal(store, spec("sum"), spec("new"), spec("newer", "ttl_map")) == (
+        "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
+        "program that have no state in it: 'new' (stateful_map), 'newer' (ttl_map); say renamed={'count': 'new'} for "
+        "one that was renamed, or allow_dropped_state=['count'] for one whose state may be dropped"
+    )
+
+
+def test_state_is_dropped_where_that_is_said_by_name(store: MemoryStore) -> None:
+    found = restored(store, spec("sum"), allow_dropped_state=["count"])
+    assert states_in(found) == {"sum": {"a": 1}}
+    assert "'count'" in refusal(store, spec("sum"), allow_dropped_state=["sum"])
+
+
+def test_an_operator_without_keys_or_with_nothing_but_time_may_go(store: MemoryStore) -> None:
+    assert set(states_in(restored(store, spec("sum"), spec("count", "stateful_op")))) == {"sum", "count"}
+
+
+def test_state_follows_a_new_name(store: MemoryStore) -> None:
+    found = restored(store, spec("sum"), spec("tally", "stateful_op"), renamed={"count": "tally"})
+    assert states_in(found) == {"sum": {"a": 1}, "tally": {"a": 1, "b": 2}}
+
+
+def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: MemoryStore) -> None:
+    assert refusal(store, spec("sum", "ttl_map"), spec("count", "stateful_op")) == (
+        "operator 'sum' is a ttl_map now; in snapshot 2 it is a stateful_map with state of 1 keys, which does not fit; "
+        "give the new one another name, and say allow_dropped_state=['sum'] if that state may be dropped"
+    )
+    found = restored(store, spec("sum", "ttl_map"), spec("count", "stateful_op"), allow_dropped_state=["sum"])
+    assert states_in(found) == {"count": {"a": 1, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("renamed", "told"),
+    [
+        ({"count": "tallly"}, "the program keeps no state there; did you mean 'tally'?"),
+        ({"sum": "tally"}, "but the program still has 'sum'"),
+        ({"count": "sum"}, "but the snapshot has states of both"),
+        ({"count": "tally", "idle": "tally"}, "renamed= gives two operators the name 'tally'"),
+    ],
+)
+def test_a_name_that_can_not_be_is_refused(store: MemoryStore, renamed: dict[str, str], told: str) -> None:
+    assert told in refusal(store, spec("sum"), spec("tally", "stateful_op"), renamed=renamed)
+
+
+def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: MemoryStore) -> None:
+    found = restored(store, spec("sum"), spec("count", "stateful_op"), renamed={"old": "sum"})
+    assert states_in(found)["sum"] == {"a": 1}
+
+
+def test_the_next_snapshot_after_a_new_name_has_it_and_needs_no_word_any_more(store: MemoryStore) -> None:
+    specs = [spec("sum"), spec("tally", "stateful_op")]
+    session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
+    assert session.wants_base(1)
+    deltas = [(0, "sum", Delta({"a": 1}, whole=True), 1), (0, "tally", Delta({"b": 9}, whole=True), 1)]
+    session.commit(8, 1, specs, deltas).result()
+    assert states_in(restored(store, *specs)) == {"sum": {"a": 1}, "tally": {"b": 9}}
+
+
+def test_another_program_under_the_same_job_is_refused(store: MemoryStore) -> None:
+    told = refusal(store, spec("quite", "ttl_map"), spec("different", "stateful_op"))
+    assert "'sum' (stateful_map, 1 keys), 'count' (stateful_op, 2 keys)" in told
+    assert "'quite' (ttl_map), 'different' (stateful_op)" in told
+
+
+def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: MemoryStore) -> None:
+    class Text:
+        name, executes = "text", False
+
+        def dumps(self, value: Any) -> bytes:
+            return json.dumps([list(value.items())] if isinstance(value, dict) else value).encode()
+
+        def loads(self, data: bytes) -> Any:
+            (items,) = json.loads(data)
+            return dict(items)
+
+    with pytest.raises(SnapshotError, match=r"codec 'pickle', and codec 'text' is asked for; say codec='pickle'"):
+        Job(StoreBackend(store, codec=Text()), allow_dropped_state=["count"])
+    begun = Job(StoreBackend(store, codec=Text()), restore=None)
+    begun.save({"a": 5}).result()
+    assert Job(StoreBackend(store, codec=Text())).state == {"a": 5}
+
+
+def test_the_version_of_a_state_comes_back_with_it() -> None:
+    store = MemoryStore()
+    Job(StoreBackend(store), spec("sum", version=3)).save({"a": 1}).result()
+    found = restored(store, spec("sum", version=4))
+    assert found.versions == {"sum": 3}
+    assert found.placements == {"sum": BY_KEY}
+
+
+def test_a_state_whose_class_is_gone_is_told_with_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    monkeypatch.setitem(globals(), "Gone", type("Gone", (), {"__module__": __name__}))
+    Job(StoreBackend(store)).save({"a": globals()["Gone"]()}).result()
+    monkeypatch.delitem(globals(), "Gone")
+    told = r"the state of operator 'sum' in 'd/.*' can't be read: AttributeError: .*must be importable where they were"
+    with pytest.raises(SnapshotError, match=told):
+        Job(StoreBackend(store))
+
+
+# Whole dataflows
+
+
+def add(_key: Any, value: int, total: int) -> tuple[int, int]:
+    return total + value, total + value
+
+
+def run(backend: FsspecBackend, source: ScriptedSource, *names: str, extra: bool = False, **options: Any) -> list[Any]:
+    """Sum a source in operators of these names, one after the other."""
+    seen: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> object:
+        stream = provider.new_stream().source("numbers", StatefulSource(source))
+        if extra:
+            stream = stream.map("stateless", lambda value: value).filter("everything", lambda _: True)
+        keyed: Any = stream.key_distribute("all", lambda _: "all")
+        for name in names:
+            keyed = keyed.stateful_map(name, add, default=int)
+        return keyed.sink("seen", StatelessSink(seen))
+
+    SingleThreadRuntime(build, backend, **options).execute()
+    return seen.values
+
+
+@pytest.fixture
+def source() -> ScriptedSource:
+    return ScriptedSource([1, 2, END, 3, END, 4])
+
+
+def test_a_dataflow_goes_on_under_new_names(source: ScriptedSource) -> None:
+    backend = in_memory()
+    assert run(backend, source, "sum") == [1, 3]
+    with pytest.raises(SnapshotError, match=r"say renamed=\{'sum': 'total'\} for one that was renamed"):
+        run(backend, source, "total")
+    assert run(backend, source, "total", renamed={"sum": "total"}) == [6]
+    assert run(backend, source, "total") == [10]
+    assert kept_states(backend, "total") == {"all": 10}
+
+
+def test_a_dataflow_may_lose_and_win_operators(source: ScriptedSource) -> None:
+    backend = in_memory()
+    run(backend, source, "sum", "sum of sums")
+    assert run(backend, source, "sum", allow_dropped_state=["sum of sums"]) == [6]
+    assert run(backend, source, "sum", "sum of sums") == [10], "the new one begins with nothing"
+    assert kept_states(backend, "sum of sums") == {"all": 10}
+
+
+def test_stateless_operators_come_and_go(source: ScriptedSource) -> None:
+    backend = in_memory()
+    run(backend, source, "sum", extra=True)
+    assert run(backend, source, "sum") == [6]
+    assert run(backend, source, "sum", extra=True) == [10]
+
+
+def test_two_operators_of_one_name_are_refused_before_anything_runs(source: ScriptedSource) -> None:
+    backend = in_memory()
+    with pytest.raises(GraphError, match=r"'sum'"):
+        run(backend, source, "sum", "sum")
+    assert list(snapshots(backend)) == []
+
+
+def test_a_source_of_another_name_is_a_source_whose_position_has_no_place(source: ScriptedSource) -> None:
+    backend = in_memory()
+    run(backend, source, "sum")
+
+    def build(provider: StreamProvider) -> object:
+        keyed = provider.new_stream().source("figures", StatefulSource(source)).key_distribute("all", lambda _: "all")
+        return keyed.stateful_map("sum", add, default=int).sink("seen", StatelessSink(VecSink()))
+
+    with pytest.raises(SnapshotError, match=r"'numbers' \(source, 1 keys\).*'figures' \(source\)"):
+        SingleThreadRuntime(build, backend).execute()
+    SingleThreadRuntime(build, backend, renamed={"numbers": "figures"}).execute()
+    assert kept_states(backend, "sum") == {"all": 6}
