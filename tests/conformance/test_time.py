@@ -143,6 +143,56 @@ def test_c065_c066_the_frontier_grows_when_the_least_does(runtime: Any) -> None:
     assert union_epochs(runtime, [1337], [1337]) == [1337, MAX]
 
 
+def test_max_comes_once_on_every_worker_when_all_sources_have_ended(any_parallelism: Any) -> None:
+    log: list[Any] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        short = provider.new_stream().source("short", sis([1]))
+        long = provider.new_stream().source("long", sis(range(10_000)))
+        for name, stream in (
+            ("a", short),
+            ("b", short.key_distribute("k", lambda m: m.value)),
+            ("c", short.union(long)),
+        ):
+            stream.inspect_frontier(name, lambda epoch, ctx, name=name: log.append((name, ctx.worker_id, epoch)))
+        long.sink("late", Logging(log))
+
+    any_parallelism(build_dataflow).execute()
+    workers = {worker for _, worker, _ in (entry for entry in log if isinstance(entry, tuple))}
+    assert log[:10_000] == list(range(10_000))
+    assert sorted(log[10_000:]) == [(name, worker, MAX) for name in "abc" for worker in sorted(workers)]
+
+
+class Logging(VecSink[Any, Any, Any]):
+    """A sink that writes the values to a log of more."""
+
+    def __init__(self, log: list[Any]) -> None:
+        super().__init__()
+        self._log = log
+
+    def sink(self, msg: Any) -> None:
+        self._log.append(msg.value)
+
+    def sink_batch(self, keys: Any, values: Any, timestamps: Any) -> None:
+        self._log.extend(values)
+
+
+def test_a_source_that_has_ended_holds_no_union_back(any_parallelism: Any) -> None:
+    log: list[Any] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        short = provider.new_stream().source("short", sis([]))
+        on_time, _ = provider.new_stream().source("long", sis(range(10_000))).generate_epochs("e", lambda m, _: m.value)
+        joined = short.union(on_time)
+        joined.inspect_frontier("f", lambda epoch, _: log.append(("epoch", epoch)))
+        joined.sink("out", Logging(log))
+
+    any_parallelism(build_dataflow).execute()
+    epochs = [at for at, entry in enumerate(log) if isinstance(entry, tuple) and entry[1] is not MAX]
+    assert len(epochs) == 10_000
+    assert epochs[0] < log.index(9_999)
+
+
 def test_c064_an_epoch_after_a_greater_one_does_not_show(runtime: Any) -> None:
     assert epochs_of(runtime, [42, 15], lambda s: s.generate_epochs("e", lambda m, _: m.value)[0]) == [42, MAX]
 

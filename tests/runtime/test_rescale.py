@@ -428,6 +428,42 @@ def test_parts_are_polled_in_the_order_in_which_they_were_listed() -> None:
 # Time
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_was_late_stays_late_and_the_end_is_not_remembered(workers: int, restart: bool) -> None:
+    source = Scripted({"part": [5, 9]})
+    on_time, late = VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
+    asked: list[Any] = []
+
+    def generate(msg: Any, previous: Any) -> Any:
+        asked.append(previous)
+        return msg.timestamp
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stamped = provider.new_stream().source("s", stateful(source)).assign_timestamps("t", lambda msg: msg.value)
+        for stream, out in zip(stamped.generate_epochs("e", generate), (on_time, late), strict=True):
+            stream.sink("late" if out is late else "on time", out)
+
+    program, store = compiled(build_dataflow), Store()
+    run = store.restore(program, 2)
+    run.tick()
+    run.tick()
+    store.commit(run, program)
+    if restart:
+        assert run.is_finished
+        finish(run)
+        source.rows["part"] = [5, 9, 7, 10]
+        run = store.restore(program, workers)
+    else:
+        source.rows["part"] = [5, 9, 7, 10]
+        run.close()
+        run = store.restore(program, 2)
+        run.rescale(workers)
+    finish(run)
+    assert (on_time.values, late.values) == ([5, 9, 10], [7])
+    assert asked == [None, 5, 9, 9]
+
+
 def test_maps_that_moved_expire_as_if_they_had_stayed() -> None:
     source = Scripted({"part": [("x", 1), ("x", 2), ("y", 50), ("y", 60)]})
 
