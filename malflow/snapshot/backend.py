@@ -77,6 +77,8 @@ class FsspecBackend:
         filesystem: Any = None,
     ) -> None:
         self.job = check_job(job)
+        if not str(url).strip():
+            raise GraphError("FsspecBackend needs a path or URL; got an empty one")
         self._url = str(url)
         self._options = dict(storage_options or {})
         self._filesystem = filesystem
@@ -147,7 +149,8 @@ class FsspecBackend:
         )
 
     def _store(self, *, exclusive: bool) -> Store:
-        folder = f"{self._url.rstrip('/')}/{self.job}"
+        root = self._url if self._url.endswith("://") else f"{self._url.rstrip('/')}/"
+        folder = f"{root}{self.job}"
         return open_store(folder, self._options, filesystem=self._filesystem, exclusive=exclusive)
 
     def _check_codec(self) -> None:
