@@ -22,15 +22,15 @@ from malflow.snapshot.restore import load
 from malflow.snapshot.store import KeyExists, KeyMissing, Transient, UnknownOutcome
 from malflow.state import Delta, StateSpec
 from tests.recovery.faulty_store import Crash, MemoryStore
-from tests.recovery.scenario import StoredBackend, environment
+from tests.recovery.scenario import StoredBackend, Violation, environment
 
-__all__ = ["FAULTS", "POINTS", "Call", "Process", "SchedulerMachine", "Stepper", "World"]
+__all__ = ["FAULTS", "POINTS", "Call", "CalmScheduler", "Process", "SchedulerMachine", "Stepper", "World", "interleave"]
 
 FAULTS = ("error_before", "error_after", "late", "refused", "crash_before", "crash_after", "crash_late")
 """What can happen to one call; the late ones are done when the test says so."""
 
-POINTS = (("put", "m/"), ("put", "d/"), ("put", "gc/"), ("list", "d/"), ("list", "m/"), ("delete", "d/"), ("get", ""))
-"""Calls that a run can be left standing before."""
+POINTS = (("put", "m/"), ("list", "d/"), ("put", "gc/"), ("delete", "d/"), ("get", "m/"), ("", ""))
+"""Calls that a run can be left standing before; the last one is each."""
 
 RETAIN = 1
 STATE = StateSpec("log", "stateful_map", 1, None)
@@ -43,6 +43,12 @@ class Call(NamedTuple):
     key: str
 
 
+def require(invariant: str, holds: object, reason: object) -> None:
+    """Raise a violation where something does not hold."""
+    if not holds:
+        raise Violation(invariant, str(reason))
+
+
 class Stepper:
     """Work on a thread of its own, which stands still before each call until it is told to make some more.
 
@@ -53,34 +59,45 @@ class Stepper:
         self.waiting: Call | None = None
         self.error: BaseException | None = None
         self.result: Any = None
-        self._go, self._still = threading.Semaphore(0), threading.Semaphore(0)
-        self._left, self._fault, self._killed = 0, None, False
+        self._work: Callable[[], Any] | None = None
+        self._left, self._fault, self._killed = 0, "", False
+        self._go, self._still = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._still.acquire()
         self._thread: threading.Thread | None = None
 
     @property
     def is_idle(self) -> bool:
-        return self._thread is None
+        return self._work is None
 
     def start(self, work: Callable[[], Any]) -> None:
         """Work until the first call."""
-        self._left, self._killed, self.error, self.result = 0, False, None, None
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-        self._rest()
+        self._work, self.error, self.result, self._killed = work, None, None, False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, daemon=True)
+            self._thread.start()
+        self.step(0)
 
-    def step(self, calls: int = 1, fault: str | None = None) -> None:
+    def step(self, calls: int = 1, fault: str = "") -> None:
         """Make some calls, the last of them with a fault, and stop before the next one."""
         self._left, self._fault = calls, fault
         self._go.release()
-        self._rest()
+        self._still.acquire()
 
     def kill(self) -> None:
-        """End the work as a crash ends it."""
+        """End the work as a crash does it."""
         if not self.is_idle:
             self._killed = True
             self.step()
 
-    def meet(self, call: Call) -> str | None:
+    def close(self) -> None:
+        """End the thread."""
+        self.kill()
+        if self._thread is not None:
+            self._go.release()
+            self._thread.join()
+
+    def meet(self, call: Call) -> str:
         """Stand before a call, on the thread that works; give the fault that it meets."""
         if self._left == 0 and not self._killed:
             self.waiting = call
@@ -90,21 +107,19 @@ class Stepper:
         if self._killed:
             raise Crash("killed")
         self._left -= 1
-        return self._fault if self._left == 0 else None
+        return "" if self._left else self._fault
 
-    def _run(self, work: Callable[[], Any]) -> None:
-        try:
-            self.result = work()
-        except BaseException as error:  # noqa: BLE001 - a crash, too, is told to the test
-            self.error = error
-        finally:
+    def _serve(self) -> None:
+        while True:
+            self._go.acquire()
+            if self._work is None:
+                return
+            try:
+                self.result = self._work()
+            except BaseException as error:  # noqa: BLE001 - a crash, too, is told to the test
+                self.error = error
+            self._work = None
             self._still.release()
-
-    def _rest(self) -> None:
-        self._still.acquire()
-        if self.waiting is None and self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
 
 class Published(NamedTuple):
@@ -129,7 +144,7 @@ class World:
         self.objects: dict[str, bytes] = {}
         self.published: list[Published] = []
         self.late: list[tuple[str, Callable[[], object]]] = []
-        self.violations: list[str] = []
+        self.violations: list[Violation] = []
         self.events: list[str] = []
         self.trace: list[tuple[str, str, str]] = []
         self.captured: set[tuple[str, ...]] = {()}
@@ -164,13 +179,13 @@ class World:
 
     def check(self) -> None:
         """Check what must hold at every moment, and, where all rest, what must hold then."""
-        assert not self.violations, self.violations
+        self.blame()
         if self._changes != self._checked:
             report = fsck(self.plain())
-            assert not report.problems, report.problems
+            require("fsck", not report.problems, report.problems)
             self._checked = self._changes
         owners = [process for process in self.processes if process.believes_it_owns]
-        assert len(owners) <= 1, owners
+        require("claimant", len(owners) <= 1, f"{owners} both think that the job is theirs")
 
     def check_alive(self) -> None:
         """Check that a run alone can go on, and leaves no more garbage than what is retained."""
@@ -182,20 +197,24 @@ class World:
         last = self.processes[0]
         before = self.newest_log()
         last.do("open")
-        assert last.log == before, (last.log, before)
-        for _ in range(4):
+        require("state", last.log == before, f"{before} becomes {last.log}")
+        for _ in range(3):
             last.do("snapshot")
-            assert last.session is not None
+            require("liveness", last.session is not None, "a run that is alone can't commit")
         self.check()
-        manifests = [key for key in self.objects if key.startswith("m/")]
-        assert len(manifests) == 3, manifests
-        assert fsck(self.plain()).unused == (), fsck(self.plain()).unused
-        assert sum(key.startswith("gc/") for key in self.objects) == 1
+        garbage = [key for key in self.objects if key[:2] in ("m/", "gc")]
+        require("collection", len(garbage) == 3 + 1, garbage)
+        unused = fsck(self.plain()).unused
+        require("collection", not unused, unused)
 
     def newest_log(self) -> tuple[str, ...]:
         """Give the log of the newest manifest, which is what counts."""
         numbers = self.retained()
         return self._logs[self._manifest(manifest_key(numbers[-1]))["attempt"]] if numbers else ()
+
+    def has_counted(self, log: tuple[str, ...]) -> bool:
+        """Tell whether a snapshot of a log came to be where it counted."""
+        return log in self._logs.values()
 
     def log_of(self, attempt: str) -> tuple[str, ...]:
         """Give the log of a manifest that came to be."""
@@ -220,9 +239,19 @@ class World:
         """Give a backend that stands still nowhere."""
         return self.backend(MemoryStore(self.objects))
 
-    def violate(self, what: str) -> None:
-        """Note that something is wrong, where it can't be raised."""
-        self.violations.append(what)
+    def close(self) -> None:
+        """End the threads."""
+        for process in self.processes:
+            process.stepper.close()
+
+    def blame(self) -> None:
+        """Raise what was found while it could not be raised."""
+        if self.violations:
+            raise self.violations[0]
+
+    def _violate(self, invariant: str, reason: str) -> None:
+        """Note that something is wrong, on the thread of a process, which may catch what is raised."""
+        self.violations.append(Violation(invariant, reason))
 
     def _look(self) -> None:
         """Check what must hold after each change: whatever is retained is all there, and nothing that is void."""
@@ -231,15 +260,15 @@ class World:
         for seq in self.retained():
             manifest = self._manifest(manifest_key(seq))
             if before is not None and seq != before + 1:
-                self.violate(f"manifests {before + 1} to {seq - 1} are not there")
+                self._violate("chain", f"manifests {before + 1} to {seq - 1} are not there")
             if manifest["epoch"] < epoch:
-                self.violate(f"manifest {seq} has epoch {manifest['epoch']}, after epoch {epoch}")
+                self._violate("chain", f"manifest {seq} has epoch {manifest['epoch']}, after epoch {epoch}")
             before, epoch = seq, manifest["epoch"]
             lost = [entry["name"] for entry in manifest["files"] if entry["name"] not in self.objects]
             if lost:
-                self.violate(f"manifest {seq} lacks {lost}")
+                self._violate("fsck", f"manifest {seq} lacks {lost}")
             elif visible := self.void.intersection(self._logs[manifest["attempt"]]):
-                self.violate(f"manifest {seq} has {visible} of a run that was fenced")
+                self._violate("claimant", f"manifest {seq} has {visible} of a run that was fenced")
 
     def _note_log(self, manifest: dict[str, Any]) -> None:
         """Read the log of a new manifest."""
@@ -254,9 +283,9 @@ class World:
                 states = load(archive, archive.manifest(manifest["seq"]), backend._codec, {"log": "log"}).states["log"]
                 log = states.get(0, {}).get("log", ())
             except SnapshotError as error:
-                self.violate(f"manifest {manifest['seq']} came to be, and can't be read: {error}")
+                self._violate("fsck", f"manifest {manifest['seq']} came to be, and can't be read: {error}")
         if log not in self.captured:
-            self.violate(f"manifest {manifest['seq']} has a state that nobody had: {log}")
+            self._violate("state", f"manifest {manifest['seq']} has a state that nobody had: {log}")
         self._logs[manifest["attempt"]] = log
 
     def _manifest(self, key: str) -> dict[str, Any]:
@@ -306,12 +335,12 @@ class SteppedStore(RecordingStore):
     def _call(self, operation: str, key: str, act: Callable[[], Any]) -> Any:
         process, world = self._process, self._world
         fault = process.stepper.meet(Call(operation, key))
-        world.trace.append((process.name, operation, key if fault is None else f"{key} {fault}"))
+        world.trace.append((process.name, operation, f"{key} {fault}"))
         changes = operation in ("put", "delete")
-        if fault is not None:
+        if fault:
             process.faults.append((fault, operation, key))
         match fault:
-            case None:
+            case "":
                 return act()
             case "error_before":
                 raise Transient(f"{key} (injected)")
@@ -371,7 +400,7 @@ class Process:
         self.stepper.start(work)
         self._settle()
 
-    def step(self, calls: int = 1, fault: str | None = None) -> None:
+    def step(self, calls: int = 1, fault: str = "") -> None:
         """Make some calls, the last of them with a fault."""
         self.stepper.step(calls, fault)
         self._settle()
@@ -379,7 +408,7 @@ class Process:
     def run_to(self, operation: str, prefix: str) -> bool:
         """Go on until before a call, and tell whether it came to that."""
         while (call := self.stepper.waiting) is not None:
-            if call.operation == operation and call.key.startswith(prefix):
+            if operation in ("", call.operation) and call.key.startswith(prefix):
                 return True
             self.step()
         return False
@@ -413,6 +442,7 @@ class Process:
         if not self._action or not self.stepper.is_idle:
             return
         action, self._action = self._action, ""
+        self._world.blame()
         error, world = self.stepper.error, self._world
         world.events.append(f"{action}: {type(error).__name__}")
         world.events.extend(f"{fault}, {operation} {key[:2]}" for fault, operation, key in self.faults)
@@ -426,15 +456,14 @@ class Process:
             self._fenced()
         elif isinstance(error, CommitUnknown):
             self.session = None
-            assert self.faults, f"{self.name} does not know how its commit ended, and nothing failed"
+            require("liveness", self.faults, f"{self.name} does not know how its commit ended, and nothing failed")
         elif isinstance(error, StoreError):
-            assert self.faults, f"{self.name} failed though nothing did: {error}"
+            require("liveness", self.faults, f"{self.name} failed, and the store did not: {error}")
         elif error is not None:
             raise error
         if self.session is not None and action == "snapshot" and self.session._fatal is not None:
-            assert isinstance(self.session._fatal, FencedError | CommitUnknown)
+            require("liveness", isinstance(self.session._fatal, FencedError | CommitUnknown), self.session._fatal)
             self.session = None
-        assert not world.violations, world.violations
 
     def _opened(self, error: BaseException | None) -> None:
         rivals = self._world.published[self._since :]
@@ -443,13 +472,14 @@ class Process:
             self.log = () if restored is None else restored.states["log"].get(0, {}).get("log", ())
             self._kept, head = self.log, self.session._claim.head
             self._since = len(self._world.published)
-            assert self.log == self._world.log_of(head.attempt)
+            require("state", self.log == self._world.log_of(head.attempt), f"{self.name} starts with {self.log}")
         elif isinstance(error, SnapshotCorrupt):
-            raise AssertionError(f"{self.name} found damage, and there was none: {error}") from error
+            raise Violation("fsck", f"{self.name} found damage, and there was none: {error}") from error
         elif isinstance(error, StoreError | CommitUnknown):
-            assert self.faults, f"{self.name} could not open the job, and nothing failed: {error}"
+            require("liveness", self.faults, f"{self.name} could not start, and the store did not fail: {error}")
         elif isinstance(error, SnapshotError):
-            assert "has no snapshot" in str(error) or (rivals and "another run" in str(error)), error
+            is_told = "has no snapshot" in str(error) or (rivals and "another run" in str(error))
+            require("liveness", is_told, f"{self.name} could not start: {error}")
         else:
             raise error
 
@@ -458,40 +488,107 @@ class Process:
         head, published = self.session._claim.head, self._world.published
         at = max(index for index, it in enumerate(published) if (it.seq, it.attempt) == (head.seq, head.attempt))
         later = [it for it in published[:at] if it.seq == it.epoch > head.epoch]
-        assert not later, f"{self.name} committed {head.seq} after {later} had claimed the job"
-        assert self._world.log_of(head.attempt) == self.log
+        require("claimant", not later, f"{self.name} committed {head.seq} after {later} had claimed the job")
+        require("state", self._world.log_of(head.attempt) == self.log, f"{self.name} committed something else")
         self._kept = self.log
 
     def _fenced(self) -> None:
         head = self.session._claim.head
         rivals = [it for it in self._world.published if it.runner != head.runner and it.epoch > head.epoch]
-        assert rivals, f"{self.name} was fenced, and nobody else was there"
+        require("liveness", rivals, f"{self.name} was fenced, and nobody else was there")
         self.session = None
-        in_doubt = any(operation == "put" and key.startswith("m/") for _, operation, key in self.faults)
-        if not in_doubt:
+        if not self._world.has_counted(self.log):  # else it was fenced after the commit, and before it knew of it
             self._world.void.update(self.log[len(self._kept) :])
             self._world._look()
 
 
-class SchedulerMachine(RuleBasedStateMachine):
+class Agenda:
+    """Some actions of a process, to be done up to one of their calls, and then to their end."""
+
+    def __init__(self, process: Process, actions: tuple[str, ...], snapshot: int = 0) -> None:
+        self._process, self._actions, self._snapshot = process, list(actions), snapshot
+
+    def go_on(self, calls: int = 1 << 30) -> bool:
+        """Make some calls, and tell whether there are more."""
+        process = self._process
+        while calls or process.stepper.is_idle:
+            if not process.stepper.is_idle:
+                process.step()
+                calls -= 1
+            elif self._actions and (self._actions[0] != "snapshot" or process.session is not None):
+                process.start(self._actions.pop(0), self._snapshot)
+            else:
+                return False
+        return True
+
+
+def interleave(old: tuple[str, ...], new: tuple[str, ...], *, before: int, most: int, old_first: bool = True) -> int:
+    """Let one process stand still before each of its calls, and then the other before each of its own, and go on.
+
+    Args:
+        old: what the process does that has the job, if any has.
+        new: what the other one does.
+        before: how many snapshots there are already; with none, there is not even a job.
+        most: before how many calls the second one stands still; after these it goes on to its end.
+        old_first: whether the old process is the first to stand still.
+
+    Returns:
+        How many ways there were.
+    """
+    ways = 0
+    for first_calls in count():
+        for second_calls in [*range(most), 1 << 30]:
+            try:
+                is_within, is_inside = _cross(old, new, first_calls, second_calls, before=before, old_first=old_first)
+            except Violation as error:
+                error.add_note(f"{old} and {new}: {first_calls} and then {second_calls} calls, old first: {old_first}")
+                raise
+            ways += 1
+            if not is_inside:
+                break
+        if not is_within:
+            break
+    return ways
+
+
+def _cross(
+    old: tuple[str, ...], new: tuple[str, ...], first_calls: int, second_calls: int, *, before: int, old_first: bool
+) -> tuple[bool, bool]:
+    """Interleave in one way, and tell whether each was within its actions where it stood still."""
+    world = World(growth=0.01)  # every other snapshot is a base
+    try:
+        if before:
+            Agenda(world.processes[0], ("open", *["snapshot"] * before)).go_on()
+        oldest = min(world.snapshots(), default=0)
+        agendas = [Agenda(*it, oldest) for it in zip(world.processes, (old, new), strict=True)]
+        first, second = agendas if old_first else reversed(agendas)
+        within = first.go_on(first_calls), second.go_on(second_calls)
+        first.go_on()
+        second.go_on()
+        world.check()
+        world.check_alive()
+    finally:
+        world.close()
+    return within
+
+
+class CalmScheduler(RuleBasedStateMachine):
     """Whatever two runs do to one job, and however it is interleaved, all that `World` demands holds."""
 
     processes = 2
     actors = strategies.integers(0, processes - 1)
+    actions = strategies.sampled_from(["snapshot", "open", "collect", "restore"])
 
     def __init__(self) -> None:
         super().__init__()
         self.world = World(self.processes)
 
-    @rule(actor=actors, action=strategies.sampled_from(["snapshot", "open", "collect", "restore"]), back=actors)
-    def start(self, actor: int, action: str, back: int) -> None:
+    @rule(actor=actors, action=actions, back=actors, point=strategies.sampled_from(POINTS))
+    def start(self, actor: int, action: str, back: int, point: tuple[str, str]) -> None:
         process, known = self.world.processes[actor], self.world.snapshots()
-        if not process.stepper.is_idle:
-            process.step()
-        elif action == "restore" and known:
-            process.start(action, known[back % len(known)])
-        elif action != "restore":
-            process.start(action)
+        process.finish()
+        process.start(action if known else "open", known[back % len(known)] if known else 0)
+        process.run_to(*point)
 
     @rule(actor=actors, calls=strategies.integers(1, 6))
     def step(self, actor: int, calls: int) -> None:
@@ -506,26 +603,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def finish(self, actor: int) -> None:
         self.world.processes[actor].finish()
 
-    @rule(actor=actors, action=strategies.sampled_from(["snapshot", "open"]), times=strategies.integers(1, 4))
-    def do(self, actor: int, action: str, times: int) -> None:
+    @rule(actor=actors, times=strategies.integers(0, 3))
+    def go_on(self, actor: int, times: int) -> None:
         process = self.world.processes[actor]
         process.finish()
-        for _ in range(times if action == "snapshot" else 1):
+        for action in ("open", *["snapshot"] * times):
             process.do(action)
-
-    @rule(actor=actors, calls=strategies.integers(1, 3), fault=strategies.sampled_from(FAULTS))
-    def fail(self, actor: int, calls: int, fault: str) -> None:
-        if not self.world.processes[actor].stepper.is_idle:
-            self.world.processes[actor].step(calls, fault)
-
-    @rule(actor=actors)
-    def crash(self, actor: int) -> None:
-        self.world.processes[actor].crash()
-
-    @precondition(lambda self: self.world.late)
-    @rule(which=strategies.integers(0, 3))
-    def late(self, which: int) -> None:
-        self.world.arrive(which)
 
     @invariant()
     def holds(self) -> None:
@@ -539,5 +622,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.world.violations:
                 self.world.check_alive()
         finally:
-            for process in self.world.processes:
-                process.crash()
+            self.world.close()
+
+
+class SchedulerMachine(CalmScheduler):
+    """The same where the store fails, and processes die."""
+
+    @rule(actor=CalmScheduler.actors, calls=strategies.integers(1, 3), fault=strategies.sampled_from(FAULTS))
+    def fail(self, actor: int, calls: int, fault: str) -> None:
+        if not self.world.processes[actor].stepper.is_idle:
+            self.world.processes[actor].step(calls, fault)
+
+    @rule(actor=CalmScheduler.actors)
+    def crash(self, actor: int) -> None:
+        self.world.processes[actor].crash()
+
+    @precondition(lambda self: self.world.late)
+    @rule(which=strategies.integers(0, 3))
+    def late(self, which: int) -> None:
+        self.world.arrive(which)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.recovery.scheduler import World
 
 
-def test_a_run_that_starts_beside_one_that_commits_finds_no_damage() -> None:
+@pytest.fixture
+def world() -> Iterator[World]:
     world = World()
+    yield world
+    world.close()
+
+
+def test_a_run_that_starts_beside_one_that_commits_finds_no_damage(world: World) -> None:
     old, new = world.processes
     old.do("open")
     old.do("snapshot")
@@ -19,8 +29,7 @@ def test_a_run_that_starts_beside_one_that_commits_finds_no_damage() -> None:
     assert new.log == old.log
 
 
-def test_two_runs_that_begin_a_job_at_once_miss_no_manifests() -> None:
-    world = World()
+def test_two_runs_that_begin_a_job_at_once_miss_no_manifests(world: World) -> None:
     first, second = world.processes
     first.start("open")
     first.run_to("put", "job.json")
@@ -34,8 +43,7 @@ def test_two_runs_that_begin_a_job_at_once_miss_no_manifests() -> None:
     assert first.log == second.log
 
 
-def test_two_runs_that_begin_a_job_at_once_miss_no_file_of_the_job() -> None:
-    world = World()
+def test_two_runs_that_begin_a_job_at_once_miss_no_file_of_the_job(world: World) -> None:
     first, second = world.processes
     first.start("open")
     assert first.run_to("list", "m/")  # the job's file is not there
@@ -57,3 +65,4 @@ def test_a_snapshot_that_is_collected_while_a_run_starts_from_it_does_not_become
     old.finish()
     new.finish()
     world.check()
+    world.close()
