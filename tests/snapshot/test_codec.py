@@ -298,10 +298,6 @@ def nested(depth: int, wrap: Any) -> Any:
     return value
 
 
-def wrap_many(value: Any) -> Any:
-    return (nested(100, lambda inner: [inner]), value)
-
-
 @pytest.mark.parametrize(
     ("wrap", "fits", "exceeds"),
     [
@@ -310,6 +306,7 @@ def wrap_many(value: Any) -> Any:
         (lambda inner: (inner,), 100, 102),
         (Order, 100, 50_000),
         (lambda inner: ([[[inner]]],), 95, 110),
+        (lambda inner: ([[[[[[[[[inner]]]]]]]]],), 36, 60),
     ],
 )
 def test_nesting_is_bounded_and_what_can_be_written_can_be_read(wrap: Any, fits: int, exceeds: int) -> None:
@@ -352,6 +349,11 @@ def extension(code: int, plain: Any) -> bytes:
     [
         extension(99, 1),
         extension(1, 5),
+        extension(1, "ab"),
+        extension(3, {1: 2}),
+        extension(4, 10**12),
+        extension(5, "1"),
+        extension(11, 1),
         extension(8, 10**9),
         extension(12, [1, 0]),
         extension(13, b"short"),
@@ -380,21 +382,43 @@ def test_crafted_data_is_refused(data: bytes) -> None:
 
 
 def test_lists_that_are_not_there_take_no_memory() -> None:
-    size = 200_000
-    lists = (b"\xdd" + size.to_bytes(4, "big")) * 500
-    program = f"""
+    program = """
 import resource
 from malflow.snapshot.msgpack_codec import MsgpackCodec
-codec = MsgpackCodec()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    codec.loads({lists!r} + bytes({size - 1}))
-except ValueError:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    grown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
-    assert int(grown) < 50_000  # KiB; made one by one they would take 800,000
+codec = MsgpackCodec()
+size = 200_000
+data = (b"\\xdd" + size.to_bytes(4, "big")) * 500 + bytes(size - 1)
+with open("/proc/self/statm") as pages:
+    used = int(pages.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))  # made one by one they would take 800 MB
+try:
+    codec.loads(data)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.endswith("it ends too early\n")
+
+
+def test_crafted_nesting_is_refused_before_it_takes_the_stack() -> None:
+    data = b"\x01"
+    for _ in range(150):
+        data = bytes(msgpack.packb(msgpack.ExtType(1, b"\x91" + data)))
+
+    with pytest.raises(ValueError, match="nested too deep"):
+        CODEC.loads(data)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "os.path", "a//b", "a/", "", "a" * 65, "UTC\n"])
+def test_what_is_no_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(key: str) -> None:
+        raise AssertionError(key)
+
+    monkeypatch.setattr("malflow.snapshot.msgpack_types.ZoneInfo", look_up)
+    with pytest.raises(ValueError, match="is no name of a time zone"):
+        CODEC.loads(extension(9, [0, 0, 0, 0, 0, name]))
 
 
 def test_reading_imports_opens_and_executes_nothing_whatever_the_data_says() -> None:

@@ -483,7 +483,8 @@ def test_deltas_lead_to_the_same_state_in_the_same_order(
 def test_what_is_deleted_comes_first_then_what_is_changed_then_what_is_appended(codec: Codec) -> None:
     delta = Delta({"b": 1, "c": 2, "a": 3}, frozenset({"d"}), appended=2)
 
-    assert [what for what, _, _ in encode_delta(codec, delta)] == ["deleted", "changed", "appended"]
+    told = [(what, count) for what, count, _ in encode_delta(codec, delta)]
+    assert told == [("deleted", 1), ("changed", 1), ("appended", 2)]
     state = {"a": 0, "d": 0, "b": 0, "c": 0}
     assert list(restored(encode_delta(codec, delta), codec, state).items()) == [("b", 1), ("c", 2), ("a", 3)]
 
@@ -611,3 +612,11 @@ def test_what_is_deleted_and_not_there_is_no_error() -> None:
     apply_chunk(state, "deleted", ["b", "a"])
 
     assert state == {}
+
+
+def test_what_was_before_a_whole_state_counts_no_more() -> None:
+    state = {"a": 1}
+    apply_chunk(state, "whole", None)
+    apply_chunk(state, "changed", {"b": 2})
+
+    assert state == {"b": 2}
