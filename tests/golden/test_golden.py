@@ -1,0 +1,113 @@
+"""Snapshots of every format that was ever written are read, and gone on from.
+
+A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
+neither they nor the dataflow in `tests.golden.program` may change. Whoever changes what is written (manifests, data
+files, how codecs write) raises the format's number, teaches the readers both, and writes the new folder, once, by
+``python -m tests.golden.write``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
+from tests.golden.program import VALUES, Parts
+from tests.golden.write import JOBS, Job, backend_of, run
+from tests.kept import kept, kept_states
+
+FOLDER = Path(__file__).parent
+FORMATS = sorted(path.name for path in FOLDER.glob("format-*"))
+
+LATEST: dict[Any, Any] = {
+    **VALUES,
+    "changing": 11,
+    "gone 11": 11,
+    "dropped and set again": 2,
+    "y": "the second run",
+}
+BEFORE: dict[Any, Any] = {**VALUES, "changing": 11, "gone 11": 11, "dropped and set again": 1}
+AT_LAST: dict[Any, Any] = {
+    **VALUES,
+    "": "not empty",
+    "changing": 99,
+    "dropped and set again": 2,
+    "y": "the last run",
+}
+KINDS = Counter(type(value).__name__ for value in VALUES.values())
+
+
+@pytest.fixture(params=product(FORMATS, JOBS), ids=lambda param: f"{param[0]}-{param[1].name}")
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Job, FsspecBackend]:
+    """Give a job, and a backend on a copy of its files."""
+    version, job = request.param
+    shutil.copytree(FOLDER / version / job.name, tmp_path / job.name)
+    return job, backend_of(job, tmp_path)
+
+
+def alike(found: dict[Any, Any], expected: dict[Any, Any]) -> None:
+    """Assert that keys and values are equal, and of the same types."""
+    assert found == expected
+    types = {key: (type(key), type(value)) for key, value in expected.items()}
+    assert {key: (type(key), type(value)) for key, value in found.items()} == types
+
+
+def test_there_are_golden_files_of_the_format_that_is_written() -> None:
+    assert f"format-{manifest.FORMAT}" in FORMATS
+    assert f"format-{data_file.FORMAT}" in FORMATS
+    for version in FORMATS:
+        assert sorted(path.name for path in (FOLDER / version).iterdir()) == sorted(job.name for job in JOBS)
+
+
+def test_golden_files_are_whole(golden: tuple[Job, FsspecBackend]) -> None:
+    job, backend = golden
+    report = fsck(backend)
+    assert report.problems == report.unused == ()
+    older, newest = snapshots(backend)
+    assert (older.id, newest.id) == (14, 16)
+    assert older.parallelism == newest.parallelism == job.parallelism
+    assert newest.kind == "increment"
+    assert newest.files == 7, "a base, increments that were folded, and increments that were not"
+
+
+def test_golden_states_are_read(golden: tuple[Job, FsspecBackend]) -> None:
+    _, backend = golden
+    alike(kept_states(backend, "latest"), LATEST)
+    assert kept_states(backend, "events") == {"x": 70, "y": 19}
+    assert kept_states(backend, "count") == KINDS + Counter(int=12 + 12 + 1 + 1, str=11 + 1 + 1)
+    assert kept_states(backend, "written") == {"str": 206, "int": 3, "tuple": 2, "float": 1, "bytes": 1}
+    seen = kept_states(backend, "recent")
+    assert seen["y"].get("y") == "the second run"
+    assert [seen["x"].get(f"gone {n}") for n in (0, 2, 11)] == [None, "drop the key", 11]
+    epochs = [state for by_worker in kept(backend).states["epochs"].values() for state in by_worker.items()]
+    assert ("epoch", 47) in epochs
+
+
+def test_the_golden_snapshot_before_is_read(golden: tuple[Job, FsspecBackend]) -> None:
+    _, backend = golden
+    alike(kept_states(backend, "latest", 14), BEFORE)
+    assert kept_states(backend, "events", 14) == {"x": 65, "y": 17}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_a_run_goes_on_from_golden_files(golden: tuple[Job, FsspecBackend], workers: int) -> None:
+    job, backend = golden
+    sink = Parts()
+    run(job, backend, sink, parallelism=workers or job.parallelism)
+    alike(kept_states(backend, "latest"), AT_LAST)
+    assert kept_states(backend, "count") == KINDS + Counter(int=12 + 12 + 1 + 1 + 1, str=11 + 1 + 1 + 3)
+    assert sink.written == {"str": 206 + 3 * 4}
+    assert kept_states(backend, "written") == {"str": 218, "int": 3, "tuple": 2, "float": 1, "bytes": 1}
+    seen = kept_states(backend, "recent")
+    assert {name: seen["x"].get(name) for name in ("", "changing", "gone 10", "dropped and set again")} == {
+        "": "not empty",
+        "changing": 99,
+        "gone 10": None,
+        "dropped and set again": 2,
+    }
+    assert fsck(backend).problems == ()

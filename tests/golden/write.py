@@ -1,0 +1,91 @@
+"""Write the golden files of the format that this malflow writes: ``python -m tests.golden.write``, in a clean checkout.
+
+To be run once, when a format version is new, and never again over what is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.snapshot import FsspecBackend
+from malflow.snapshot.background import AtOnce
+from malflow.snapshot.manifest import FORMAT
+from malflow.snapshot.retry import Environment
+from tests.golden.program import CODECS, Parts, build_dataflow, events
+
+__all__ = ["JOBS", "Job", "backend_of", "main", "run"]
+
+KEY = "the signing key of the golden files"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Job(NamedTuple):
+    """How a job was written."""
+
+    name: str
+    codec: str
+    compression: Any
+    signed: bool
+    parallelism: int
+
+
+JOBS = (
+    Job("pickle-lz4-signed", "pickle", "lz4", True, 2),
+    Job("pickle-none-unsigned", "pickle", "none", False, 1),
+    Job("msgpack-lz4-unsigned", "msgpack", "lz4", False, 3),
+    Job("msgpack-none-signed", "msgpack", "none", True, 2),
+)
+
+
+def backend_of(job: Job, folder: Path) -> FsspecBackend:
+    """Give the backend of a job in a folder."""
+    made = FsspecBackend(
+        str(folder),
+        job=job.name,
+        codec=CODECS[job.codec],
+        compression=job.compression,
+        signing_key=KEY if job.signed else None,
+        retain=2,
+        growth=1e9,
+    )
+    made._background = AtOnce
+    return made
+
+
+def run(job: Job, backend: FsspecBackend, sink: Parts, **options: Any) -> None:
+    """Run the dataflow until its source ends, with a snapshot whenever the changing key changes, and at the end."""
+    due: list[Callable[[], object]] = []
+
+    def build(provider: StreamProvider) -> object:
+        return build_dataflow(provider, events(), sink, lambda: [take() for take in due])
+
+    runtime = SingleThreadRuntime(build, backend, **{"parallelism": job.parallelism, **options})
+    due.append(runtime.snapshot)
+    runtime.execute()
+
+
+def main() -> None:
+    """Write all jobs.
+
+    Raises:
+        SystemExit: if there are golden files of this format.
+    """
+    folder = Path(__file__).parent / f"format-{FORMAT}"
+    if folder.exists():
+        sys.exit(f"{folder} is there already; a format version once written stays as it is")
+    tokens = count(1)
+    for job in JOBS:
+        for _ in range(2):
+            backend = backend_of(job, folder)
+            backend._environment = Environment(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
+            run(job, backend, Parts())
+
+
+if __name__ == "__main__":
+    main()
