@@ -205,7 +205,7 @@ def record_form(name: str, kind: type) -> Form:
 
 def members(form: Form, value: Any) -> Mapping[str, Any]:
     """Give the fields of a record that can be read, to look for the one at fault."""
-    names = getattr(form.kind, "__dataclass_fields__", None) or getattr(form.kind, "_fields", ())
+    names: Any = getattr(form.kind, "__dataclass_fields__", None) or getattr(form.kind, "_fields", ())
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
