@@ -92,15 +92,21 @@ def fsck(backend: FsspecBackend) -> Report:
     contents: set[int] = set()
     before: tuple[int, str | None] | None = None
     for seq in archive.sequences(archive.boundary()):
+        manifest = None
         try:
             manifest = archive.manifest(seq)
-            problems.update(dict.fromkeys(_problems(archive, manifest, before)))
-            named.update(entry.name for entry in manifest.files)
-            contents.add(manifest.snapshot)
+            found = list(_problems(archive, manifest, before))
         except StoreError:
             raise
         except SnapshotError as error:
-            problems[str(error)] = None
+            found = [str(error)]
+        if found and archive.boundary() > seq:
+            before = None  # a run has deleted it meanwhile
+            continue
+        if manifest is not None:
+            named.update(entry.name for entry in manifest.files)
+            contents.add(manifest.snapshot)
+        problems.update(dict.fromkeys(found))
         before = (seq, archive.digest(seq))
     present = [key for folder in (MANIFESTS, DATA, BOUNDARIES) for key in archive.list(folder)]
     unused = [key for key in present if key not in named and (key.startswith(DATA) or sequence_of_target(key) is None)]
