@@ -1,0 +1,17 @@
+"""Places that keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from malflow.snapshot import FsspecBackend
+from tests.runtime.counting import at_once
+
+
+@pytest.fixture(params=["disk", "memory"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> FsspecBackend:
+    """Give a place that keeps."""
+    return at_once(tmp_path if request.param == "disk" else f"memory://{uuid4()}")

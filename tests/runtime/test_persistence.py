@@ -1,0 +1,387 @@
+"""What a run keeps and what the next one makes of it: on disk and in memory, through the runtime only."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from malflow import (
+    GraphError,
+    OperatorError,
+    SingleThreadRuntime,
+    SnapshotError,
+    StreamProvider,
+)
+from malflow.errors import FencedError, SnapshotCorrupt
+from malflow.runtime import single_thread
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.store import Store
+from malflow.testing import ScriptedSource
+from tests.kept import in_memory, kept, kept_states
+from tests.runtime.counting import MOMENT, Totals, at_once, counted, counting, ids, one_a_tick, run
+
+
+def test_a_run_goes_on_where_the_last_one_ended(backend: FsspecBackend) -> None:
+    assert counted("abab", backend) == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+    assert counted("ababbc", backend) == [("b", 3), ("c", 1)]
+    assert kept_states(backend, "count") == {"a": 2, "b": 3, "c": 1}
+
+
+def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) -> None:
+    counted("abab", backend)
+    before = kept(backend)
+    for _ in range(5):
+        assert counted("abab", backend) == []
+    assert kept(backend).states == before.states
+    assert fsck(backend).problems == ()
+
+
+def test_an_input_without_records_leaves_a_snapshot_that_can_be_gone_on_from(backend: FsspecBackend) -> None:
+    assert counted("", backend) == []
+    assert [dict(snapshot.operators) for snapshot in snapshots(backend)] == [{"items": 1, "count": 0}]
+    assert counted("a", backend) == [("a", 1)]
+
+
+def test_a_run_on_other_numbers_of_workers_goes_on(backend: FsspecBackend) -> None:
+    words = [f"word {number % 50}" for number in range(400)]
+    for parallelism, end in ((1, 100), (4, 200), (3, 300), (1, 400)):
+        counted(words[:end], backend, parallelism=parallelism)
+        assert kept_states(backend, "count") == Counter(words[:end])
+        assert kept(backend).parallelism == parallelism
+
+
+def test_what_is_kept_is_told(backend: FsspecBackend) -> None:
+    counted("abc", backend, parallelism=2)
+    (snapshot,) = snapshots(backend)
+    assert (snapshot.parallelism, snapshot.kind, dict(snapshot.operators)) == (2, "base", {"items": 1, "count": 3})
+    assert snapshot.tick > 0
+    assert snapshot.files == 1
+    assert snapshot.bytes > 100
+
+
+def test_the_end_of_the_stream_is_no_part_of_the_last_snapshot(backend: FsspecBackend) -> None:
+    def totals(times: list[int]) -> list[int]:
+        sink: VecSink[Any, int, Any] = VecSink()
+
+        def build_dataflow(provider: StreamProvider) -> None:
+            stream = provider.new_stream().source("times", ScriptedSource(times))
+            timed = stream.assign_timestamps("time", lambda msg: msg.value)
+            on_time, late = timed.generate_epochs("epochs", lambda msg, _: msg.value if msg.value % 10 == 0 else None)
+            on_time.key_distribute("all", lambda _: 0).stateful_op("totals", Totals(), int).sink("out", sink)
+            late.map("late", lambda value: -value).sink("late out", sink)
+
+        run(build_dataflow, backend)
+        return [msg.value for msg in sink]
+
+    assert totals([1, 2, 10, 11, 12]) == [3, 2], "the epoch 10, then the end of time"
+    assert kept_states(backend, "totals") == {0: 2}, "what the end of time drops is still there"
+    assert totals([1, 2, 10, 11, 12, 13, 9, 20]) == [-9, 4], "time goes on from 10"
+
+
+def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, backend = SimpleNamespace(now=0.0), in_memory(retain=1_000)
+    monkeypatch.setattr(single_thread, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=lambda _: None))
+
+    def tick(_msg: Any, _ctx: Any) -> None:
+        clock.now += 1
+
+    run(counting(one_a_tick(range(95)), look=tick), backend, snapshots=timedelta(seconds=10))
+    sizes = [snapshot.operators["count"] for snapshot in snapshots(backend)]
+    assert sizes == [*range(10, 91, 10), 95]
+
+
+def test_without_an_interval_there_is_one_snapshot_at_the_end() -> None:
+    backend = in_memory()
+    counted(one_a_tick(range(50)), backend)
+    assert [snapshot.operators["count"] for snapshot in snapshots(backend)] == [50]
+
+
+class Gated(FsspecBackend):
+    """A backend whose store writes no data file before a gate is open."""
+
+    gate: threading.Event
+
+    def _store(self, *, exclusive: bool) -> Store:
+        store, put_new = LocalStore(Path(self._url, self.job)), LocalStore.put_new
+
+        def gated(key: str, data: bytes) -> None:
+            if key.startswith("d/"):
+                assert self.gate.wait(timeout=60)
+            put_new(store, key, data)
+
+        store.put_new = gated  # type: ignore[method-assign]
+        return store
+
+
+def test_a_slow_snapshot_holds_up_no_record_and_no_other_piles_up_behind_it(tmp_path: Path) -> None:
+    backend = Gated(str(tmp_path), retain=1_000)
+    backend.gate = threading.Event()
+
+    def open_at_last(msg: Any, _ctx: Any) -> None:
+        if msg.value == 99:
+            assert not list(snapshots(backend))
+            backend.gate.set()
+
+    run(counting(one_a_tick(range(100)), look=open_at_last), backend, snapshots=MOMENT)
+    sizes = [snapshot.operators["count"] for snapshot in snapshots(backend)]
+    assert sizes[0] == 1
+    assert sizes[-1] == 100
+    assert len(sizes) <= 4, "the first, the last, and what was taken between the opening of the gate and the end"
+
+
+def test_state_is_captured_at_the_end_of_the_tick_although_it_is_written_later(tmp_path: Path) -> None:
+    backend = Gated(str(tmp_path))
+    backend.gate = threading.Event()
+
+    def grow(_key: Any, value: int, state: list[int]) -> tuple[int, list[int]]:
+        state.append(value)  # the same list, in place
+        return value, state
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def look(msg: Any, _ctx: Any) -> None:
+            if msg.value == 10:
+                backend.gate.set()
+
+        stream = provider.new_stream().source("items", ScriptedSource(one_a_tick(range(20)))).inspect("look", look)
+        stream.key_distribute("all", lambda _: "all").stateful_map("grow", grow, list)
+
+    run(build_dataflow, backend, snapshots=MOMENT)
+    first = ids(backend)[0]
+    assert kept_states(backend, "grow", first) == {"all": [0]}
+    assert kept_states(backend, "grow") == {"all": list(range(20))}
+
+
+@pytest.fixture
+def versions(backend: FsspecBackend) -> tuple[FsspecBackend, list[int]]:
+    """Give a backend with three snapshots, after 1, 2 and 3 items, and their ids."""
+    made = []
+    for end in (1, 2, 3):
+        counted("aaa"[:end], backend)
+        made.append(ids(backend)[-1])
+    return backend, made
+
+
+def test_any_retained_snapshot_can_be_restored_by_its_id(versions: tuple[FsspecBackend, list[int]]) -> None:
+    backend, made = versions
+    assert counted("aaa", backend, restore=made[0]) == [("a", 2), ("a", 3)]
+    assert counted("aaa", backend, restore=made[1]) == [("a", 3)]
+    assert counted("aaa", backend, restore=made[2]) == []
+
+
+def test_the_run_after_an_older_one_was_restored_goes_on_from_there(versions: tuple[FsspecBackend, list[int]]) -> None:
+    backend, made = versions
+    counted("ab", backend, restore=made[0])
+    assert kept_states(backend, "count") == {"a": 1, "b": 1}
+    assert counted("abc", backend) == [("c", 1)]
+
+
+def test_to_begin_with_nothing_has_to_be_said(versions: tuple[FsspecBackend, list[int]]) -> None:
+    backend, made = versions
+    assert counted("aa", backend, restore=None) == [("a", 1), ("a", 2)]
+    assert set(made) < set(ids(backend)), "what was kept before is still there"
+    assert counted("aaa", backend) == [("a", 3)], "and the new beginning is the latest"
+
+
+def test_an_id_that_there_is_not_is_refused_with_those_there_are(versions: tuple[FsspecBackend, list[int]]) -> None:
+    backend, made = versions
+    with pytest.raises(SnapshotError, match=rf"job 'default' has no snapshot with the id 999; it has \[{made[0]}, "):
+        counted("aaa", backend, restore=999)
+    assert ids(backend) == made
+
+
+@pytest.mark.parametrize("restore", ["newest", True, 1.5])
+def test_what_is_no_id_is_refused_before_anything_runs(restore: Any) -> None:
+    with pytest.raises(GraphError, match="restore needs 'latest', the id of a snapshot, or None"):
+        SingleThreadRuntime(counting(""), restore=restore)
+
+
+def test_a_damaged_newest_snapshot_stops_the_run_unless_going_back_is_asked_for(tmp_path: Path) -> None:
+    backend, sizes = at_once(tmp_path), []
+    for end in (1, 2, 3):
+        counted("aaa"[:end], backend)
+        sizes.append(len(list(tmp_path.glob("default/d/*"))))
+    assert sizes == [1, 2, 3]
+    last = max(tmp_path.glob("default/d/*"))
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(SnapshotCorrupt, match=rf"d/{last.name}' is damaged.*recovery='previous' goes back"):
+        counted("aaa", backend)
+    assert counted("aaa", backend, recovery="previous") == [("a", 3)], "it is done again"
+
+
+def test_retention_is_by_count_and_leaves_no_file_that_nobody_needs(tmp_path: Path) -> None:
+    backend = at_once(tmp_path, retain=3)
+    run(counting(one_a_tick([number % 7 for number in range(60)])), backend, snapshots=MOMENT)
+    assert len(ids(backend)) == 3
+    report = fsck(backend)
+    assert (report.problems, report.unused) == ((), ())
+    assert len(list(tmp_path.glob("default/m/*"))) == 3
+    assert len(list(tmp_path.glob("default/gc/*"))) == 1
+    for snapshot in ids(backend):
+        kept_states(backend, "count", snapshot)
+
+
+def test_an_increment_is_as_small_as_the_change(tmp_path: Path) -> None:
+    backend = at_once(tmp_path)
+    everything = [f"key {number}" for number in range(20_000)]
+    counted(everything, backend)
+    (base,) = tmp_path.glob("default/d/*")
+    counted([*everything, *everything[::100]], backend)
+    (increment,) = set(tmp_path.glob("default/d/*")) - {base}
+    assert [snapshot.kind for snapshot in snapshots(backend)] == ["base", "increment"]
+    assert increment.stat().st_size < 0.05 * base.stat().st_size
+    assert kept_states(backend, "count") == Counter([*everything, *everything[::100]])
+
+
+def test_a_base_is_written_when_the_increments_have_outgrown_it() -> None:
+    kinds = {}
+    for growth in (0.5, 100):
+        backend = in_memory(retain=1_000, growth=growth)
+        run(counting(one_a_tick([number % 7 for number in range(50)])), backend, snapshots=MOMENT)
+        kinds[growth] = [snapshot.kind for snapshot in snapshots(backend)]
+    assert kinds[100][0] == "base"
+    assert set(kinds[100][1:]) == {"increment"}
+    assert len(kinds[100]) >= 50
+    assert kinds[0.5][:1] == ["base"]
+    assert kinds[0.5].count("base") > 10
+
+
+def test_many_small_increments_become_few_files() -> None:
+    backend = in_memory(growth=1_000)
+    run(counting(one_a_tick([number % 7 for number in range(300)])), backend, snapshots=MOMENT)
+    assert max(snapshot.files for snapshot in snapshots(backend)) <= 3 * 8, "up to seven of a tier, and the base"
+    assert kept_states(backend, "count") == Counter(number % 7 for number in range(300))
+
+
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("codec", ["pickle", "msgpack"])
+def test_every_codec_and_compression_gives_the_state_back(compression: Any, codec: str) -> None:
+    pytest.importorskip("msgpack")
+    for backend in (in_memory(compression=compression, codec=codec),):
+        keys = ["a", b"b", 3, ("t", 1.5), frozenset({1, 2})]
+        counted(keys, backend)
+        assert counted([*keys, *keys], backend) == [(key, 2) for key in keys]
+
+
+def test_the_compression_can_be_changed_and_snapshots_of_the_other_are_read(tmp_path: Path) -> None:
+    words = [f"word {number % 7}" for number in range(60)]
+    for end, compression in ((20, "lz4"), (40, "none"), (60, "lz4")):
+        backend = at_once(tmp_path, compression=compression)
+        run(counting(one_a_tick(words[:end])), backend, snapshots=MOMENT)
+    assert kept_states(backend, "count") == Counter(words)
+
+
+class Stubborn:
+    """A state that can't be pickled from some moment on."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __reduce__(self) -> Any:
+        if self.seen > 1:
+            raise ValueError("not this one")
+        return _stubborn, (self.seen,)
+
+
+def _stubborn(seen: int) -> Stubborn:
+    made = Stubborn()
+    made.seen = seen
+    return made
+
+
+def nested(depth: int) -> list[Any]:
+    state: list[Any] = []
+    for _ in range(depth):
+        state = [state]
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (lambda: 1, r"PicklingError: Can't pickle .*states are pickled by reference"),
+        (nested(5_000), "RecursionError"),
+        (threading.Lock(), "TypeError: cannot pickle '_thread.lock' object"),
+    ],
+    ids=["lambda", "nested", "lock"],
+)
+def test_a_state_that_can_not_be_written_is_told_with_its_operator_and_key(
+    backend: FsspecBackend, state: Any, reason: str
+) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("items", ScriptedSource(one_a_tick("abcd")))
+        keyed = stream.key_distribute("item", lambda msg: msg.value)
+        keyed.stateful_map("odd", lambda key, _value, _state: (key, state if key == "c" else key))
+
+    with pytest.raises(OperatorError, match=rf"operator 'odd' failed at key 'c': its state .*{reason}") as told:
+        run(build_dataflow, backend, snapshots=MOMENT)
+    assert (told.value.operator, told.value.key) == ("odd", "c")
+    assert "the last snapshot stands" in str(told.value)
+    assert kept_states(backend, "odd") == {"a": "a", "b": "b"}
+    assert fsck(backend).problems == ()
+
+
+def test_a_state_that_can_be_written_once_and_not_again_leaves_the_last_snapshot(backend: FsspecBackend) -> None:
+    def add(_key: str, _value: str, state: Stubborn) -> tuple[int, Stubborn]:
+        state.seen += 1
+        return state.seen, state
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("items", ScriptedSource(one_a_tick("aba")))
+        stream.key_distribute("item", lambda msg: msg.value).stateful_map("add", add, Stubborn).sink("out", sink)
+
+    for _ in range(2):
+        sink: VecSink[Any, Any, Any] = VecSink()
+        with pytest.raises(OperatorError, match=r"operator 'add' failed at key 'a'.*ValueError: not this one"):
+            run(build_dataflow, backend, snapshots=MOMENT)
+        assert {key: state.seen for key, state in kept_states(backend, "add").items()} == {"a": 1, "b": 1}
+    assert sink.values == [2], "the second run began where the last snapshot was"
+
+
+def test_user_code_that_raises_leaves_the_last_snapshot_and_nothing_of_its_tick(backend: FsspecBackend) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        def add(_key: str, value: int, state: list[int]) -> tuple[int, list[int]]:
+            state.append(value)
+            return 1 // (value - 3), state  # the state is changed when this raises
+
+        stream = provider.new_stream().source("items", ScriptedSource(one_a_tick(range(6))))
+        stream.key_distribute("all", lambda _: "all").stateful_map("add", add, list)
+
+    for _ in range(2):
+        with pytest.raises(OperatorError, match="operator 'add' failed at key 'all', value 3"):
+            run(build_dataflow, backend, snapshots=MOMENT)
+        assert kept_states(backend, "add") == {"all": [0, 1, 2]}
+
+
+def test_of_two_runtimes_the_older_one_is_fenced_and_leaves_nothing(backend: FsspecBackend) -> None:
+    def rival(msg: Any, _ctx: Any) -> None:
+        if msg.value == 4:
+            counted(one_a_tick(range(20)), backend)
+
+    with pytest.raises(FencedError, match=r"job 'default' was claimed by another run, .*what it did since its last"):
+        run(counting(one_a_tick(range(8)), look=rival), backend, snapshots=MOMENT)
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+    assert counted(one_a_tick(range(20)), backend) == []
+
+
+def test_a_fenced_run_that_had_nothing_new_to_keep_is_fenced_too(backend: FsspecBackend) -> None:
+    def rival(msg: Any, _ctx: Any) -> None:
+        if msg.value == 0:
+            counted("a", backend)
+
+    with pytest.raises(FencedError):
+        run(counting([0], look=rival), backend)
+
+
+def test_two_jobs_of_one_place_do_not_meet(tmp_path: Path) -> None:
+    one, other = at_once(tmp_path, job="one"), at_once(tmp_path, job="other")
+    counted("aa", one)
+    assert counted("a", other) == [("a", 1)]
+    assert (kept_states(one, "count"), kept_states(other, "count")) == ({"a": 2}, {"a": 1})

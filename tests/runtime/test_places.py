@@ -1,0 +1,214 @@
+"""Where states may be kept, under which names and keys, and what never shows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import (
+    GraphError,
+    SingleThreadRuntime,
+)
+from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.store import Store
+from tests.runtime.counting import KEY, MOMENT, at_once, counted, counting, ids, one_a_tick, run
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "gs://bucket", "abfs://container/x", "nowhere://x", "ftp://h/x"])
+def test_pickles_are_taken_only_from_where_nobody_else_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
+    with pytest.raises(GraphError, match=r"loading a pickle executes what .*give signing_key=.*codec='msgpack'"):
+        FsspecBackend(url)
+    FsspecBackend(url, signing_key=KEY)
+    FsspecBackend(url, allow_unsigned_pickle=True)
+    monkeypatch.setenv("MALFLOW_SIGNING_KEY", KEY)
+    FsspecBackend(url)
+
+
+def test_msgpack_needs_no_key_anywhere() -> None:
+    pytest.importorskip("msgpack")
+    FsspecBackend("s3://bucket/prefix", codec="msgpack")
+
+
+def test_what_was_signed_is_read_with_the_key_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
+    counted("aab", at_once(tmp_path, signing_key=KEY))
+    with pytest.raises(SnapshotCorrupt, match="it is signed, and no signing key is given"):
+        counted("aab", at_once(tmp_path))
+    with pytest.raises(SnapshotCorrupt, match="its signature is not that of its content"):
+        counted("aab", at_once(tmp_path, signing_key="another key, of sixteen bytes and more"))
+    monkeypatch.setenv("MALFLOW_SIGNING_KEY", KEY)
+    assert counted("aabb", at_once(tmp_path)) == [("b", 2)]
+
+
+def test_what_was_not_signed_is_not_taken_where_there_is_a_key(tmp_path: Path) -> None:
+    counted("aab", at_once(tmp_path))
+    with pytest.raises(SnapshotCorrupt, match="it is not signed, and a signing key is given"):
+        counted("aab", at_once(tmp_path, signing_key=KEY))
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(GraphError, match="signing key 1 has 5 bytes; it needs at least 16"):
+        FsspecBackend("memory://x", signing_key="short")
+
+
+@pytest.mark.parametrize("job", ["", ".", "..", "a/b", "../x", "a b", "-x", "ä", "x" * 64, "a\n", None, 7])
+def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
+    with pytest.raises(GraphError, match="job= needs a name"):
+        FsspecBackend("memory://x", job=job)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retain": 0}, "retain needs a whole number of one or more; got 0"),
+        ({"retain": True}, "retain needs"),
+        ({"compression": "zip"}, "compression is 'lz4' or 'none'; got 'zip'"),
+        ({"growth": 0}, "growth needs a number above zero; got 0"),
+        ({"growth": float("nan")}, "growth needs a number above zero; got nan"),
+        ({"codec": "pickel"}, "did you mean 'pickle'"),
+        ({"retry_for": 5}, "retry_for needs a timedelta above zero; got 5"),
+        ({"tolerate_failures_for": timedelta(0)}, "tolerate_failures_for needs a timedelta above zero"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(GraphError, match=said):
+        FsspecBackend("memory://x", **options)
+
+
+@pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 5, "1s"])
+def test_an_interval_is_a_length_of_time(interval: Any) -> None:
+    with pytest.raises(GraphError, match="snapshots needs a timedelta above zero"):
+        SingleThreadRuntime(counting(""), snapshots=interval)
+
+
+def test_a_folder_that_can_not_be_written_stops_the_run_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    seen: list[Any] = []
+    with pytest.raises(StoreError, match="put a folder where a file or a symbolic link is"):
+        run(counting("aab", look=lambda msg, _ctx: seen.append(msg)), at_once(tmp_path / "file"))
+    assert seen == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_the_right_to_write_stops_the_run_before_it_starts(tmp_path: Path) -> None:
+    counted("aab", at_once(tmp_path))
+    for folder in (*tmp_path.glob("default/*/"), tmp_path / "default"):
+        folder.chmod(0o500)
+    with pytest.raises(StoreError, match="let this user read and write there"):
+        counted("aab", at_once(tmp_path))
+
+
+def test_a_copied_job_is_refused(tmp_path: Path) -> None:
+    counted("aab", at_once(tmp_path, job="first"))
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    with pytest.raises(SnapshotCorrupt, match="that of job 'first', copied into the folder of job 'second'"):
+        counted("aab", at_once(tmp_path, job="second"))
+
+
+@pytest.mark.parametrize(("lost", "said"), [("m", "all manifests of job"), ("job.json", "'job.json' is missing")])
+def test_a_job_that_lost_files_never_begins_with_nothing(tmp_path: Path, lost: str, said: str) -> None:
+    counted("aab", at_once(tmp_path))
+    path = tmp_path / "default" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for restore in ("latest", None):
+        with pytest.raises(SnapshotIncomplete, match=said):
+            counted("aab", at_once(tmp_path), restore=restore)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}/", "file://{}", "local://{}", "{}/../{name}"])
+def test_one_place_has_many_spellings(tmp_path: Path, spelling: str) -> None:
+    counted("aab", at_once(tmp_path))
+    assert counted("aab", at_once(spelling.format(tmp_path, name=tmp_path.name))) == []
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    counted("aab", at_once(tmp_path / "state"))
+    for path in (tmp_path / "state").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+CANARY = "c4n4ry-s3cr3t-value"
+
+
+def test_no_secret_shows(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
+    caplog.set_level(logging.DEBUG)
+    told: list[str] = []
+
+    def note(action: Callable[[], object]) -> None:
+        try:
+            told.append(repr(action()))
+        except Exception as error:  # noqa: BLE001 - all that may be told
+            chain: BaseException | None = error
+            while chain is not None:
+                told.append(f"{chain} {chain!r} {getattr(chain, '__notes__', '')}")
+                chain = chain.__cause__ or chain.__context__
+
+    options = {"key": "someone", "secret": CANARY, "client_kwargs": {"endpoint_url": "http://127.0.0.1:1"}}
+    remote = FsspecBackend(
+        "s3://bucket/x", storage_options=options, signing_key=CANARY, retry_for=timedelta(milliseconds=1)
+    )
+    note(lambda: remote)
+    note(lambda: pickle.dumps(remote))
+    note(lambda: vars(pickle.loads(pickle.dumps(remote))))
+    note(lambda: run(counting("a"), remote))
+    note(lambda: list(snapshots(remote)))
+    note(lambda: FsspecBackend(f"ftp://me:{CANARY}@127.0.0.1/x"))
+    note(lambda: FsspecBackend(f"ftp://me:{CANARY}@127.0.0.1/x", allow_unsigned_pickle=True, retain=0))
+    local = at_once(tmp_path, signing_key=CANARY)
+    counted("aab", local)
+    note(lambda: counted("aab", at_once(tmp_path, signing_key=CANARY[:-1] + "X")))
+    note(lambda: local)
+    assert len(told) >= 9
+    assert sum("could not" in text for text in told) >= 2, "the remote store was asked, and answered with an error"
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert CANARY not in " ".join([*told, caplog.text])
+    assert CANARY.encode() not in stored
+
+
+class Watched(FsspecBackend):
+    """A backend that lets something happen before the first manifest is read."""
+
+    happens: Iterator[Callable[[], object]] = iter(())
+
+    def _store(self, *, exclusive: bool) -> Store:
+        store, get = LocalStore(Path(self._url, self.job)), LocalStore.get
+
+        def watched(key: str, limit: int) -> bytes:
+            if key.startswith("m/"):
+                next(self.happens, lambda: None)()
+            return get(store, key, limit)
+
+        store.get = watched  # type: ignore[method-assign]
+        return store
+
+
+@pytest.mark.parametrize("look", [ids, lambda it: fsck(it).problems], ids=["snapshots", "fsck"])
+@pytest.mark.parametrize("after", range(3))
+def test_a_list_is_read_while_a_run_deletes_what_is_on_it(tmp_path: Path, look: Any, after: int) -> None:
+    run(counting(one_a_tick(range(5))), at_once(tmp_path, retain=3), snapshots=MOMENT)
+
+    def overtake() -> None:
+        run(counting(one_a_tick(range(15))), at_once(tmp_path, retain=3), snapshots=MOMENT)
+
+    watched = Watched(str(tmp_path))
+    watched.happens = iter([*[lambda: None] * after, overtake])
+    seen = look(watched)
+    assert seen == () or len(seen) == after
+    assert len(ids(watched)) == 3
+
+
+def test_there_is_nothing_where_no_run_was(backend: FsspecBackend) -> None:
+    assert ids(backend) == []
+    assert fsck(backend).problems == ()
