@@ -19,11 +19,12 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators import endpoints
-from malflow.snapshot import archive, claim, data_file, manifest, restore, session
+from malflow.snapshot import archive, claim, data_file, manifest, restore, retry, session
 from malflow.snapshot.names import DataName
-from tests.recovery.faulty_store import Call, FaultyStore, MemoryStore
+from malflow.snapshot.persistence import Start
+from tests.recovery.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore, MemoryStore
 from tests.recovery.scenario import Process, Real, Record, Toy, Violation, World
-from tests.recovery.test_exhaustive import FAULTS, SETTINGS, endure
+from tests.recovery.test_exhaustive import FAULTS, SETTINGS, calls, doubts_in, endure
 
 __all__ = ["BUGS", "DIRECTED", "Bug", "Edit"]
 
@@ -85,6 +86,15 @@ def enumerated(story: str, *kinds: str, of: str = "", nth: int = 0, engine: type
     for fault in FAULTS[setting]:
         if fault.kind in kinds and of in ("", fault.key_class) and fault.nth >= nth:
             endure(setting, engine, fault, known=known)
+
+
+def doubted(story: str, of: str) -> None:
+    """Tell a story in which it is unknown what became of a write, and the next one is refused."""
+    setting = next(setting for setting in SETTINGS if repr(setting) == story)
+    known: set[int] = set()
+    for doubt in doubts_in(calls(setting, Toy)):
+        if doubt[0].key_class == of:
+            endure(setting, Toy, *doubt, known=known)
 
 
 def _world(objects: dict[str, bytes], *positions: int, **options: Any) -> tuple[World, Process]:
@@ -165,7 +175,58 @@ def collecting_zombie() -> None:
     world.finish()
 
 
-DIRECTED: tuple[Hunt, ...] = (swapped_files, damaged_manifest, idle_zombie, collecting_zombie)
+def collection_beside_going_back() -> None:
+    """An old run collects what a new one is about to go back to."""
+    objects: dict[str, bytes] = {}
+    faults = Faults(Fault("error_before", "put_new", "boundary", times=ALWAYS))
+    world, old = _world(objects, *range(1, 7), retain=1, growth=0.01, faults=faults)
+    assert sum(key.startswith("m/") for key in objects) == 7, "something was collected already"
+    faults.clear()
+    collected: list[str] = []
+
+    def collect(call: Call) -> None:
+        if (call.operation, call.key_class, collected) == ("put_new", "manifest", []):
+            before = {*objects}
+            old.run.session._collect()  # type: ignore[union-attr] # it is there
+            collected.extend(before - {*objects})
+
+    world.before = collect
+    new = world.start(start=Start(restore=3))
+    world.before = None
+    assert collected
+    assert new.position == 2
+    world.check()
+    world.finish()
+
+
+def late_claim() -> None:
+    """A run stands still before its claim, until its number is collected."""
+    world, _ = _world({}, 3)
+    others: list[Process] = []
+
+    def claim_and_collect(call: Call) -> None:
+        if (call.operation, call.key_class, others) == ("put_new", "manifest", []):
+            world.before = None
+            others.append(world.start())
+            for position in range(4, 9):
+                others[0].process(position)
+                assert others[0].snapshot() == "committed"
+
+    world.before = claim_and_collect
+    run = world.start()
+    assert others
+    assert run.position == 8
+    world.check()
+
+
+DIRECTED: tuple[Hunt, ...] = (
+    swapped_files,
+    damaged_manifest,
+    idle_zombie,
+    collecting_zombie,
+    collection_beside_going_back,
+    late_claim,
+)
 
 
 # The bugs
@@ -345,6 +406,18 @@ BUGS = (
         ("fsck",),
     ),
     Bug(
+        "a run goes back to files that another may be deleting",
+        Edit(claim, "_first", "else _with_copies(archive, head, environment)", "else head"),
+        (collection_beside_going_back,),
+        ("state", "fsck"),
+    ),
+    Bug(
+        "a number that was collected can be claimed",
+        Edit(claim, "claim", "if archive.boundary() >= head.seq:", "if False:"),
+        (late_claim,),
+        ("state", "floor"),
+    ),
+    Bug(
         "a number that was collected can be used again",
         Edit(claim.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
         (partial(enumerated, "first_run"),),
@@ -367,6 +440,52 @@ BUGS = (
         _unknown_is_failure,
         (partial(enumerated, "first_run", "error_after", of="manifest", nth=1),),
         ("fsck",),
+    ),
+    Bug(
+        "a doubt is forgotten when a later try is refused",
+        Edit(claim, "_publish", "            if doubt is None:\n                raise\n", "            raise\n"),
+        (partial(doubted, "first_run", "manifest"),),
+        ("liveness",),
+    ),
+    Bug(
+        "what failed for now is not tried again",
+        Edit(retry.Retry, "of", "except (Transient, UnknownOutcome) as error:", "except UnknownOutcome as error:"),
+        (partial(enumerated, "first_run", "transient"),),
+        ("liveness",),
+    ),
+    Bug(
+        "what exists is taken for one's own",
+        Edit(claim, "_is_ours", "return archive.get(key, LARGEST_MANIFEST) == data", "return True"),
+        (partial(enumerated, "two_runs"),),
+        ("claimant",),
+    ),
+    Bug(
+        "a rescaled run does not write a base",
+        Edit(
+            session.SnapshotSession,
+            "wants_base",
+            "{head.parallelism, self._captured_at} != {parallelism}",
+            "False",
+        ),
+        (partial(enumerated, "rescaling"),),
+        ("state",),
+    ),
+    Bug(
+        "keys of workers that are gone are counted",
+        Edit(session.SnapshotSession, "commit", "self._keys.clear()", "pass"),
+        (partial(enumerated, "rescaling"),),
+        ("state",),
+    ),
+    Bug(
+        "keys that come back keep their old place",
+        Edit(
+            data_file,
+            "apply_chunk",
+            'what == "deleted" or (what == "appended" and not state.keys().isdisjoint(value))',
+            'what == "deleted"',
+        ),
+        (partial(enumerated, "first_run"),),
+        ("state",),
     ),
     Bug(
         "a section is lost where files are folded",

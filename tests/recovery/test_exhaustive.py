@@ -23,7 +23,7 @@ from malflow.snapshot.persistence import Start
 from tests.recovery.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, MemoryStore, can_tell
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
-LOCAL_STRIDE = 37
+LOCAL_STRIDE = 19
 REAL_STRIDE = 23
 PAIRS = 200
 
@@ -240,6 +240,17 @@ def torn_in(log: tuple[Call, ...]) -> Iterator[Fault]:
             yield Fault("torn", "put_new", call.key_class, nth)
 
 
+def doubts_in(log: tuple[Call, ...]) -> Iterator[tuple[Fault, Fault]]:
+    """Let it be unknown what became of each write, and let the next one of its kind be refused."""
+    for call, nth, later in _counted(log):
+        if call.operation != "put_new":
+            continue
+        refusal = Fault("error_before", "put_new", call.key_class, nth + 1)
+        yield Fault("unknown_before", "put_new", call.key_class, nth), refusal
+        for release_after in (*range(later + 1), None):
+            yield Fault("late", "put_new", call.key_class, nth, release_after=release_after), refusal
+
+
 def _counted(log: tuple[Call, ...]) -> Iterator[tuple[Call, int, int]]:
     """Give each call with how many of its kind came before, and how many come later to which it matters."""
     seen: Counter[tuple[str, str]] = Counter()
@@ -320,6 +331,13 @@ def test_no_fault_does_harm_to_the_engine(setting: Setting) -> None:
     known: set[int] = set()
     for fault in [*faults_in(calls(setting, Real))][::REAL_STRIDE]:
         survive(setting, Real, fault, known=known)
+
+
+@pytest.mark.parametrize("setting", SETTINGS[:2], ids=repr)
+def test_no_doubt_does_harm_that_is_followed_by_a_refusal(setting: Setting) -> None:
+    known: set[int] = set()
+    for doubt in doubts_in(calls(setting, Toy)):
+        assert endure(setting, Toy, *doubt, known=known).world.faults.fired
 
 
 def test_no_two_faults_do_harm() -> None:
