@@ -11,7 +11,6 @@ from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
 from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -20,12 +19,12 @@ from zoneinfo import ZoneInfo
 
 from malflow.errors import GraphError
 from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.operators.ttl import ExpireMap
 from malflow.sources.files import FilePosition
 from malflow.sources.lines import LinePosition
 
 __all__ = ["BUILT_IN", "FORMS", "RECORD", "Form", "Misfit", "members", "record_form"]
 
-ExpireMap: Any = import_module("malflow.operators.ttl").ExpireMap  # a sibling; the one state of malflow's own
 
 _MICROSECOND = timedelta(microseconds=1)
 _ZONE = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*)*")
@@ -144,7 +143,7 @@ def _expiring_facts(entries: Any) -> list[Any]:
 
 
 def _expiring(facts: list[Any]) -> Any:
-    entries = ExpireMap()
+    entries: ExpireMap[Any, Any, Any] = ExpireMap()
     entries.__setstate__(dict(zip(facts[::3], zip(facts[1::3], facts[2::3], strict=True), strict=True)))
     return entries
 
