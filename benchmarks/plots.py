@@ -10,7 +10,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 
-from matplotlib import pyplot as plt  # noqa: E402 - the backend must be chosen before
+from matplotlib import pyplot as plt
 
 __all__ = ["plot_snapshots"]
 

@@ -118,7 +118,7 @@ class SnapshotIncomplete(SnapshotCorrupt):
 
 
 class FencedError(SnapshotError):
-    """Another run has claimed the job: this one must stop, and nothing of what it did since its last snapshot counts."""
+    """Another run has claimed the job: this one must stop, and what it did since its last snapshot is void."""
 
 
 class CommitUnknown(SnapshotError):
