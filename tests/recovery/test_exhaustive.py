@@ -353,8 +353,8 @@ def test_no_two_faults_do_harm() -> None:
 def test_thousands_of_faults_are_tried() -> None:
     sizes = {repr(setting): len(faults) for setting, faults in FAULTS.items()}
 
-    assert sum(sizes.values()) > 2_500, sizes
-    assert min(sizes.values()) > 300, sizes
+    assert sum(sizes.values()) > 2_000, sizes
+    assert min(sizes.values()) > 250, sizes
     assert {fault.kind for faults in FAULTS.values() for fault in faults} == {*chain.from_iterable(KINDS.values())}
     assert {(fault.operation, fault.key_class) for faults in FAULTS.values() for fault in faults} == {
         *((operation, kind) for operation in ("put_new", "get") for kind in ("job", "manifest", "data")),
