@@ -110,11 +110,11 @@ class SingleThreadRuntime:
             SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
         """
         self._stopping = self._ended = False
-        graph = Graph()
-        self._build(StreamProvider(graph))
-        program = compile_graph(graph)
-        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
         try:
+            graph = Graph()
+            self._build(StreamProvider(graph))
+            program = compile_graph(graph)
+            run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
             with self._signals(), Keeper(self._persistence, states_of(program), self._start) as keeper, run:
                 keeper.restore(run)
                 run.open()
@@ -163,6 +163,8 @@ class SingleThreadRuntime:
             raise SnapshotError("the run has ended; nothing can be asked of it any more")
         request = _Request(parallelism)
         self._requests.append(request)
+        if self._ended:  # meanwhile, so that nobody may have seen it
+            request.answer.cancel()
         return request.answer
 
     def _loop(self, run: Run, keeper: Keeper) -> None:
