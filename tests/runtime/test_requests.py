@@ -1,0 +1,367 @@
+"""What may be asked of a run while it runs, from where, and what is answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow.errors import FencedError
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, snapshots
+from malflow.sources import StatelessSource
+from malflow.testing import ScriptedSource
+from tests.kept import in_memory, kept_states
+from tests.runtime.counting import count, counted, counting, ids, one_a_tick
+
+ITEMS = one_a_tick(range(20))
+
+
+class Asking:
+    """A run of numbers, one a tick, in which something is asked at some of them.
+
+    Attributes:
+        answers: what was asked for, by the number at which it was.
+        workers: which worker had each number.
+        seen: the numbers that came.
+    """
+
+    def __init__(self, asked: dict[int, Callable[[SingleThreadRuntime], Any]], *, local: bool = False, **options: Any):
+        self.asked = asked
+        self.local = local
+        self.answers: dict[int, Any] = {}
+        self.workers: dict[int, int] = {}
+        self.seen: list[int] = []
+        self.runtime = SingleThreadRuntime(self.build, **options)
+
+    def build(self, provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("numbers", ScriptedSource(ITEMS)).inspect("ask", self._ask)
+        by = stream.key_local if self.local else stream.key_distribute
+        keyed = by("number", lambda msg: msg.value)  # type: ignore[operator]
+        keyed.stateful_map("count", count, int).inspect("note", self._note)
+
+    def _ask(self, msg: Any, _ctx: Any) -> None:
+        self.seen.append(msg.value)
+        if msg.value in self.asked:
+            self.answers[msg.value] = self.asked[msg.value](self.runtime)
+
+    def _note(self, msg: Any, ctx: Any) -> None:
+        self.workers[msg.key] = ctx.worker_id
+
+
+def in_a_thread(action: Callable[[], Any]) -> Any:
+    """Have another thread do it, and wait for that."""
+    done: Future[Any] = Future()
+
+    def act() -> None:
+        try:
+            done.set_result(action())
+        except Exception as error:  # noqa: BLE001 - it is raised where it was asked for
+            done.set_exception(error)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(timeout=60)
+    return done.result(timeout=0)
+
+
+def in_a_signal_handler(action: Callable[[], Any]) -> Any:
+    """Have a signal handler do it."""
+    answers: list[Any] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: answers.append(action()))
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while not answers:
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    return answers[0]
+
+
+def here(action: Callable[[], Any]) -> Any:
+    """Do it in user code of the dataflow."""
+    return action()
+
+
+PLACES = pytest.mark.parametrize("place", [here, in_a_thread, in_a_signal_handler])
+
+
+@PLACES
+def test_a_snapshot_is_taken_at_the_end_of_the_tick(place: Callable[[Callable[[], Any]], Any]) -> None:
+    backend = in_memory()
+    asking = Asking({7: lambda runtime: place(runtime.snapshot)}, persistence=backend)
+    asking.runtime.execute()
+    first, last = ids(backend)
+    assert asking.answers[7].result(timeout=0) == first
+    assert kept_states(backend, "count", first) == dict.fromkeys(range(8), 1)
+    assert kept_states(backend, "count", last) == dict.fromkeys(range(20), 1)
+
+
+@PLACES
+def test_a_run_is_rescaled_at_the_end_of_the_tick(place: Callable[[Callable[[], Any]], Any]) -> None:
+    backend = in_memory()
+    scales = {5: 8, 12: 1}
+    asked = {at: lambda runtime, n=n: place(lambda: runtime.rescale(n)) for at, n in scales.items()}
+    asking = Asking(asked, persistence=backend)
+    asking.runtime.execute()
+    assert asking.answers[5].result(timeout=0) is None
+    assert {asking.workers[number] for number in range(6)} == {0}
+    assert len({asking.workers[number] for number in range(6, 13)}) > 1
+    assert {asking.workers[number] for number in range(13, 20)} == {0}
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+
+
+@PLACES
+def test_a_stop_ends_the_tick_and_takes_a_last_snapshot(place: Callable[[Callable[[], Any]], Any]) -> None:
+    backend = in_memory()
+    asking = Asking({7: lambda runtime: place(runtime.stop)}, persistence=backend)
+    asking.runtime.execute()
+    assert asking.seen == list(range(8))
+    assert kept_states(backend, "count") == dict.fromkeys(range(8), 1)
+    rest = Asking({}, persistence=backend)
+    rest.runtime.execute()
+    assert rest.seen == list(range(8, 20))
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+
+
+def test_what_is_asked_before_the_run_is_done_when_it_runs() -> None:
+    backend = in_memory()
+    asking = Asking({}, persistence=backend)
+    asked = asking.runtime.snapshot()
+    scaled = asking.runtime.rescale(3)
+    asking.runtime.execute()
+    assert asked.result(timeout=0) == ids(backend)[0]
+    assert scaled.done()
+    assert len(set(asking.workers.values())) > 1
+
+
+def test_several_requests_of_one_tick_are_done_in_their_order() -> None:
+    backend = in_memory()
+
+    def ask(runtime: SingleThreadRuntime) -> list[Future[Any]]:
+        return [runtime.snapshot(), runtime.rescale(3), runtime.snapshot(), runtime.snapshot()]
+
+    asking = Asking({4: ask}, persistence=backend)
+    asking.runtime.execute()
+    first, _, second, third = (answer.result(timeout=0) for answer in asking.answers[4])
+    of = {snapshot.id: snapshot.parallelism for snapshot in snapshots(backend)}
+    assert (of[first], of[second]) == (1, 3)
+    assert third >= second
+
+
+def test_a_snapshot_asked_for_in_the_last_tick_is_taken_and_a_rescale_is_cancelled() -> None:
+    backend = in_memory()
+    asking = Asking({19: lambda runtime: (runtime.snapshot(), runtime.rescale(2))}, persistence=backend)
+    asking.runtime.execute()
+    asked, scaled = asking.answers[19]
+    assert asked.result(timeout=0) in ids(backend)
+    assert scaled.cancelled() or scaled.result(timeout=0) is None
+
+
+def test_what_was_cancelled_by_who_asked_is_not_done() -> None:
+    backend = in_memory()
+    asking = Asking({4: lambda runtime: runtime.rescale(3).cancel()}, persistence=backend)
+    asking.runtime.execute()
+    assert asking.answers[4] is True
+    assert set(asking.workers.values()) == {0}
+
+
+def test_a_snapshot_that_was_cancelled_by_who_asked_breaks_nothing() -> None:
+    backend = in_memory()
+    asking = Asking({4: lambda runtime: runtime.snapshot().cancel()}, persistence=backend)
+    asking.runtime.execute()
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+
+
+@pytest.mark.parametrize("ask", [SingleThreadRuntime.snapshot, lambda runtime: runtime.rescale(2)])
+def test_a_run_that_has_ended_takes_no_request(ask: Callable[[SingleThreadRuntime], Any]) -> None:
+    asking = Asking({}, persistence=in_memory())
+    asking.runtime.execute()
+    with pytest.raises(SnapshotError, match="the run has ended"):
+        ask(asking.runtime)
+
+
+def test_what_was_asked_of_a_run_that_fails_is_cancelled() -> None:
+    def fail(runtime: SingleThreadRuntime) -> Any:
+        asked.extend([runtime.snapshot(), runtime.rescale(2)])
+        raise ValueError("no more")
+
+    asked: list[Future[Any]] = []
+    backend = in_memory()
+    asking = Asking({4: fail}, persistence=backend)
+    with pytest.raises(OperatorError, match="no more"):
+        asking.runtime.execute()
+    assert all(request.cancelled() for request in asked)
+    with pytest.raises(CancelledError):
+        asked[0].result(timeout=0)
+    assert ids(backend) == []
+
+
+def test_what_was_asked_of_a_run_that_could_not_begin_is_cancelled() -> None:
+    backend = in_memory()
+    counted("ab", backend)
+    runtime = SingleThreadRuntime(counting("ab", name="other"), backend)
+    asked = runtime.snapshot()
+    with pytest.raises(SnapshotError, match="no operator of the program takes"):
+        runtime.execute()
+    assert asked.cancelled()
+
+
+def test_what_was_asked_of_a_run_that_could_not_be_built_is_cancelled() -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        asked.append(runtime.snapshot())
+        provider.new_stream().source("s", None)  # type: ignore[arg-type] # the mistake
+
+    asked: list[Future[Any]] = []
+    runtime = SingleThreadRuntime(build_dataflow, in_memory())
+    with pytest.raises(GraphError):
+        runtime.execute()
+    assert asked[0].cancelled()
+
+
+def test_a_snapshot_can_not_be_asked_for_where_nothing_is_kept() -> None:
+    with pytest.raises(GraphError, match="there is nowhere to keep a snapshot; give persistence="):
+        SingleThreadRuntime(counting("")).snapshot()
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True, None])
+def test_a_number_of_workers_that_can_not_be_is_refused_at_once(workers: Any) -> None:
+    with pytest.raises(GraphError, match="parallelism needs a whole number of one or more"):
+        SingleThreadRuntime(counting("")).rescale(workers)
+
+
+def test_a_dataflow_with_state_under_key_local_is_not_rescaled_and_goes_on() -> None:
+    backend = in_memory()
+    asking = Asking({4: lambda runtime: runtime.rescale(2)}, local=True, persistence=backend)
+    asking.runtime.execute()
+    with pytest.raises(SnapshotError, match="key_local"):
+        asking.answers[4].result(timeout=0)
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+
+
+def test_a_rescale_that_ends_the_run_is_told_to_who_asked_too() -> None:
+    def nowhere(_key: Any, workers: Any) -> Any:
+        if len(workers) > 1:
+            raise ValueError("too many")
+        return workers[0]
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def ask(msg: Any, _ctx: Any) -> None:
+            if msg.value == 4:
+                asked.append(runtime.rescale(2))
+
+        stream = provider.new_stream().source("numbers", ScriptedSource(ITEMS)).inspect("ask", ask)
+        stream.key_distribute("n", lambda msg: msg.value, nowhere).stateful_map("count", count, int)
+
+    asked: list[Future[Any]] = []
+    runtime = SingleThreadRuntime(build_dataflow)
+    with pytest.raises(OperatorError, match="too many"):
+        runtime.execute()
+    with pytest.raises(OperatorError, match="too many"):
+        asked[0].result(timeout=0)
+
+
+def test_a_snapshot_that_can_not_be_written_is_told_to_who_asked(tmp_path: Any) -> None:
+    backend = FsspecBackend(str(tmp_path), retry_for=timedelta(milliseconds=1))
+
+    def break_and_ask(runtime: SingleThreadRuntime) -> Any:
+        (tmp_path / "default" / "d").write_text("no folder")
+        return runtime.snapshot()
+
+    def mend(_runtime: SingleThreadRuntime) -> None:
+        with pytest.raises(SnapshotError, match="could not be written"):
+            asking.answers[4].result(timeout=60)
+        (tmp_path / "default" / "d").unlink()
+        (tmp_path / "default" / "d").mkdir()
+
+    asking = Asking({4: break_and_ask, 9: mend}, persistence=backend)
+    asking.runtime.execute()
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1), "the last one holds what the failed one had"
+
+
+def test_a_last_snapshot_that_can_not_be_written_fails_the_run(tmp_path: Any) -> None:
+    backend = FsspecBackend(str(tmp_path), retry_for=timedelta(milliseconds=1))
+    asking = Asking({19: lambda _: (tmp_path / "default" / "d").write_text("no folder")}, persistence=backend)
+    with pytest.raises(SnapshotError, match="put a folder where a file or a symbolic link is"):
+        asking.runtime.execute()
+    assert ids(backend) == []
+
+
+def test_a_snapshot_asked_of_a_run_that_lost_its_job_is_told_so() -> None:
+    backend = in_memory()
+
+    def lose(runtime: SingleThreadRuntime) -> Any:
+        counted("ab", backend, restore=None, allow_dropped_state=["count", "numbers"])
+        return runtime.snapshot()
+
+    asking = Asking({4: lose}, persistence=backend)
+    with pytest.raises(FencedError):
+        asking.runtime.execute()
+    with pytest.raises(FencedError):
+        asking.answers[4].result(timeout=0)
+    assert asking.seen == list(range(5)), "the run ended at once"
+
+
+def test_an_idle_run_answers_too() -> None:
+    backend, collected = in_memory(), VecSink[Any, Any, Any]()
+
+    class Waiting:
+        """A source that gives one record, and then nothing until it is told to end."""
+
+        given, ended = False, False
+
+        def list_parts(self) -> list[str]:
+            return ["only"]
+
+        def build_part(self, _part: str) -> Any:
+            return self
+
+        def poll(self) -> Any:
+            before, self.given = self.given, True
+            return None if before else ("record", 0)
+
+        def is_finished(self) -> bool:
+            return self.ended
+
+    source: Any = Waiting()
+    wrapped: Any = StatelessSource(source)
+    runtime = SingleThreadRuntime(
+        lambda provider: (
+            provider.new_stream()
+            .source("s", wrapped)
+            .key_distribute("k", lambda msg: msg.value)
+            .stateful_map("count", count, int)
+            .sink("out", collected)
+        ),
+        backend,
+    )
+    thread = threading.Thread(target=runtime.execute)
+    thread.start()
+    try:
+        first = runtime.snapshot().result(timeout=60)
+        runtime.rescale(3).result(timeout=60)
+        assert runtime.snapshot().result(timeout=60) > first
+    finally:
+        source.ended = True
+        thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert len(collected) == 1
+
+
+def test_a_runtime_may_run_again_and_answers_again() -> None:
+    backend = in_memory()
+    asking = Asking({7: lambda runtime: runtime.stop()}, persistence=backend)
+    asking.runtime.execute()
+    assert asking.seen == list(range(8))
+    asking.asked = {10: lambda runtime: runtime.snapshot()}
+    asking.runtime.execute()
+    assert asking.seen == list(range(20))
+    assert asking.answers[10].result(timeout=0) in ids(backend)
+    assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
