@@ -377,6 +377,28 @@ def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryS
         job_on(store, start={"restore": None})
 
 
+@pytest.mark.parametrize("folder", ["m/", "gc/", "d/"])
+def test_a_listing_that_lacks_what_is_newest_leads_to_no_write_over_anything(store: MemoryStore, folder: str) -> None:
+    _fill(job_on(store, retain=2), 5)
+    before = dict(store.objects)
+    lists = count()
+    real = store.list
+
+    def stale(prefix: str) -> list[str]:
+        keys = real(prefix)
+        return keys[:-1] if prefix == folder and next(lists) < 2 else keys
+
+    store.list = stale  # type: ignore[method-assign] # its first two answers of this folder are old
+    job = job_on(store, retain=2)
+    assert job.state == {n: n for n in range(5)}
+    _fill(job, 1)
+    assert {key: store.objects[key] for key in before if key in store.objects} == {
+        key: data for key, data in before.items() if key in store.objects
+    }
+    assert fsck(job.backend).problems == ()
+    assert job_on(store).state == job.state
+
+
 def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
     job = job_on(store)
     kinds = (UnknownOutcome("no answer"), Transient("slow down"), StoreError("access denied"))
