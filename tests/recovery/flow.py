@@ -1,0 +1,386 @@
+"""A dataflow with everything that is kept, in several versions of itself, and the fold that says what it must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from malflow.message import DataMessage
+from malflow.placement import states_of
+from malflow.plan import Program
+from malflow.runtime.keeper import Keeper
+from malflow.runtime.run import Run
+from malflow.sinks import VecSink
+from malflow.snapshot import Persistence
+from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.sources import StatefulSource
+from malflow.sources.contract import StatefulSourcePartition
+from malflow.state import StateSpec
+from malflow.stream import StreamProvider
+from malflow.testing.trial import built
+from tests.recovery.scenario import Observed, Violation
+
+__all__ = ["PARTS", "Event", "Flow", "FlowRun", "Positions", "Record", "Shape", "Version", "merged"]
+
+LAG = 2
+TTL = 3
+
+
+class Record(NamedTuple):
+    """A change of a key; without an amount it drops the key."""
+
+    key: Any
+    amount: int | None
+
+
+class Event(NamedTuple):
+    """Something with a time, which is forgotten after a while; after `ttl`."""
+
+    key: Any
+    time: int
+    ttl: int = TTL
+
+
+class Positions(NamedTuple):
+    """How far each part is."""
+
+    left: int = 0
+    right: int = 0
+    events: int = 0
+
+
+PARTS = {"records": ("left", "right"), "events": ("events",)}
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the program.
+
+    Attributes:
+        counter: the name of its first operator.
+        has_extra: whether it has one more operator.
+        has_map: whether it has an operator that keeps nothing.
+        version: the version of one operator's state.
+    """
+
+    counter: str = "count"
+    has_extra: bool = False
+    has_map: bool = False
+    version: int = 1
+
+
+class Shape(NamedTuple):
+    """What a snapshot is of: a version of the program, and since when its extra operator counts."""
+
+    version: Version
+    extra_since: Positions
+
+
+States = dict[str, dict[Any, Any]]
+
+
+# The model: what must be held, by a plain fold
+
+
+def fold(fed: Mapping[str, Sequence[Any]], at: Positions, shape: Shape) -> States:
+    """Fold all that was fed, up to the positions."""
+    version = shape.version
+    counts: dict[Any, Any] = {}
+    sizes: dict[Any, int] = {}
+    extra: dict[Any, int] = {}
+    for part in ("left", "right"):
+        since = getattr(shape.extra_since, part)
+        for position, record in enumerate(fed[part][: getattr(at, part)]):
+            if record.amount is None:
+                counts.pop(record.key, None)
+            else:
+                total, first = counts.get(record.key, (0, (part, position)))
+                counts[record.key] = (total + record.amount, first)
+            size = sizes.pop(record.amount or 0, 0) + 1
+            if size < _FULL:
+                sizes[record.amount or 0] = size
+            if position >= since:
+                extra[record.key] = extra.get(record.key, 0) + 1
+    states: States = {
+        version.counter: counts,
+        "sizes": {key: size if version.version == 1 else ("v2", size) for key, size in sizes.items()},
+        **_fold_events(fed["events"][: at.events]),
+    }
+    if version.has_extra:
+        states["extra"] = extra
+    return states
+
+
+def _fold_events(events: Sequence[Event]) -> States:
+    now: int | None = None
+    recent: dict[Any, dict[int, tuple[int, int]]] = {}
+    windows: dict[int, tuple[int, int]] = {}
+    late: dict[Any, int] = {}
+    for number, event in enumerate(events):
+        if now is not None and event.time <= now:
+            late[event.key] = late.get(event.key, 0) + 1
+        else:
+            recent.setdefault(event.key, {})[number] = (event.time, event.time + event.ttl)
+            latest, size = windows.get(event.time % 2, (event.time, 0))
+            windows[event.time % 2] = (max(latest, event.time), size + 1)
+        if now is None or event.time - LAG > now:
+            now = event.time - LAG
+            recent = {key: left for key, held in recent.items() if (left := _unexpired(held, now))}
+            windows = {key: held for key, held in windows.items() if held[0] > now}
+    return {"recent": recent, "windows": windows, "late": late}
+
+
+def _unexpired(held: dict[int, tuple[int, int]], now: int) -> dict[int, tuple[int, int]]:
+    return {number: entry for number, entry in held.items() if entry[1] > now}
+
+
+# The dataflow
+
+_FULL = 4
+
+
+class Fed:
+    """A source of what the test has fed so far; it never ends. How many records come does not depend on the clock."""
+
+    keyed = True
+
+    def __init__(self, name: str, fed: Mapping[str, Sequence[Any]]) -> None:
+        self._name, self._fed = name, fed
+
+    def list_parts(self) -> list[str]:
+        return list(PARTS[self._name])
+
+    def build_part(self, part: str, state: int | None) -> FedPart:
+        return FedPart(self._fed[part], state or 0)
+
+
+class FedPart(StatefulSourcePartition[Any, Any, int]):
+    """How far one part is."""
+
+    def __init__(self, fed: Sequence[Any], position: int) -> None:
+        self._fed, self._position = fed, position
+
+    def poll(self) -> tuple[Any, Any] | None:
+        values, times = self.poll_batch(1)
+        return (values[0], times[0]) if values else None
+
+    def poll_batch(self, _limit: int) -> tuple[list[Any], list[Any]]:
+        start, self._position = self._position, min(self._position + 1, len(self._fed))
+        return [*enumerate(self._fed[start : self._position], start)], [*range(start, self._position)]
+
+    def is_finished(self) -> bool:
+        return False
+
+    def snapshot(self) -> int:
+        return self._position
+
+
+def _count(_key: Any, value: Any, state: Any) -> tuple[Any, Any]:
+    part, position, record = value
+    total, first = state or (0, (part, position))
+    return record, None if record.amount is None else (total + record.amount, first)
+
+
+def _fill(message: Any, state: Any, _output: Any) -> Any:
+    return None if state + 1 == _FULL else state + 1
+
+
+def _fill_2(message: Any, state: Any, output: Any) -> Any:
+    size = _fill(message, state[1], output)
+    return None if size is None else ("v2", size)
+
+
+def _remember(_key: Any, value: Any, time: int, held: Any) -> tuple[Any, Any]:
+    number, event = value
+    held.insert(number, time, time + event.ttl)
+    return value, held
+
+
+class _Windows:
+    """Counts by the parity of times, as long as there is a new one now and then."""
+
+    def on_data(self, message: Any, state: Any, _output: Any) -> Any:
+        latest, size = state or (message.timestamp, 0)
+        return max(latest, message.timestamp), size + 1
+
+    def on_epoch(self, epoch: Any, states: Any, _output: Any) -> None:
+        for key in [key for key, (latest, _) in states.items() if latest <= epoch]:
+            del states[key]
+
+
+def _plus_one(_key: Any, value: Any, state: int) -> tuple[Any, int]:
+    return value, state + 1
+
+
+def build(fed: Mapping[str, Sequence[Any]], version: Version) -> Program:
+    """Build a version of the program."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        records: Any = provider.new_stream().source("records", StatefulSource(Fed("records", fed)))
+        records = records.stateless_op("with its part", _with_part)
+        if version.has_map:
+            records = records.map("as it is", lambda value: value)
+        counted = records.key_distribute("by key", lambda message: message.value[2].key)
+        counted = counted.stateful_map(version.counter, _count)
+        if version.has_extra:
+            counted = counted.stateful_map("extra", _plus_one, default=int)
+        sizes = counted.key_distribute("by size", lambda message: message.value.amount or 0)
+        if version.version == 1:
+            sizes = sizes.stateful_op("sizes", _fill, default=int)
+        else:
+            sizes = sizes.stateful_op(
+                "sizes", _fill_2, lambda: ("v2", 0), version=2, migrate=lambda old, _: ("v2", old)
+            )
+        sizes.sink("sizes out", VecSink())
+        events: Any = provider.new_stream().source("events", StatefulSource(Fed("events", fed)))
+        timed = events.assign_timestamps("time", lambda message: message.value[1].time)
+        on_time, late = timed.generate_epochs("epochs", lambda message, _: message.timestamp - LAG)
+        late.key_distribute("by late key", lambda message: message.value[1].key).stateful_map("late", _plus_one, int)
+        recent = on_time.key_distribute("by event key", lambda message: message.value[1].key).ttl_map(
+            "recent", _remember
+        )
+        recent.key_distribute("by parity", lambda message: message.timestamp % 2).stateful_op("windows", _Windows())
+
+    return built(build_dataflow)
+
+
+def _with_part(message: Any, output: Any) -> None:
+    position, record = message.value
+    output.send(DataMessage(message.key, (message.key, position, record), message.timestamp))
+
+
+# The engine
+
+
+class Flow:
+    """Runs the dataflow, and knows of each snapshot what it is of.
+
+    Attributes:
+        fed: what was fed, by part.
+        wanted: the version that the next run has.
+        shapes: what each snapshot is of.
+        writers: what each run that has started writes.
+    """
+
+    def __init__(self) -> None:
+        self.fed: dict[str, list[Any]] = {part: [] for parts in PARTS.values() for part in parts}
+        self.wanted = Version()
+        self.shapes: dict[int, Shape] = {0: Shape(Version(), Positions())}
+        self.writers: dict[str, Shape] = {}
+        self.program = cache(lambda version: build(self.fed, version))
+
+    @property
+    def records(self) -> list[Any]:
+        return [record for part in self.fed.values() for record in part]
+
+    def operators_of(self, version: Version) -> tuple[StateSpec, ...]:
+        return states_of(self.program(version))
+
+    def begin(self, backend: Persistence, start: Start, parallelism: int) -> FlowRun:
+        return FlowRun(self, backend, start, parallelism)
+
+    def observe(self, restored: Restored | None, opened: Version) -> Observed:
+        """Compare what was restored with the fold."""
+        if restored is None:
+            return Observed(0, 0, "")
+        at, shape = positions(restored.states), self.shapes[restored.snapshot]
+        expected = fold(self.fed, at, shape)
+        if shape.version.counter != opened.counter:
+            expected[opened.counter] = expected.pop(shape.version.counter)
+        return Observed(restored.snapshot, sum(at), differences(restored.states, expected))
+
+
+class _Remembering:
+    """A persistence that remembers what it gave."""
+
+    keeps = True
+
+    def __init__(self, persistence: Persistence) -> None:
+        self._persistence = persistence
+        self.restored: Restored | None = None
+
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        session, self.restored = self._persistence.open(operators, start)
+        return session, self.restored
+
+
+class FlowRun:
+    """A `Run` and its `Keeper`, of one version of the program."""
+
+    def __init__(self, flow: Flow, backend: Persistence, start: Start, parallelism: int) -> None:
+        self._flow, version = flow, flow.wanted
+        remembering = _Remembering(backend)
+        operators = flow.operators_of(version)
+        self.live = Run(flow.program(version), parallelism=parallelism, tracked=True)
+        self.keeper = Keeper(remembering, operators, start)
+        self.keeper.restore(self.live)
+        self.live.open()
+        restored = remembering.restored
+        at = Positions() if restored is None else positions(restored.states)
+        old = flow.shapes[0 if restored is None else restored.snapshot]
+        since = old.extra_since if restored is not None and old.version.has_extra else at
+        self.shape = Shape(version, since)
+        self.position = sum(at)
+        flow.writers[self.session._claim.head.runner] = self.shape
+
+    @property
+    def session(self) -> Any:
+        return self.keeper._session
+
+    @property
+    def parallelism(self) -> int:
+        return self.live.parallelism
+
+    def tick(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.position += self.live.tick()
+
+    def process(self, until: int) -> None:
+        while self.position < until:
+            self.tick(1)
+
+    def commit(self) -> Future[int]:
+        future = self.keeper.commit(self.live)
+        assert future is not None
+        return future
+
+    def rescale(self, parallelism: int) -> None:
+        self.live.rescale(parallelism)
+
+    def differs(self) -> str:
+        """Compare what it holds now with the fold."""
+        states: dict[str, dict[int, Any]] = {}
+        for worker in self.live._workers:
+            for name, state in worker.states().items():
+                states.setdefault(name, {})[worker.worker_id] = state
+        parts = [item for source in self.live._sources for item in source._partitions.items()]
+        at = Positions(**{part: reader.snapshot() for part, reader in parts})
+        return differences(states, fold(self._flow.fed, at, self.shape))
+
+
+def positions(states: Mapping[str, Mapping[int, Mapping[Any, Any]]]) -> Positions:
+    """Find out how far the sources are."""
+    return Positions(**{part: at for name in PARTS for part, at in merged(states.get(name, {})).items()})
+
+
+def merged(by_worker: Mapping[int, Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Put together what the workers hold; no two of them may hold the same."""
+    together: dict[Any, Any] = {}
+    for held in by_worker.values():
+        if not together.keys().isdisjoint(held):
+            raise Violation("state", f"two workers hold {together.keys() & held.keys()}")
+        together.update(held)
+    return together
+
+
+def differences(states: Mapping[str, Mapping[int, Mapping[Any, Any]]], expected: States) -> str:
+    """Say in which operator something differs."""
+    found = []
+    for name, due in expected.items():
+        held = {key: getattr(state, "_entries", state) for key, state in merged(states.get(name, {})).items()}
+        if held != due:
+            found.append(f"{name} is {held}, not {due}")
+    return "; ".join(found)
