@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType
@@ -159,12 +159,12 @@ class SingleThreadRuntime:
         return self._request(_checked_parallelism(parallelism))
 
     def _request(self, parallelism: int | None) -> Future[Any]:
-        if self._ended:
-            raise SnapshotError("the run has ended; nothing can be asked of it any more")
         request = _Request(parallelism)
         self._requests.append(request)
-        if self._ended:  # meanwhile, so that nobody may have seen it
-            request.answer.cancel()
+        if self._ended:  # looked at afterwards: a run that ends meanwhile cancels what it finds
+            with suppress(ValueError):
+                self._requests.remove(request)
+            raise SnapshotError("the run has ended; nothing can be asked of it any more")
         return request.answer
 
     def _loop(self, run: Run, keeper: Keeper) -> None:
