@@ -191,6 +191,8 @@ def test_a_store_that_never_tells_ends_the_run_with_commit_unknown_and_nothing_m
         job.save({"a": 3})
     with pytest.raises(CommitUnknown):
         job.session.check()
+    with pytest.raises(CommitUnknown):
+        job.session._claim.commit(Content(1, 1, "pickle", (), ()))  # type: ignore[attr-defined]
     assert store.calls == []
     assert job_on(store).state == {"a": 1}
 
