@@ -22,7 +22,7 @@ from tests.processes.children import assert_exact, assert_plausible, backend_of,
 from tests.processes.programs.counting import Options
 
 CALLS = ("write", "fsync", "linkat")
-SMALL = Options(size=70, retain=100, writes=False)
+SMALL = Options(size=70, retain=100, growth=1_000, writes=False)
 
 
 class Call(NamedTuple):
@@ -64,7 +64,7 @@ def calls(log: Path) -> list[Call]:
     """Read what strace wrote."""
     found, numbers = [], Counter[tuple[str, str]]()
     for line in log.read_text(encoding="utf-8").splitlines():
-        match = re.match(r"(\d+) (write|fsync|linkat)\((.*)\) += (-?\d+)", line)
+        match = re.match(r"(\d+) +(write|fsync|linkat)\((.*)\) += (-?\d+)", line)
         if match is None:
             continue
         thread, name, arguments, result = match.groups()
