@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from tests.kept import kept, kept_states
-from tests.processes.programs.counting import KEYS, PARTS, Options, Program
+from tests.processes.programs.counting import PARTS, Options, Program, key_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.processes.programs.counting"
@@ -35,6 +36,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
+            start_new_session=True,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
         )
         self.pid = self.process.pid
@@ -73,9 +75,9 @@ def child(folder: Path, options: Options, **more: Any) -> Iterator[Child]:
     try:
         yield started
     finally:
-        if started.process.poll() is None:
-            started.process.kill()
-        started.process.communicate()
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)  # and what it forked
+        started.process.communicate(timeout=DEADLINE)
 
 
 def run(folder: Path, options: Options, **more: Any) -> tuple[int, str]:
@@ -114,7 +116,7 @@ def counted(folder: Path) -> int:
     return sum(count for count, _ in kept_states(backend_of(folder), "total").values())
 
 
-def emitted(folder: Path) -> list[tuple[int, int, int]]:
+def emitted(folder: Path) -> list[tuple[str, int, int]]:
     """Give the running totals that were written, in their order."""
     file = folder / "totals.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
@@ -124,9 +126,9 @@ def emitted(folder: Path) -> list[tuple[int, int, int]]:
 def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True) -> None:
     """Check that every number was counted once, that nothing wrong was ever emitted, and that all files are whole."""
     backend = backend_of(folder)
-    totals: dict[int, list[int]] = defaultdict(list)
+    totals: dict[str, list[int]] = defaultdict(list)
     for number in range(size):
-        totals[number % KEYS].extend([number] * len(PARTS))
+        totals[key_of(number)].extend([number] * len(PARTS))
     assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
     if outputs:
         counts = {(key, count) for key, count, _ in emitted(folder)}
@@ -142,9 +144,9 @@ def assert_plausible(folder: Path) -> None:
     The three parts are read independently, so that its sums are checked against where the source stood.
     """
     backend = backend_of(folder)
-    seen: dict[int, list[int]] = defaultdict(list)
+    seen: dict[str, list[int]] = defaultdict(list)
     for positions in kept(backend).states["numbers"].values():
         for position in positions.values():
             for number in range(position - position // 11):  # each eleventh item is a pause
-                seen[number % KEYS].append(number)
+                seen[key_of(number)].append(number)
     assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in seen.items()}

@@ -28,11 +28,13 @@ SIZE = 3_000
 SLOW = Options(size=SIZE, every=0.01, sleep=0.0005)
 
 
-def assert_fenced(process: Child) -> None:
+def assert_fenced(process: Child) -> str:
+    """Check that a process ended because another has its job; give what it said."""
     code, errors = process.end()
     assert code == 1
     assert "malflow.errors.FencedError: job 'counting' was claimed by another run" in errors
     assert "what it did since its last snapshot is void" in errors
+    return errors
 
 
 def is_stopped(pid: int) -> bool:
@@ -58,7 +60,8 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
         kept = counted(tmp_path)
         assert (archive.boundary() > number) == collected
         os.kill(process.pid, signal.SIGCONT)
-        assert_fenced(process)
+        errors = assert_fenced(process)
+    assert ("'gc/" in errors) == collected, "it is told at once, by the number itself or by what was collected"
     assert list(snapshots(backend_of(tmp_path))) == visible
     assert counted(tmp_path) == kept > slept_at
     assert fsck(backend_of(tmp_path)).problems == ()

@@ -29,7 +29,6 @@ from malflow.snapshot.local_store import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
 
 PARTS = ("a", "b", "c")
-KEYS = 17
 PER_TICK = 10
 
 
@@ -41,6 +40,7 @@ class Options:
         size: how many numbers each of the three parts has.
         parallelism: how many workers there are.
         retain: how many snapshots stay.
+        growth: how large increments may become beside their base.
         every: how often a snapshot is taken, in seconds; 0 takes one at the end of every tick that had records.
         sleep: how long each number takes, in seconds.
         writes: whether the running totals are written into a file.
@@ -54,6 +54,7 @@ class Options:
     size: int = 100
     parallelism: int = 2
     retain: int = 2
+    growth: float = 1.0
     every: float = 0
     sleep: float = 0
     writes: bool = True
@@ -76,7 +77,11 @@ class Program:
         self.asked: Future[Any] = Future()
         self.asked.set_result(None)
         self.backend = FsspecBackend(
-            str(self.folder / "state"), job="counting", retain=self.options.retain, retry_for=timedelta(seconds=0.5)
+            str(self.folder / "state"),
+            job="counting",
+            retain=self.options.retain,
+            growth=self.options.growth,
+            retry_for=timedelta(seconds=0.5),
         )
         every = timedelta(seconds=self.options.every) if self.options.every else None
         self.runtime = SingleThreadRuntime(self.build, self.backend, every, self.options.parallelism)
@@ -86,7 +91,7 @@ class Program:
         chunks = [range(start, min(start + PER_TICK, size)) for start in range(0, size, PER_TICK)]
         script = [item for chunk in chunks for item in (*chunk, PAUSE)]
         numbers = provider.new_stream().source("numbers", ScriptedSource(dict.fromkeys(PARTS, script)))
-        keyed = numbers.inspect("pass", self._pass).key_distribute("by remainder", lambda msg: msg.value % KEYS)
+        keyed = numbers.inspect("pass", self._pass).key_distribute("key", lambda msg: key_of(msg.value))
         totals = keyed.stateful_map("total", add, default=lambda: (0, 0))
         writes = JsonLinesSink[Any, Any, Any](self.folder / "totals.jsonl", append=True, formatter=as_list)
         totals.sink("totals", writes if self.options.writes else VecSink())
@@ -110,7 +115,12 @@ class Program:
             self.asked = self.runtime.snapshot()
 
 
-def add(_key: int, value: int, so_far: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+def key_of(number: int) -> str:
+    """Give even numbers keys that come again and again, and each odd one a key that never comes again."""
+    return f"own {number}" if number % 2 else f"shared {number % 17}"
+
+
+def add(_key: str, value: int, so_far: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
     count, total = so_far
     return (count + 1, total + value), (count + 1, total + value)
 
