@@ -16,11 +16,14 @@
 [0, 1, 2, 4, 6]
 """
 
+from typing import TYPE_CHECKING, Any
+
 from malflow.errors import (
     GraphError,
     MalflowError,
     MissingDependency,
     OperatorError,
+    RunFailed,
     SnapshotError,
     UnsupportedOperator,
 )
@@ -31,6 +34,9 @@ from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.stream import KeyedStream, Stream, StreamProvider
+
+if TYPE_CHECKING:
+    from malflow.runtime.spark.runtime import RestartPolicy, SparkRuntime
 
 __all__ = [
     "MAX",
@@ -43,8 +49,11 @@ __all__ = [
     "MissingDependency",
     "NoKey",
     "OperatorError",
+    "RestartPolicy",
+    "RunFailed",
     "SingleThreadRuntime",
     "SnapshotError",
+    "SparkRuntime",
     "StatefulLogic",
     "StatelessLogic",
     "Stream",
@@ -54,3 +63,11 @@ __all__ = [
     "limit_out_of_orderness",
     "rendezvous_select",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("SparkRuntime", "RestartPolicy"):
+        from malflow.runtime.spark import runtime  # noqa: PLC0415 - few programs need it, and it takes time
+
+        return getattr(runtime, name)
+    raise AttributeError(f"module 'malflow' has no attribute {name!r}")

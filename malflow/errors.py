@@ -12,6 +12,8 @@
         FencedError                               another run has claimed the job
         CommitUnknown                             the store never told whether a snapshot was committed
         StoreError                                the store could not be read or written
+      RunFailed            (RuntimeError)         what hosts the dataflow failed; cause chained
+        SourceNotReplayable                       a source did not give again what it had given
       MissingDependency    (ImportError)          an extra is not installed
 """
 
@@ -27,9 +29,11 @@ __all__ = [
     "MalflowError",
     "MissingDependency",
     "OperatorError",
+    "RunFailed",
     "SnapshotCorrupt",
     "SnapshotError",
     "SnapshotIncomplete",
+    "SourceNotReplayable",
     "StoreError",
     "UnsupportedOperator",
     "offers",
@@ -127,6 +131,14 @@ class CommitUnknown(SnapshotError):
 
 class StoreError(SnapshotError):
     """The store could not be read or written; what was to be written is not there."""
+
+
+class RunFailed(MalflowError, RuntimeError):
+    """What hosts the dataflow failed, and not the dataflow; state stands as of the last snapshot."""
+
+
+class SourceNotReplayable(RunFailed):
+    """A source did not give again the records that it had given, when a part of a tick had to be done again."""
 
 
 class MissingDependency(MalflowError, ImportError):

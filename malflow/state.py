@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
 
-__all__ = ["ATOMIC_TYPES", "Delta", "KeyedState", "StateSpec", "StatesView", "copied"]
+__all__ = ["ATOMIC_TYPES", "Delta", "DeltaSum", "KeyedState", "StateSpec", "StatesView", "copied"]
 
 ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), type(MIN), type(MAX), type(NoKey)})
 """Types whose values can't be changed in place, nor anything in them."""
@@ -64,6 +64,50 @@ class Delta:
 
     def __bool__(self) -> bool:
         return bool(self.whole or self.changed or self.deleted)
+
+
+class DeltaSum:
+    """Several deltas as one: applying it comes to the same as applying them one after the other.
+
+    >>> total = DeltaSum()
+    >>> total.add(Delta({"a": 1, "b": 2}, appended=2))
+    >>> total.add(Delta({"a": 3}, frozenset({"b", "c"})))
+    >>> total.delta()
+    Delta(changed={'a': 3}, deleted=frozenset({'b', 'c'}), appended=1, whole=False)
+    """
+
+    def __init__(self) -> None:
+        self._in_place: dict[Any, Any] = {}
+        self._appended: dict[Any, Any] = {}
+        self._deleted: set[Any] = set()
+        self._whole = False
+
+    def add(self, later: Delta) -> None:
+        """Take one more delta."""
+        if later.whole:
+            self._in_place, self._appended, self._deleted = {}, dict(later.changed), set()
+            self._whole = True
+            return
+        items = iter(later.changed.items())
+        for key in later.deleted:
+            self._drop(key)
+            self._deleted.add(key)
+        for key, state in islice(items, len(later.changed) - later.appended):
+            (self._appended if key in self._appended else self._in_place)[key] = state
+        for key, state in items:
+            self._drop(key)
+            self._deleted.discard(key)
+            self._appended[key] = state
+
+    def delta(self) -> Delta:
+        """Give the one delta."""
+        if self._whole:
+            return Delta(self._appended, whole=True)
+        return Delta(self._in_place | self._appended, frozenset(self._deleted), len(self._appended))
+
+    def _drop(self, key: Any) -> None:
+        self._in_place.pop(key, None)
+        self._appended.pop(key, None)
 
 
 class KeyedState(dict[Any, Any]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from malflow.batch import Batch
+from malflow.errors import release_all
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -42,7 +43,8 @@ Outputs = list[list[list[Batch]]]
 class Worker:
     """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
 
-    `largest` is the size of the largest batch of the last tick.
+    `largest` is the size of the largest batch of the last tick, `counts` tells how many records each operator took, and
+    each source gave.
 
     Args:
         program: the whole program.
@@ -52,6 +54,7 @@ class Worker:
         parts: the parts of each source that each worker holds.
         tracked: whether `delta` will be asked for.
         debug: whether to check what costs too much to check always.
+        travel: makes bytes of a reader that has no position, where workers move between processes.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Worker:
         parts: Parts,
         tracked: bool = False,
         debug: bool = False,
+        travel: Callable[[Any], bytes] | None = None,
     ) -> None:
         self.stage = program.stages[stage]
         self.worker_id = worker_id
@@ -71,6 +75,7 @@ class Worker:
         self._parts = parts
         self._tracked = tracked
         self._debug = debug
+        self._travel = travel
         self._feeds = feeds_of(program)
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
@@ -81,6 +86,7 @@ class Worker:
         ]
         self._outputs: Outputs = []
         self.largest = 1
+        self.counts: dict[str, int] = {}
         self._wire()
         operators = [active.operator for active in self._active.values()]
         self.sources = [operator for operator in operators if isinstance(operator, Source)]
@@ -92,6 +98,11 @@ class Worker:
         """Build the readers of the parts, after the state is loaded and before the first tick."""
         for source in self.sources:
             source.open()
+
+    def release(self) -> None:
+        """Let go of the readers and of the parts of sinks; `open` and the next records build them from the state."""
+        writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
+        release_all((*(source.suspend for source in self.sources), *(writer.close for writer in writers)))
 
     def run(self, inputs: Inputs, ended: Collection[str] = (), *, final: bool = False) -> Outputs:
         """Take one tick: poll the sources once, and carry everything through the stage.
@@ -106,7 +117,9 @@ class Worker:
         self._note_ended(ended, final=final)
         self._receive(inputs)
         largest = 1
+        self.counts = {}
         for active in self._active.values():
+            taken = sum(len(batch) for batches in active.edges for batch in batches)
             emitted = self._checked(active) if self._debug else active.operator.run(active.edges)
             for batches in emitted:
                 for batch, targets in zip(batches, active.targets, strict=True):
@@ -116,6 +129,10 @@ class Worker:
                             target.append(batch)
             for edge in active.edges:
                 edge.clear()
+            name = active.operator.context.operator_name
+            self.counts[name] = self.counts.get(name, 0) + taken
+        for source in self.sources:
+            self.counts[source.context.operator_name] = source.polled
         self.largest = largest
         return self._outputs
 
@@ -203,6 +220,7 @@ class Worker:
             tracked=self._tracked,
             debug=self._debug,
             placement=node.placement if isinstance(node, StatefulNode) else None,
+            travel=self._travel,
         )
         operator = self._open(node, step, context)
         exchange = isinstance(node, ExchangeNode)

@@ -45,6 +45,7 @@ class OperatorContext:
         tracked: whether its changes of state are asked for.
         debug: whether the run checks what costs too much to check always.
         placement: what chose the worker of each of its keys; None where nothing did, or the operator keeps no state.
+        travel: makes bytes of a reader that has no position, where workers move between processes.
     """
 
     operator_name: str
@@ -53,6 +54,7 @@ class OperatorContext:
     tracked: bool = field(default=False, repr=False)
     debug: bool = field(default=False, repr=False)
     placement: Partitioner | None = field(default=None, repr=False)
+    travel: Callable[[Any], bytes] | None = field(default=None, repr=False)
 
     @property
     def admit(self) -> Callable[[Any], None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
-from malflow.errors import GraphError, MissingDependency, release_all, require_methods
+from malflow.errors import GraphError, MissingDependency, SourceNotReplayable, release_all, require_methods
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
@@ -26,6 +27,8 @@ _SHORT_TICK_SECONDS = 0.05
 _TARGET_SECONDS = 0.1
 _TRY_MORE_AFTER = 16
 _FASTEST_GROWTH = 64
+_REPLAY_SECONDS = 30.0
+_REPLAY_PAUSE = 0.01
 
 
 def list_parts(
@@ -51,7 +54,11 @@ def list_parts(
 
 
 class Source(Operator):
-    """Poll the parts of a source that this worker holds."""
+    """Poll the parts of a source that this worker holds.
+
+    `counts` tells how many records each part gave in the last tick; `replay`, where it is set, how many each must give
+    in the next one: a tick that is done again reads what it read before. `most` is how many records a tick may have.
+    """
 
     state: KeyedState
 
@@ -66,6 +73,9 @@ class Source(Operator):
         super().__init__(context, source.impl)
         self.state = KeyedState(tracked=context.tracked)
         self.polled = 0
+        self.counts: dict[Any, int] = {}
+        self.replay: Mapping[Any, int] | None = None
+        self.most = BATCH_SIZE
         self.final = False
         self._limit = BATCH_SIZE if context.debug else 1
         self._largest_limit = BATCH_SIZE
@@ -92,7 +102,7 @@ class Source(Operator):
             if part in self._partitions:
                 continue
             state = self.state.get(part)
-            partition = self._call(part, self._source.build_part, part, state)
+            partition = self._call(part, self._build, part, state)
             poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
             self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
             self._partitions[part] = self._live[part] = partition
@@ -104,11 +114,20 @@ class Source(Operator):
         del edges
         if self.final:
             return ((Batch(None, (), (), ((0, MAX),)),),)
-        self._pace()
-        batch = interleave([self._poll(part, partition) for part, partition in self._live.items()])
+        if self.replay is None:
+            self._pace()
+            polled = {part: self._poll(part, partition) for part, partition in self._live.items()}
+        else:
+            polled = {part: self._poll_again(part, count) for part, count in self.replay.items()}
+        self.counts = {part: len(batch) for part, batch in polled.items() if len(batch)}
+        batch = interleave(list(polled.values()))
         self.polled = len(batch)
         self._drop_finished()
         return ((batch,),)
+
+    def rest(self) -> None:
+        """Leave out of account what passed since the last tick."""
+        self._polled_at = time.monotonic()
 
     def adapt(self, largest: int) -> None:
         """Ask for fewer records where operators make many of each, so that the largest batch stays small."""
@@ -142,11 +161,12 @@ class Source(Operator):
 
     def settle(self) -> None:
         """Write down the positions of the parts that may have moved on; a finished one stays where it is."""
-        if not isinstance(self._source, StatefulSource):
+        position = _snapshot if isinstance(self._source, StatefulSource) else self._travelling
+        if position == self._travelling and self.context.travel is None:
             return
         for part in (*self._live, *self._just_finished):
             self.state.touch((part,))
-            self.state[part] = self._call(part, _snapshot, self._partitions[part])
+            self.state[part] = self._call(part, position, self._partitions[part])
         self._just_finished.clear()
 
     def hand_over(self, holder_of: Callable[[Any], Source]) -> None:
@@ -179,17 +199,53 @@ class Source(Operator):
     def suspend(self) -> None:
         """Let go of what the readers hold."""
         partitions = [(part, it) for part, it in self._partitions.items() if hasattr(it, "suspend")]
-        self._is_open, self._partitions, self._live = False, {}, {}
+        self._is_open, self._partitions, self._live, self._just_finished = False, {}, {}, []
         release_all(partial(self._call, part, partition.suspend) for part, partition in partitions)
+
+    def _build(self, part: Any, state: Any) -> Any:
+        if state is None or isinstance(self._source, StatefulSource):
+            return self._source.build_part(part, state)
+        if isinstance(state, bytes):
+            return pickle.loads(state)  # noqa: S301 - this run wrote it
+        return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
+
+    def _travelling(self, partition: Any) -> Any:
+        """Give what a reader without a position of its own goes on from in another process."""
+        if hasattr(self._source.impl, "resume_part"):
+            return partition.position()
+        return None if self.context.travel is None else self.context.travel(partition)
 
     def _poll(self, part: Any, partition: Any) -> Batch:
         limit = max(min(self._limit, _SMALLEST_POLL), self._limit // len(self._live))
+        limit = max(1, min(limit, self.most // len(self._live)))
+        values, timestamps = self._take(part, partition, limit)
+        return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+
+    def _poll_again(self, part: Any, count: int) -> Batch:
+        """Read as many records as were read before."""
+        values: list[Any] = []
+        timestamps: list[Any] = []
+        deadline = time.monotonic() + _REPLAY_SECONDS
+        while len(values) < count:
+            partition = self._partitions[part]
+            more, at = self._take(part, partition, count - len(values))
+            values.extend(more)
+            timestamps.extend(at)
+            if not more and (self._call(part, _is_finished, partition) or time.monotonic() > deadline):
+                raise SourceNotReplayable(
+                    f"source '{self.context.operator_name}' gave {count} records of part {shown(part)} at first, and "
+                    f"{len(values)} when they were read again"
+                )
+            if not more:
+                time.sleep(_REPLAY_PAUSE)
+        return Batch([part] * count if self._keyed else None, values, timestamps)
+
+    def _take(self, part: Any, partition: Any, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if hasattr(partition, "poll_batch"):
             answer = self._call(part, partition.poll_batch, limit)
         else:
             answer = self._call(part, poll_until, partition, limit)
-        values, timestamps = self._call(part, _two_columns, answer)
-        return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+        return self._call(part, _two_columns, answer)  # type: ignore[no-any-return] # what _two_columns gives
 
     def _drop_finished(self) -> None:
         finished = [part for part, partition in self._live.items() if self._call(part, _is_finished, partition)]
@@ -276,8 +332,9 @@ class StatefulSinkWriter(Operator):
         release_all(partial(_call_optional, self, partition, "flush") for partition in self._partitions.values())
 
     def close(self) -> None:
-        """Let go of what the parts hold."""
-        release_all(partial(_call_optional, self, partition, "close") for partition in self._partitions.values())
+        """Let go of what the parts hold; they are built again when records come."""
+        partitions, self._partitions = self._partitions, {}
+        release_all(partial(_call_optional, self, partition, "close") for partition in partitions.values())
 
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:

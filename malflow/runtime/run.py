@@ -14,7 +14,7 @@ from malflow.operators.endpoints import StatefulSinkWriter, list_parts
 from malflow.operators.failure import operator_error, shown
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import rendezvous_select
-from malflow.placement import OldStates, place_parts, refuse_local, reroute
+from malflow.placement import OldStates, Parts, place_parts, refuse_local, reroute
 from malflow.plan import Program
 from malflow.state import Delta
 from malflow.worker import Worker
@@ -103,6 +103,16 @@ class Run:
             at = worker.worker_id
             worker.forget({name for name, new in routed.items() if new[at] is not states[name].get(at)})
         self.ticks = tick
+
+    @property
+    def parts(self) -> Parts:
+        """Tell which parts of each source each worker holds."""
+        return place_parts(self._listed, range(self.parallelism))
+
+    @property
+    def stages(self) -> Sequence[Sequence[Worker]]:
+        """The workers of each stage."""
+        return self._stages
 
     def open(self) -> None:
         """Build the readers of the parts."""

@@ -21,6 +21,7 @@ from malflow.operators.failure import shown
 from malflow.placement import states_of
 from malflow.plan import compile_graph
 from malflow.runtime.keeper import Keeper
+from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.run import Run
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
@@ -85,9 +86,9 @@ class SingleThreadRuntime:
         require_methods(persistence, "persistence", ("open",))
         self._persistence = persistence
         self._snapshots = snapshots
-        self._parallelism = _checked_parallelism(parallelism)
+        self._parallelism = check_parallelism(parallelism)
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
-        _check_start(self._start)
+        check_start(self._start)
         self._debug = debug
         self._stopping = False
         self._ended = False
@@ -156,7 +157,7 @@ class SingleThreadRuntime:
             GraphError: if `parallelism` is no whole number of one or more.
             SnapshotError: if the run has ended.
         """
-        return self._request(_checked_parallelism(parallelism))
+        return self._request(check_parallelism(parallelism))
 
     def _request(self, parallelism: int | None) -> Future[Any]:
         request = _Request(parallelism)
@@ -287,19 +288,3 @@ def _rescale(run: Run, parallelism: int, answer: Future[Any]) -> None:
         answer.set_exception(error)
     else:
         answer.set_result(None)
-
-
-def _checked_parallelism(parallelism: object) -> int:
-    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
-    return parallelism
-
-
-def _check_start(start: Start) -> None:
-    restore = start.restore
-    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
-        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
-    if start.recovery not in ("strict", "previous"):
-        raise GraphError(f"recovery is 'strict' or 'previous'; got {shown(start.recovery)}")
-    if isinstance(start.allow_dropped_state, str):
-        raise GraphError(f"allow_dropped_state needs a list of names; got {start.allow_dropped_state!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from malflow.errors import require_methods
 from malflow.message import DataMessage
@@ -24,7 +24,14 @@ class StatelessSinkImpl(Generic[K, V, T]):
 
     One object serves every worker of a process. What it writes is written at least once: after a restart the
     records since the last snapshot come again.
+
+    Attributes:
+        on_driver: where the workers are spread over processes, whether one object in the process that started the run
+            takes the records of all of them, tick by tick; else each process has a copy of its own. Taken as False
+            where an implementation does not say.
     """
+
+    on_driver: ClassVar[bool] = False
 
     @abstractmethod
     def sink(self, msg: DataMessage[K, V, T]) -> None:

@@ -61,6 +61,8 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
     empty file, and a run that failed leaves what it had written until then.
     """
 
+    on_driver = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -22,6 +22,8 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
     Lines appear at the end of each tick at the latest.
     """
 
+    on_driver = True
+
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Print one message."""
         sys.stdout.write(_line(msg.key, msg.value, msg.timestamp))

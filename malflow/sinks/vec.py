@@ -24,6 +24,8 @@ class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
     [DataMessage(key='a', value=1, timestamp=0)]
     """
 
+    on_driver = True
+
     def __init__(self) -> None:
         self._keys: list[K] = []
         self._values: list[V] = []

@@ -28,11 +28,11 @@ from malflow.snapshot.names import (
     number_of,
     sequence_of_target,
 )
-from malflow.snapshot.retry import Environment
-from malflow.snapshot.store import KeyExists, KeyMissing, Transient, UnknownOutcome
+from malflow.snapshot.retry import Environment, Retry
+from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.snapshot.writer import WRITER
 
-__all__ = ["Claim", "Content", "claim", "establish"]
+__all__ = ["Claim", "Content", "DataWriter", "claim", "establish"]
 
 _FEWEST_MANIFESTS = 3
 _MOST_CLAIMS = 64
@@ -51,6 +51,43 @@ class Content:
     codec: str
     operators: tuple[OperatorEntry, ...]
     files: tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataWriter:
+    """Writes data files of one commit, in whatever process; a pickle of it has what the store needs to be opened.
+
+    Attributes:
+        store: where to.
+        retry: how often.
+        seq, epoch, runner: those of the commit.
+    """
+
+    store: Store
+    retry: Retry
+    seq: int
+    epoch: int
+    runner: str
+
+    def write(self, data: bytes) -> str:
+        """Write a data file under a name that was never used; give the name.
+
+        Raises:
+            StoreError: if it can't be written.
+        """
+        last: StoreError | None = None
+        for _ in self.retry.attempts():
+            name = DataName(self.seq, self.epoch, self.runner, self.retry.environment.token())
+            try:
+                self.store.put_new(name.key, data)
+            except KeyExists:
+                continue  # it was sent twice by something in between, and the second answer came
+            except (Transient, UnknownOutcome) as error:
+                last = error
+                continue
+            failpoint("data-written")
+            return name.key
+        raise last if last is not None else StoreError("there was no time to write")
 
 
 def establish(archive: Archive, environment: Environment) -> bool:
@@ -133,8 +170,12 @@ class Claim:
         Raises:
             StoreError: if it can't be written.
         """
+        return self.writer().write(data)
+
+    def writer(self) -> DataWriter:
+        """Give what writes data files for the next commit."""
         self._check_process()
-        return _write(self._archive, replace(self.head, seq=self.head.seq + 1), data, self._environment)
+        return _writer(self._archive, replace(self.head, seq=self.head.seq + 1))
 
     def commit(self, content: Content) -> Manifest:
         """Make a snapshot of it.
@@ -284,33 +325,21 @@ def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: 
     if chosen is not None:
         head = replace(chosen, **facts)  # type: ignore[arg-type] # each of its field's type
         # A run that is still collecting may delete what is older, as long as no manifest but old ones names it.
-        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(archive, head, environment)
+        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(archive, head)
     empty = {"snapshot": _NOTHING, "tick": 0, "parallelism": 0, "codec": "", "operators": (), "files": ()}
     return Manifest(job=archive.uuid, name=archive.name, **facts, **empty)  # type: ignore[arg-type] # each of its field's type
 
 
-def _with_copies(archive: Archive, head: Manifest, environment: Environment) -> Manifest:
+def _with_copies(archive: Archive, head: Manifest) -> Manifest:
     """Have a manifest name files of its own, in place of those whose content it carries."""
-    copies = [_write(archive, head, archive.read(entry), environment) for entry in head.files]
+    writer = _writer(archive, head)
+    copies = [writer.write(archive.read(entry)) for entry in head.files]
     files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))
     return replace(head, files=files)
 
 
-def _write(archive: Archive, manifest: Manifest, data: bytes, environment: Environment) -> str:
-    """Write a data file for a manifest, under a name that was never used; give the name."""
-    last: StoreError | None = None
-    for _ in archive.retry.attempts():
-        name = DataName(manifest.seq, manifest.epoch, manifest.runner, environment.token())
-        try:
-            archive.store.put_new(name.key, data)
-        except KeyExists:
-            continue  # it was sent twice by something in between, and the second answer came
-        except (Transient, UnknownOutcome) as error:
-            last = error
-            continue
-        failpoint("data-written")
-        return name.key
-    raise last if last is not None else StoreError("there was no time to write")
+def _writer(archive: Archive, manifest: Manifest) -> DataWriter:
+    return DataWriter(archive.store, archive.retry, manifest.seq, manifest.epoch, manifest.runner)
 
 
 def _publish(archive: Archive, key: str, data: bytes) -> bool:

@@ -44,10 +44,12 @@ class LocalStore:
 
     Args:
         root: the folder; made, with those above it, by the first write.
+        durable: whether what is written must survive a power cut; without that nothing is synced.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
         self._root = Path(os.path.realpath(root))
+        self._syncs = durable
         self._durable: set[Path] = set()
         self._doubtful: set[str] = set()
 
@@ -62,7 +64,7 @@ class LocalStore:
         temp = f"{_TEMP}{name}-{token_hex(8)}"
         with self._explained("written", key), self._opened(folder, create=True) as directory:
             try:
-                _write_synced(temp, directory, data)
+                _write(temp, directory, data, self._sync)
                 self._link(temp, key, directory)
             finally:
                 with suppress(OSError):
@@ -106,6 +108,10 @@ class LocalStore:
                         os.unlink(name, dir_fd=directory)
             # not synced: what a power cut brings back is found and removed again
 
+    def _sync(self, file: int) -> None:
+        if self._syncs:
+            os.fsync(file)
+
     def _link(self, temp: str, key: str, directory: int) -> None:
         """Publish a synced file, and make its name durable."""
         path = self._root / key
@@ -123,7 +129,7 @@ class LocalStore:
                 raise
             raise self._unknown(key, error) from error
         try:
-            os.fsync(directory)
+            self._sync(directory)
         except OSError as error:
             raise self._unknown(key, error) from error
 
@@ -170,7 +176,7 @@ class LocalStore:
         if create and path not in self._durable:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
-            os.fsync(parent)  # also where another process made it, and perhaps ended before this
+            self._sync(parent)  # also where another process made it, and perhaps ended before this
             self._durable.add(path)
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
@@ -207,14 +213,14 @@ class LocalStore:
             os.close(directory)
 
 
-def _write_synced(name: str, directory: int, data: bytes) -> None:
+def _write(name: str, directory: int, data: bytes, sync: Callable[[int], object]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(name, flags, 0o600, dir_fd=directory)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]
-        os.fsync(file)
+        sync(file)
     finally:
         os.close(file)
 

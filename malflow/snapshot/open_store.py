@@ -31,6 +31,7 @@ def open_store(
     *,
     filesystem: Any = None,
     exclusive: bool = True,
+    durable: bool = True,
 ) -> Store:
     """Make the store for a folder; nothing is read or written yet.
 
@@ -40,6 +41,7 @@ def open_store(
         storage_options: what fsspec needs to open it.
         filesystem: an fsspec file system to use instead.
         exclusive: whether the store creates objects exclusively; see `FsspecStore`.
+        durable: whether what is written on this machine's disk must survive a power cut.
 
     Raises:
         GraphError: if the URL or the file system can't hold a store.
@@ -52,12 +54,12 @@ def open_store(
     shown = redacted(text, secrets_in(options, text))
     _check(text, shown, options, filesystem)
     if filesystem is None and get_protocol(text) in _LOCAL:
-        return _local_store(text, shown, options)
+        return _local_store(text, shown, options, durable=durable)
     if filesystem is None:
         options |= {"use_listings_cache": False, "skip_instance_cache": True}
         filesystem, root = filesystem_of(text, options)
     elif type(filesystem) is LocalFileSystem:
-        return _local_store(text, shown, options)
+        return _local_store(text, shown, options, durable=durable)
     else:
         root = _root_in(filesystem, text)
     if not root.strip("/") and protocols_of(filesystem)[0] != "memory":
@@ -83,13 +85,13 @@ def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -
         raise GraphError("storage_options are for opening a file system; give either them or filesystem")
 
 
-def _local_store(text: str, shown: str, options: Mapping[str, Any]) -> LocalStore:
+def _local_store(text: str, shown: str, options: Mapping[str, Any], *, durable: bool) -> LocalStore:
     if options:
         raise GraphError(
             f"'{shown}' is a folder of this machine, which takes no storage_options; got {', '.join(sorted(options))}; "
             "write s3://bucket/folder for a place on S3"
         )
-    return LocalStore(Path(_root_in(LocalFileSystem, text)))
+    return LocalStore(Path(_root_in(LocalFileSystem, text)), durable=durable)
 
 
 def _root_in(filesystem: Any, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
-from malflow.snapshot.claim import Claim, Content
+from malflow.snapshot.claim import Claim, Content, DataWriter
 from malflow.snapshot.codec import Codec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry, OperatorEntry
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.background import Executor
     from malflow.snapshot.retry import Environment
 
-__all__ = ["Limits", "SnapshotSession"]
+__all__ = ["Limits", "SnapshotSession", "bare_sections", "with_frame", "write_file"]
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -136,8 +136,46 @@ class SnapshotSession:
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
-        self._last = self._executor.submit(lambda: self._write(content, sections, base=base))
+        self._last = self._executor.submit(lambda: self._guarded(lambda: self._write(content, sections, base=base)))
         return self._last
+
+    def commit_written(
+        self,
+        tick: int,
+        parallelism: int,
+        operators: Sequence[StateSpec],
+        keys: Mapping[str, int],
+        write: Callable[[DataWriter], Sequence[FileEntry]],
+        *,
+        base: bool,
+    ) -> Future[int]:
+        """Commit what others write, in the background; where that fails, the next commit must hold it too.
+
+        Args:
+            tick: how many ticks have run.
+            parallelism: how many workers have the state.
+            operators: those that keep state.
+            keys: how many keys each of them has.
+            write: writes the files, in their order, and gives what is to be said of them.
+            base: whether they hold all there is, and not only what changed.
+        """
+        self.check()
+        self._base_is_due = None
+        self._captured_at = parallelism
+        entries = tuple(OperatorEntry(s.name, s.kind, s.version, s.placement, keys.get(s.name, 0)) for s in operators)
+        content = Content(tick, parallelism, self._codec.name, entries, ())
+        self._last = self._executor.submit(lambda: self._guarded(lambda: self._write_with(write, content, base=base)))
+        return self._last
+
+    @property
+    def codec(self) -> Codec:
+        """How states are written."""
+        return self._codec
+
+    @property
+    def compression(self) -> str:
+        """How frames are compressed."""
+        return self._limits.compression
 
     def check(self) -> None:
         """Raise what ends the run."""
@@ -164,33 +202,18 @@ class SnapshotSession:
 
     def _capture(self, worker: int, name: str, version: int, delta: Delta) -> Iterable[Future[Section]]:
         compression = self._limits.compression
-        if delta.whole:
-            marker = Section(name, worker, version, "whole", 0, 0, b"")
-            yield self._executor.submit(lambda: marker)
-        try:
-            for what, count, raw in encode_delta(self._codec, delta):
-                bare = Section(name, worker, version, what, count, len(raw), b"")
-                yield self._executor.submit(lambda bare=bare, raw=raw: replace(bare, frame=compress(raw, compression)))  # type: ignore[misc] # mypy knows no defaults
-        except UnwritableState as error:
-            error.operator = name
-            raise
+        for bare, raw in bare_sections(self._codec, worker, name, version, delta):
+            yield self._executor.submit(lambda bare=bare, raw=raw: with_frame(bare, raw, compression))  # type: ignore[misc] # mypy knows no defaults
 
     def _unchanged(self) -> int:
         """Find out at least whether the job is still this run's."""
         self._claim.check()
         return self._claim.head.snapshot
 
-    def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:
+    def _guarded(self, work: Callable[[], int]) -> int:
+        """Do a commit, and note how it ended."""
         try:
-            sections = [future.result() for future in captured]
-            if base:
-                self._unwritten, self._unwritten_base = [], True
-            self._unwritten.extend(sections)
-            if not self._unwritten and (not self._unwritten_base or self._is_empty_already):
-                return self._unchanged()
-            kept, folded = ((), []) if self._unwritten_base else self._fold()
-            entries = [self._put(group) for group in pack([*folded, *self._unwritten])]
-            self._claim.commit(replace(content, files=(*kept, *entries)))
+            snapshot = work()
         except StoreError as error:
             if self._failing_since is None:
                 self._failing_since = self._environment.monotonic()
@@ -203,29 +226,57 @@ class SnapshotSession:
             reason = f"a snapshot of job '{self._archive.name}' failed: {type(error).__name__}: {error}"
             self._fatal = SnapshotError(reason)
             raise self._fatal from error
+        return snapshot
+
+    def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:
+        sections = [future.result() for future in captured]
+        if base:
+            self._unwritten, self._unwritten_base = [], True
+        self._unwritten.extend(sections)
+        if not self._unwritten and (not self._unwritten_base or self._is_empty_already):
+            return self._unchanged()
+        size = sum(len(section.frame) for section in self._unwritten)
+        kept, folded = ((), []) if self._unwritten_base else self._fold(size)
+        entries = [self._put(group, base=self._unwritten_base) for group in pack([*folded, *self._unwritten])]
+        self._claim.commit(replace(content, files=(*kept, *entries)))
         self._unwritten, self._unwritten_base = [], False
+        return self._committed()
+
+    def _write_with(
+        self, write: Callable[[DataWriter], Sequence[FileEntry]], content: Content, *, base: bool
+    ) -> int:
+        entries = write(self._claim.writer())
+        if not entries and (not base or self._is_empty_already):
+            return self._unchanged()
+        kept, folded = ((), []) if base else self._fold(sum(entry.bytes for entry in entries))
+        rewritten = [self._put(group, base=False) for group in pack(folded)]
+        self._claim.commit(replace(content, files=(*kept, *rewritten, *entries)))
+        if base:
+            self._must_base = False
+        return self._committed()
+
+    def _committed(self) -> int:
         self._failing_since = None
         self._executor.submit(self._collect)
         return self._claim.head.seq
 
-    def _put(self, sections: list[Section]) -> FileEntry:
-        data = encode_file(sections, codec=self._codec.name, compression=self._limits.compression)
-        raw = sum(section.raw for section in sections)
-        digest = sha256(data).hexdigest()
-        return FileEntry(self._claim.write(data), len(data), digest, raw, self._unwritten_base)
+    def _put(self, sections: list[Section], *, base: bool) -> FileEntry:
+        return write_file(self._claim.writer(), sections, self._codec, self._limits.compression, base=base)
 
-    def _fold(self) -> tuple[tuple[FileEntry, ...], list[Section]]:
+    def _fold(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
         """Take small increments that have become many into the file to be written.
 
         Files are of tiers, each `_TIER` times as large as the one below, and fewer than `_TIER` of one tier stay: so a
         snapshot has few files, and a byte is written again once for each tier. After the log-structured merge-tree of
         O'Neil et al., 1996. Frames are taken as they are.
 
+        Args:
+            size: how many bytes are to be written.
+
         Returns:
             The files that stay, and the sections of those that don't.
         """
         chain = self._claim.head.files
-        size = sum(len(section.frame) for section in self._unwritten)
         while True:
             run = _last_of_tier(chain, _tier(size))
             if len(run) < _TIER - 1:
@@ -251,6 +302,42 @@ class SnapshotSession:
             self._fatal = error
         except SnapshotError as error:
             _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
+
+
+def bare_sections(
+    codec: Codec, worker: int, name: str, version: int, delta: Delta
+) -> Iterator[tuple[Section, bytes]]:
+    """Write a delta as sections without their frames, each with the bytes to make its frame of.
+
+    Raises:
+        UnwritableState: if a state can't be written.
+    """
+    if delta.whole:
+        yield Section(name, worker, version, "whole", 0, 0, b""), b""
+    try:
+        for what, count, raw in encode_delta(codec, delta):
+            yield Section(name, worker, version, what, count, len(raw), b""), raw
+    except UnwritableState as error:
+        error.operator = name
+        raise
+
+
+def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
+    """Make the frame of a section."""
+    return replace(bare, frame=compress(raw, compression)) if raw else bare
+
+
+def write_file(
+    writer: DataWriter, sections: Sequence[Section], codec: Codec, compression: str, *, base: bool
+) -> FileEntry:
+    """Write a file of sections, and tell what the manifest has to say of it.
+
+    Raises:
+        StoreError: if it can't be written.
+    """
+    data = encode_file(sections, codec=codec.name, compression=compression)
+    raw = sum(section.raw for section in sections)
+    return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
 
 
 def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from malflow.errors import GraphError
 from malflow.message import NoKey, NoKeyType
@@ -63,14 +64,25 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
         del part
         return IteratorPartition(iter(self._iterable), at_hand=type(self._iterable) in _AT_HAND)
 
+    def resume_part(self, part: NoKeyType, position: int) -> IteratorPartition[V]:
+        """Iterate again, from the item that has this index on."""
+        del part
+        iterator: Any = iter(self._iterable)
+        at_hand = type(self._iterable) in _AT_HAND
+        if at_hand:
+            iterator.__setstate__(position)
+        else:
+            deque(islice(iterator, position), maxlen=0)
+        return IteratorPartition(iterator, at_hand=at_hand, position=position)
+
 
 class IteratorPartition(StatelessSourcePartition[V, int]):
     """The iteration, and how far it has come."""
 
-    def __init__(self, iterator: Iterator[V], *, at_hand: bool) -> None:
+    def __init__(self, iterator: Iterator[V], *, at_hand: bool, position: int = 0) -> None:
         self._iterator = iterator
         self._at_hand = at_hand
-        self._position = 0
+        self._position = position
         self._prompt = 0
         self._finished = False
 
@@ -111,6 +123,10 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
             before = now
         self._finished = len(values) < wanted
         return values
+
+    def position(self) -> int:
+        """Tell how many items were given."""
+        return self._position
 
     def is_finished(self) -> bool:
         """Tell whether the iterable has ended."""

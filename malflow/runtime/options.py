@@ -1,0 +1,35 @@
+"""Checks of what a runtime is asked to do, the same for all of them."""
+
+from __future__ import annotations
+
+from malflow.errors import GraphError
+from malflow.operators.failure import shown
+from malflow.snapshot.persistence import Start
+
+__all__ = ["check_parallelism", "check_start"]
+
+
+def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
+    """Check a number of workers, or of something else of which there is one at least.
+
+    Raises:
+        GraphError: if it is no whole number of one or more.
+    """
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        raise GraphError(f"{name} needs a whole number of one or more; got {shown(parallelism)}")
+    return parallelism
+
+
+def check_start(start: Start) -> None:
+    """Check how a run is to begin.
+
+    Raises:
+        GraphError: if an option is not what it must be.
+    """
+    restore = start.restore
+    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
+        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
+    if start.recovery not in ("strict", "previous"):
+        raise GraphError(f"recovery is 'strict' or 'previous'; got {shown(start.recovery)}")
+    if isinstance(start.allow_dropped_state, str):
+        raise GraphError(f"allow_dropped_state needs a list of names; got {start.allow_dropped_state!r}")

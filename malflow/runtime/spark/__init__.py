@@ -1,0 +1,1 @@
+"""The runtime that hosts workers in Spark Structured Streaming; nothing else imports pyspark."""

@@ -1,0 +1,110 @@
+"""What the driver knows of the changes in the scratch folder: which there are, and which are needed no more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from malflow.runtime.spark.job import Report
+from malflow.runtime.spark.scratch import NEVER
+
+__all__ = ["Chains"]
+
+_LONGEST = 256
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The changes of one stage of one worker.
+
+    Attributes:
+        ticks: those that are still there.
+        last: the tick of the last one.
+        whole: the tick of the last one that is whole.
+        base_bytes, bytes: the size of that one, and of those after it.
+    """
+
+    ticks: list[int] = field(default_factory=list)
+    last: int = NEVER
+    whole: int = NEVER
+    base_bytes: int = 0
+    bytes: int = 0
+
+    def add(self, tick: int, size: int, *, whole: bool) -> None:
+        self.ticks.append(tick)
+        self.last = tick
+        if whole:
+            self.whole, self.base_bytes, self.bytes = tick, size, 0
+        else:
+            self.bytes += size
+
+
+class Chains:
+    """The changes of one generation of workers, in their order.
+
+    Args:
+        stages: how many stages there are.
+        workers: how many workers.
+    """
+
+    def __init__(self, stages: int, workers: int) -> None:
+        self._chains = [[_Chain() for _ in range(workers)] for _ in range(stages)]
+        self.keys: dict[tuple[int, str], int] = {}
+
+    @property
+    def last(self) -> list[list[int]]:
+        """Give the tick of the last change of each stage and worker."""
+        return [[chain.last for chain in stage] for stage in self._chains]
+
+    def add(self, stage: int, worker: int, tick: int, size: int, keys: Mapping[str, int], *, whole: bool) -> None:
+        """Note a change."""
+        self._chains[stage][worker].add(tick, size, whole=whole)
+        self.keys.update({(worker, name): count for name, count in keys.items()})
+
+    def note(self, reports: Iterable[Report]) -> None:
+        """Note what a tick has changed."""
+        for it in reports:
+            if it.bytes is not None:
+                self.add(it.stage, it.worker, it.tick, it.bytes, it.keys, whole=it.whole)
+
+    @property
+    def total_keys(self) -> dict[str, int]:
+        """Tell how many keys each state has."""
+        totals: defaultdict[str, int] = defaultdict(int)
+        for (_, name), count in self.keys.items():
+            totals[name] += count
+        return dict(totals)
+
+    @property
+    def are_long(self) -> bool:
+        """Tell whether a process that begins with nothing would have to read more than is good."""
+        return any(
+            chain.bytes > chain.base_bytes + (64 << 20) or sum(tick > chain.whole for tick in chain.ticks) >= _LONGEST
+            for stage in self._chains
+            for chain in stage
+        )
+
+    def since(self, tick: int) -> dict[int, dict[int, Sequence[int]]]:
+        """Give the ticks of the changes after one, from the last whole one on: for each worker and stage."""
+        spans: dict[int, dict[int, Sequence[int]]] = {}
+        for stage, chains in enumerate(self._chains):
+            for worker, chain in enumerate(chains):
+                first = max(tick + 1, chain.whole)
+                if ticks := [at for at in chain.ticks if at >= first]:
+                    spans.setdefault(worker, {})[stage] = ticks
+        return spans
+
+    def covers(self, tick: int) -> bool:
+        """Tell whether the changes after a tick are all there is."""
+        return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
+
+    def forget(self, tick: int) -> list[tuple[int, int, int]]:
+        """Give, and forget, the changes that nobody needs who needs what is after a tick: stage, worker, tick."""
+        dead = []
+        for stage, chains in enumerate(self._chains):
+            for worker, chain in enumerate(chains):
+                first = min(tick + 1, chain.whole)
+                dead += [(stage, worker, at) for at in chain.ticks if at < first]
+                chain.ticks = [at for at in chain.ticks if at >= first]
+        return dead

@@ -1,0 +1,368 @@
+"""One stage of one worker in a task of Spark: what runs on the executors."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from malflow.batch import BATCH_SIZE, Batch
+from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
+from malflow.operators.failure import shown
+from malflow.plan import Program
+from malflow.runtime.spark.job import CONTROL, Control, Job, Report
+from malflow.runtime.spark.scratch import NEVER, Change, Scratch
+from malflow.runtime.spark.ship import Shipped
+from malflow.runtime.spark.wire import FAILURE, REPORT, Row, pack, read_rows, sink_row, unpack, write_rows
+from malflow.snapshot.codec import PickleCodec
+from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.persistence import UnwritableState
+from malflow.state import Delta
+from malflow.worker import Outputs, Worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StageTask", "dumps_error", "release_run"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A worker between two ticks, and the tick at whose end it stands."""
+
+    worker: Worker
+    tick: int
+
+
+_Name = tuple[str, int, int, int]
+_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
+_HELD: dict[_Name, _Held] = {}
+
+
+class StageTask:
+    """A stage of a program, as a function that Spark calls with the rows of one worker."""
+
+    def __init__(self, job: Job, stage: int) -> None:
+        self._job = job
+        self._stage = stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take one tick."""
+        return write_rows(_run(self._job, self._stage, batches))
+
+
+def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
+
+    context = TaskContext.get()
+    control = Control.loads(context.getLocalProperty(CONTROL))
+    worker = context.partitionId()
+    rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
+    try:
+        yield from _Turn(job, stage, worker, control).take(rows)
+    except MalflowError as error:
+        if isinstance(error, OperatorError) and context.attemptNumber() + 1 < job.attempts:
+            raise  # what it met may not last
+        yield Row(worker, FAILURE, worker, dumps_error(error))
+
+
+def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """Take what starts a tick, which says nothing."""
+    for _ in batches:
+        pass
+    return iter(())
+
+
+class _Turn:
+    """One tick of one stage of one worker."""
+
+    def __init__(self, job: Job, stage: int, worker: int, control: Control) -> None:
+        self._job = job
+        self._stage = stage
+        self._worker = worker
+        self._control = control
+        self._program, self._parts, self._scratch = _load(job)
+        self._last = control.last[stage][worker]
+        self._name = (job.scratch.run, job.generation, stage, worker)
+
+    def take(self, rows: list[Row]) -> Iterator[Row]:
+        """Run the stage, write down what changed, and give what goes on."""
+        first = _first_channels(self._program)
+        own = range(0, 0) if self._stage == 0 else self._inputs
+        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in own]
+        passing: list[Row] = []
+        for row in rows:
+            place = self._inputs.get(row.channel) if own else None
+            if place is None:
+                passing.append(row)
+            else:
+                inputs[place][row.sender] = unpack(row.blob)
+        yield from passing
+        del rows, passing
+        worker, outputs, report = self._done(inputs, None)
+        if report is None:  # it was done before: what was read then is what counts
+            worker, outputs, report = self._done(inputs, self._scratch.read(self._stage, self._worker, self._control.tick))
+        for at, by_target in enumerate(outputs):
+            for target, batches in enumerate(by_target):
+                if batches:
+                    yield Row(target, first[self._stage] + at, self._worker, pack(batches))
+        for number, batches in _shipped(worker):
+            yield Row(self._worker, sink_row(number), self._worker, pack(batches))
+        yield Row(self._worker, REPORT, self._worker, pickle.dumps(report, 5))
+
+    def _done(self, inputs: list[list[list[Batch]]], before: Change | None) -> tuple[Worker, Outputs, Report | None]:
+        """Do the tick, and write down what has changed.
+
+        Args:
+            inputs: what other workers have sent.
+            before: what the same tick changed when it was done before.
+
+        Returns:
+            The worker, what it gives, and what is to be told of it: None if the tick has been done before.
+        """
+        worker = self._bring()
+        for _ in _shipped(worker):
+            pass  # what a try that failed has left
+        polls: list[dict[str, dict[Any, int]]] = []
+        if self._stage == 0:
+            outputs = self._poll(worker, polls, None if before is None else before.polls)
+        else:
+            outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
+        report, size = self._written(worker, polls, before)
+        if size is None:
+            worker.release()
+            return worker, outputs, None
+        for sink in worker.sinks:
+            sink.flush()
+        if not self._control.final:
+            _HELD[self._name] = _Held(worker, self._control.tick)
+        return worker, outputs, report
+
+    @property
+    def _inputs(self) -> dict[int, int]:
+        """Tell which input of this stage each channel of the program is."""
+        first = _first_channels(self._program)
+        numbers = {
+            (channel.target, channel.edge): first[at] + number
+            for at, stage in enumerate(self._program.stages)
+            for number, channel in enumerate(stage.outputs)
+        }
+        return {
+            numbers[channel.target, channel.edge]: place
+            for place, channel in enumerate(self._program.stages[self._stage].inputs)
+        }
+
+    def _bring(self) -> Worker:
+        """Bring the worker to where the tick before left it."""
+        held = _HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
+        if held is not None and held.tick < self._control.tick:
+            if held.tick < self._last:
+                held.worker.release()
+                for change in self._scratch.since(self._stage, self._worker, self._last, held.tick):
+                    held.worker.apply(change.deltas)
+                held.worker.open()
+            return held.worker
+        if held is not None:
+            held.worker.release()
+        worker = Worker(
+            self._program,
+            self._stage,
+            self._worker,
+            parallelism=self._job.parallelism,
+            parts=self._parts,
+            tracked=True,
+            debug=self._job.debug,
+            travel=_travel,
+        )
+        for change in self._scratch.since(self._stage, self._worker, self._last, NEVER):
+            worker.apply(change.deltas)
+        worker.open()
+        return worker
+
+    def _poll(
+        self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None
+    ) -> Outputs:
+        """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
+        for source in worker.sources:
+            source.rest()
+        try:
+            if before is None:
+                return self._poll_on(worker, polls)
+            return self._poll_again(worker, polls, before)
+        finally:
+            for source in worker.sources:
+                source.replay = None
+
+    def _poll_on(self, worker: Worker, polls: list[Any]) -> Outputs:
+        deadline = time.monotonic() + self._job.poll_seconds
+        left = self._job.most
+        total: Outputs | None = None
+        while True:
+            for source in worker.sources:
+                source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
+                source.replay = None if self._control.polls else {}
+            polled, total = self._polled(worker, polls, total)
+            if self._control.final or not polled or time.monotonic() >= deadline:
+                return total
+            if left is not None and (left := left - polled) <= 0:
+                return total
+            for source in worker.sources:
+                source.adapt(worker.largest)
+
+    def _poll_again(
+        self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]
+    ) -> Outputs:
+        total: Outputs | None = None
+        for counts in before or [{}]:
+            for source in worker.sources:
+                source.replay = counts.get(source.context.operator_name, {})
+            _, total = self._polled(worker, polls, total)
+        assert total is not None  # noqa: S101 - there is one poll at least
+        return total
+
+    def _polled(self, worker: Worker, polls: list[Any], total: Outputs | None) -> tuple[int, Outputs]:
+        outputs = worker.run((), frozenset(self._control.ended), final=self._control.final)
+        polls.append({source.context.operator_name: dict(source.counts) for source in worker.sources})
+        return sum(source.polled for source in worker.sources), _joined(total, outputs)
+
+    def _written(self, worker: Worker, polls: list[Any], before: Change | None) -> tuple[Report, int | None]:
+        """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
+        polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
+        report = Report(
+            tick=self._control.tick,
+            stage=self._stage,
+            worker=self._worker,
+            bytes=None,
+            whole=False,
+            keys={},
+            counts=worker.counts,
+            polled=polled,
+            live=[source.context.operator_name for source in worker.sources if not source.is_finished],
+        )
+        if self._control.final:
+            return report, 0
+        deltas = worker.delta(whole=self._control.whole)
+        if not deltas and not polled:
+            return report, 0
+        states = worker.states()
+        change = Change(self._control.tick, self._last, deltas, polls if polled else ())
+        size = 1 if before is not None else self._scratched(change)
+        keys = {name: len(states[name]) for name in deltas}
+        return replace(report, bytes=size, whole=change.is_whole, keys=keys), size
+
+    def _scratched(self, change: Change) -> int | None:
+        try:
+            return self._scratch.write(self._stage, self._worker, change)
+        except MalflowError:
+            raise
+        except Exception as error:
+            raise _unwritable(change.deltas, error) from error
+
+
+def release_run(run: str) -> list[bytes]:
+    """Let go of everything that this process holds of a run; give what went wrong."""
+    names = [name for name in _HELD if name[0] == run]
+    workers = [_HELD.pop(name).worker for name in names]
+    for key in [key for key in _LOADED if key[0] == run]:
+        del _LOADED[key]
+    sinks = {id(sink.resource): sink for worker in workers for sink in worker.sinks}
+    try:
+        release_all((*(worker.release for worker in workers), *(sink.close for sink in sinks.values())))
+    except MalflowError as error:
+        return [dumps_error(error)]
+    return []
+
+
+def _load(job: Job) -> tuple[Program, Mapping[str, Any], Scratch]:
+    """Unpack the program, once a process and generation; let go of earlier runs."""
+    key = (job.scratch.run, job.generation)
+    if key not in _LOADED:
+        for name in [name for name in _HELD if name[:2] != key]:
+            with suppress(Exception):  # of a run that is over
+                _HELD.pop(name).worker.release()
+        _LOADED.clear()
+        program, parts, classes = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
+        main = sys.modules["__main__"]
+        for name, kind in classes.items():
+            setattr(main, name, kind)  # so that their objects are pickled by reference, as on the driver
+        _LOADED[key] = (program, parts, Scratch(job.scratch, job.generation))
+    return _LOADED[key]
+
+
+def _first_channels(program: Program) -> list[int]:
+    """Number the channels of a program: give the first number of each stage's outputs."""
+    first, numbers = 0, []
+    for stage in program.stages:
+        numbers.append(first)
+        first += len(stage.outputs)
+    return numbers
+
+
+def _joined(total: Outputs | None, more: Outputs) -> Outputs:
+    if total is None:
+        return more
+    for by_target, more_by_target in zip(total, more, strict=True):
+        for batches, more_batches in zip(by_target, more_by_target, strict=True):
+            batches.extend(more_batches)
+    return total
+
+
+def _shipped(worker: Worker) -> Iterator[tuple[int, list[Batch]]]:
+    for sink in worker.sinks:
+        if isinstance(sink.resource, Shipped):
+            batches = sink.resource.take()
+            if batches:
+                yield sink.resource.number, batches
+
+
+def _travel(partition: Any) -> bytes:
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    data: bytes = cloudpickle.dumps(partition, 5)
+    return data
+
+
+def _unwritable(deltas: Mapping[str, Delta], error: Exception) -> MalflowError:
+    """Find the state that can't be pickled."""
+    for name, delta in deltas.items():
+        try:
+            for _ in encode_delta(PickleCodec(), delta):
+                pass
+        except UnwritableState as unwritable:
+            cause = unwritable.__cause__
+            return OperatorError(
+                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} can't be "
+                f"written: {type(cause).__name__}: {cause}; on Spark states move between processes",
+                operator=name,
+                record=(unwritable.key, unwritable.state, None),
+            )
+    return RunFailed(f"what changed in a tick can't be written: {type(error).__name__}: {error}")
+
+
+def dumps_error(error: MalflowError) -> bytes:
+    """Pickle an error with its cause; or what can be said of it."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    for shape in (_whole_error, _bare_error):
+        with suppress(Exception):
+            data: bytes = cloudpickle.dumps(shape(error))
+            pickle.loads(data)  # noqa: S301 - just written
+            return data
+    return pickle.dumps((RunFailed(str(error)), None, ()))
+
+
+def _whole_error(error: MalflowError) -> tuple[Any, ...]:
+    return error, error.__cause__, tuple(getattr(error, "__notes__", ()))
+
+
+def _bare_error(error: MalflowError) -> tuple[Any, ...]:
+    if not isinstance(error, OperatorError):
+        return type(error)(str(error)), None, ()
+    record = (shown(error.key), shown(error.value), shown(error.timestamp)) if error.has_record else None
+    cause = error.__cause__
+    told = None if cause is None else RuntimeError(f"{type(cause).__name__}: {cause}")
+    return OperatorError(str(error), operator=error.operator, record=record, callback=error.callback), told, ()

@@ -1,0 +1,82 @@
+"""Snapshots as a job of Spark: each task makes an increment of what one worker has changed since the snapshot before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from malflow.errors import OperatorError
+from malflow.operators.failure import shown
+from malflow.runtime.spark.scratch import Scratch, ScratchPlace
+from malflow.snapshot.claim import DataWriter
+from malflow.snapshot.codec import Codec
+from malflow.snapshot.data_file import Section, pack
+from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.session import bare_sections, with_frame, write_file
+from malflow.state import DeltaSum
+
+__all__ = ["Increment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """What a task does for one worker.
+
+    Attributes:
+        place, generation: where the changes lie.
+        spans: for each worker and stage the ticks of its changes.
+        versions: the version of each state that is kept.
+        writer: writes the files.
+        codec, compression: how.
+        base: whether it is all there is.
+    """
+
+    place: ScratchPlace
+    generation: int
+    spans: Mapping[int, Mapping[int, Sequence[int]]]
+    versions: Mapping[str, int]
+    writer: DataWriter
+    codec: Codec
+    compression: str
+    base: bool
+
+    def __call__(self, worker: int) -> list[FileEntry]:
+        """Write the files of one worker.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            StoreError: if a file can't be written.
+        """
+        files = pack(self._sections(worker))
+        return [write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files]
+
+    def _sections(self, worker: int) -> list[Section]:
+        scratch = Scratch(self.place, self.generation)
+        sections = []
+        for stage, ticks in self.spans.get(worker, {}).items():
+            sums: dict[str, DeltaSum] = {}
+            for tick in ticks:
+                for name, delta in scratch.read(stage, worker, tick).deltas.items():
+                    if name in self.versions:
+                        sums.setdefault(name, DeltaSum()).add(delta)
+            for name, total in sums.items():
+                delta = total.delta()
+                try:
+                    sections += [
+                        with_frame(bare, raw, self.compression)
+                        for bare, raw in bare_sections(self.codec, worker, name, self.versions[name], delta)
+                    ]
+                except UnwritableState as error:
+                    raise _refused(error) from error.__cause__
+        return sections
+
+
+def _refused(error: UnwritableState) -> OperatorError:
+    cause = error.__cause__
+    return OperatorError(
+        f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "
+        f"written: {type(cause).__name__}: {cause}; the last snapshot stands",
+        operator=error.operator,
+        record=(error.key, error.state, None),
+    )

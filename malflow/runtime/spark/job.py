@@ -1,0 +1,98 @@
+"""What every process needs to know of a run, and what changes of it from tick to tick."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from malflow.runtime.spark.scratch import ScratchPlace
+
+__all__ = ["CONTROL", "Control", "Job", "Report"]
+
+CONTROL: Final = "malflow.control"
+"""The local property of Spark by which the driver tells the tasks of a tick what they must know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One generation of workers of a run.
+
+    Attributes:
+        generation: its number.
+        parallelism: how many workers there are.
+        payload: the program, the parts of each source that each worker holds, and the classes of the script.
+        scratch: where changes lie.
+        attempts: how often Spark tries a task.
+        most: how many records a worker may poll in a tick, over all of its sources.
+        poll_seconds: how long a worker goes on polling in a tick, as long as there is anything.
+        debug: whether to check what costs too much to check always.
+    """
+
+    generation: int
+    parallelism: int
+    payload: bytes = field(repr=False)
+    scratch: ScratchPlace
+    attempts: int
+    most: int | None
+    poll_seconds: float
+    debug: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the driver tells the tasks of a tick.
+
+    Attributes:
+        tick: its number.
+        last: for each stage and worker the tick of its last change.
+        ended: the sources that have no unfinished part on any worker.
+        polls: whether sources are polled.
+        final: whether this is the end: `MAX` flows.
+        whole: whether all state is to be written down, and not only what changed.
+    """
+
+    tick: int
+    last: Sequence[Sequence[int]]
+    ended: Sequence[str] = ()
+    polls: bool = True
+    final: bool = False
+    whole: bool = False
+
+    def dumps(self) -> str:
+        """Write it as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> Control:
+        """Read it."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker tells of one stage of a tick.
+
+    Attributes:
+        tick, stage, worker: which.
+        bytes: the size of its change; None where nothing has changed.
+        whole: whether the change is all of its state.
+        keys: how many keys each state holds that has changed.
+        counts: how many records each operator took, and each source gave.
+        polled: how many records the sources gave.
+        live: the sources that have an unfinished part here.
+    """
+
+    tick: int
+    stage: int
+    worker: int
+    bytes: int | None
+    whole: bool
+    keys: Mapping[str, int]
+    counts: Mapping[str, int]
+    polled: int
+    live: Sequence[str]
+
+
+Payload = tuple[Any, Mapping[str, Sequence[Sequence[Any]]], Mapping[str, type]]

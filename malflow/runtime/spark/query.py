@@ -1,0 +1,124 @@
+"""One streaming query: the stages of a program as a plan of Spark, and the gate between its ticks."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from malflow.errors import RunFailed
+from malflow.runtime.spark.host import StageTask
+from malflow.runtime.spark.job import CONTROL, Control, Job
+from malflow.runtime.spark.wire import SCHEMA, Row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["Query"]
+
+_STOP_SECONDS = 60.0
+
+Gate = Callable[[list[Row]], Control | None]
+"""Takes what came of a tick, and says what the next one is; None where there is none."""
+
+
+class Query:
+    """A query of Spark that takes tick after tick until its gate says that there is no next one.
+
+    Spark starts a tick when the callback of the one before has returned: so the callback is the gate. What the tasks
+    of the next tick must know it leaves in a local property of the thread that submits their jobs.
+
+    Args:
+        session: the session.
+        name: the query's name.
+        job: what the tasks need to know.
+        stages: how many stages the program has.
+        gate: the gate.
+    """
+
+    def __init__(self, session: SparkSession, name: str, job: Job, stages: int, gate: Gate) -> None:
+        self._session = session
+        self._gate = gate
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._folder = tempfile.mkdtemp(prefix="malflow-query-")
+        self._frame = _plan(session, job, stages)
+        self._name = name
+        self.query: StreamingQuery | None = None
+
+    def start(self, first: Control) -> None:
+        """Start with a first tick."""
+        context = self._session.sparkContext
+        context.setLocalProperty(CONTROL, first.dumps())
+        try:
+            self.query = (
+                self._frame.writeStream.queryName(self._name)
+                .option("checkpointLocation", Path(self._folder).as_uri())
+                .foreachBatch(self._after_tick)
+                .start()
+            )
+        finally:
+            context.setLocalProperty(CONTROL, None)  # type: ignore[arg-type] # None takes it away
+
+    def wait(self) -> None:
+        """Wait until there is no next tick, and end the query.
+
+        Raises:
+            BaseException: what the gate raised.
+            RunFailed: if Spark failed.
+        """
+        query = self.query
+        if query is None:
+            raise RunFailed("the query was not started")
+        try:
+            while not self._over.wait(0.2):
+                if not query.isActive:
+                    break
+            if query.isActive:
+                query.stop()
+            if self._error is None and not self._over.is_set():
+                raise RunFailed(f"the query ended by itself: {query.exception()}")
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._error is not None:
+            raise self._error
+
+    def _after_tick(self, frame: DataFrame, _batch: int) -> None:
+        control: Control | None = None
+        try:
+            rows = [Row(row.worker, row.channel, row.sender, bytes(row.blob)) for row in frame.collect()]
+            control = self._gate(rows)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
+            self._error = error
+        if control is not None:
+            self._session.sparkContext.setLocalProperty(CONTROL, control.dumps())
+            return
+        self._over.set()
+        self._wait_until_stopped()
+
+    def _wait_until_stopped(self) -> None:
+        """Stay in the gate until the query is being stopped, so that no tick is begun that nobody wants."""
+        query, pause = self.query, threading.Event()
+        for _ in range(int(_STOP_SECONDS / 0.01)):
+            if query is not None and not query.isActive:
+                return
+            pause.wait(0.01)
+
+
+def _plan(session: SparkSession, job: Job, stages: int) -> DataFrame:
+    workers = job.parallelism
+    ticks: Any = session.readStream.format("rate-micro-batch")
+    frame = ticks.option("rowsPerBatch", workers).option("numPartitions", workers).load()
+    frame = frame.mapInArrow(StageTask(job, 0), SCHEMA)
+    for stage in range(1, stages):
+        frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(job, stage), SCHEMA)
+    return frame  # type: ignore[no-any-return] # a DataFrame
+
+
+def rows_of(rows: Iterable[Row], channel: int) -> list[Row]:
+    """Give the rows of a channel."""
+    return [row for row in rows if row.channel == channel]

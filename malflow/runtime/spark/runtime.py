@@ -1,0 +1,364 @@
+"""A dataflow on Spark: the public face."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+from malflow.errors import GraphError, OperatorError, RunFailed, SnapshotError, SourceNotReplayable, require_methods
+from malflow.graph import Graph
+from malflow.operators.failure import shown
+from malflow.plan import Program, compile_graph
+from malflow.runtime.options import check_parallelism, check_start
+from malflow.runtime.spark.driver import Driver, Progress, Request, Settings
+from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.session import check_session, is_local, make_session, require_spark, tries_of_a_task
+from malflow.snapshot.open_store import is_private
+from malflow.snapshot.persistence import NoPersistence, Persistence, Start
+from malflow.stream import StreamProvider
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
+
+_NOTHING = NoPersistence()
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """What to do when Spark, a store or a machine fails, and not the dataflow: go on from the last snapshot.
+
+    A dataflow whose own code fails is not started again; Spark has tried the task as often as ``spark.task.maxFailures``
+    says. A run that keeps nothing can't go on.
+
+    Attributes:
+        attempts: how often in a row without a snapshot in between; 0 never starts again.
+        backoff: how long to wait before the first start; twice as long before each further one.
+    """
+
+    attempts: int = 3
+    backoff: timedelta = timedelta(seconds=1)
+
+
+class SparkRuntime:
+    """Run a dataflow in Spark: one Structured Streaming query, the workers in its Python processes.
+
+    Args:
+        build_dataflow: gets a `StreamProvider` and builds the dataflow with it; called here, once an execution.
+        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend` that all machines reach.
+        snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
+        parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
+        spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
+        trigger: how long a tick lasts at least.
+        max_records_per_tick: how many records a tick may poll; None polls for half a second, as long as there are any.
+        scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
+        restart: what to do when Spark fails.
+        name: the query's name, by default that of the job.
+        restore, recovery, renamed, allow_dropped_state, debug: as in `malflow.SingleThreadRuntime`.
+
+    Raises:
+        GraphError: if an argument is not what it must be.
+    """
+
+    def __init__(
+        self,
+        build_dataflow: Callable[[StreamProvider], object],
+        persistence: Persistence = _NOTHING,
+        snapshots: timedelta | None = None,
+        parallelism: int | None = None,
+        *,
+        spark: SparkSession | None = None,
+        trigger: timedelta = timedelta(0),
+        max_records_per_tick: int | None = None,
+        scratch: str | None = None,
+        restart: RestartPolicy | None = None,
+        name: str | None = None,
+        restore: Literal["latest"] | int | None = "latest",
+        recovery: Literal["strict", "previous"] = "strict",
+        renamed: Mapping[str, str] | None = None,
+        allow_dropped_state: Collection[str] = (),
+        debug: bool = False,
+    ) -> None:
+        if not callable(build_dataflow):
+            raise GraphError(f"SparkRuntime needs a function that builds the dataflow; got {shown(build_dataflow)}")
+        if snapshots is not None and (not isinstance(snapshots, timedelta) or snapshots <= timedelta(0)):
+            raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
+        if not isinstance(trigger, timedelta) or trigger < timedelta(0):
+            raise GraphError(f"trigger needs a timedelta of zero or more; got {shown(trigger)}")
+        if max_records_per_tick is not None:
+            check_parallelism(max_records_per_tick, "max_records_per_tick")
+        require_methods(persistence, "persistence", ("open",))
+        self._build = build_dataflow
+        self._persistence = persistence
+        self._interval = None if snapshots is None else snapshots.total_seconds()
+        self._parallelism = None if parallelism is None else check_parallelism(parallelism)
+        self._spark = spark
+        self._trigger = trigger.total_seconds()
+        self._most = max_records_per_tick
+        self._scratch = scratch
+        self._restart = restart or RestartPolicy()
+        self._name = name or getattr(persistence, "job", None) or "malflow"
+        self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
+        check_start(self._start)
+        self._debug = debug
+        self._handle: SparkHandle | None = None
+
+    @classmethod
+    def builder(cls) -> SparkRuntimeBuilder:
+        """Begin to configure a runtime step by step, as Malstrom does."""
+        return SparkRuntimeBuilder()
+
+    def execute(self) -> None:
+        """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
+
+        Raises:
+            MissingDependency: if pyspark or Java is not there.
+            GraphError: if the dataflow is malformed, or can't run on Spark; nothing has run.
+            OperatorError: if user code failed, or a state can't be written.
+            SnapshotError: if state could not be read or kept.
+            RunFailed: if Spark failed, more often than `restart` allows.
+        """
+        with _signals(self.stop):
+            handle = self.start()
+            handle.await_termination()
+
+    def start(self) -> SparkHandle:
+        """Build the dataflow and start it; it runs beside the caller."""
+        require_spark()
+        graph = Graph()
+        self._build(StreamProvider(graph))
+        program = compile_graph(graph)
+        session, ours = (self._spark, False) if self._spark is not None else make_session()
+        check_session(session)
+        self._check_places(session)
+        self._handle = SparkHandle(self, session, program, ours=ours)
+        return self._handle
+
+    def stop(self) -> None:
+        """End the run at the end of its tick; may be called from another thread or a signal handler."""
+        if self._handle is not None:
+            self._handle.stop()
+
+    def snapshot(self) -> Future[int]:
+        """Have a snapshot taken at the end of the tick: see `malflow.SingleThreadRuntime.snapshot`."""
+        return self._running().snapshot()
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """Go on with another number of workers: see `malflow.SingleThreadRuntime.rescale`."""
+        return self._running().rescale(parallelism)
+
+    def _running(self) -> SparkHandle:
+        if self._handle is None:
+            raise SnapshotError("the run has not started; nothing can be asked of it yet")
+        return self._handle
+
+    def _check_places(self, session: SparkSession) -> None:
+        url = getattr(self._persistence, "_url", "")
+        if str(url).startswith("memory:"):
+            raise GraphError(f"{self._persistence!r} is in the memory of one process; Spark has several: use a folder")
+        if is_local(session):
+            return
+        if self._scratch is None:
+            raise GraphError(
+                f"on a cluster ({session.sparkContext.master}) scratch= must name a folder that all machines reach, "
+                "such as s3://bucket/scratch"
+            )
+
+    def _settings(self, session: SparkSession, folder: str) -> Settings:
+        place = ScratchPlace(self._scratch or folder, {}, secrets.token_hex(8), secrets.token_bytes(32))
+        return Settings(
+            name=self._name,
+            persistence=self._persistence,
+            start=self._start,
+            interval=self._interval,
+            pause=self._trigger,
+            most=self._most,
+            poll_seconds=_POLL_SECONDS,
+            debug=self._debug,
+            attempts=tries_of_a_task(session),
+            scratch=place,
+        )
+
+
+class SparkHandle:
+    """A run on Spark that is going on."""
+
+    def __init__(self, runtime: SparkRuntime, session: SparkSession, program: Program, *, ours: bool) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._program = program
+        self._ours = ours
+        self._folder = tempfile.mkdtemp(prefix="malflow-scratch-")
+        self._settings = runtime._settings(session, self._folder)
+        self._parallelism = runtime._parallelism or session.sparkContext.defaultParallelism
+        self._driver = self._new_driver()
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
+        self._thread.start()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run ends; tell whether it has.
+
+        Args:
+            timeout: how many seconds to wait at most.
+
+        Raises:
+            MalflowError: what ended the run: see `SparkRuntime.execute`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._thread.is_alive():
+            left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._thread.join(left)  # in short turns, so that signals are handled
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """End the run at the end of its tick."""
+        self._stopping = True
+        self._driver.stop()
+
+    def snapshot(self) -> Future[int]:
+        """Have a snapshot taken at the end of the tick.
+
+        Raises:
+            GraphError: if there is nowhere to keep it.
+            SnapshotError: if the run has ended.
+        """
+        if not self._settings.persistence.keeps:
+            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
+        return self._driver.ask(Request(None))
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """Go on with another number of workers from the end of the tick.
+
+        Raises:
+            GraphError: if `parallelism` is no whole number of one or more.
+            SnapshotError: if the run has ended.
+        """
+        return self._driver.ask(Request(check_parallelism(parallelism)))
+
+    @property
+    def progress(self) -> Progress:
+        """Tell how far the run is."""
+        return self._driver.progress
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's own handle; another one after a rescale or a restart."""
+        query = self._driver.query
+        return None if query is None else query.query
+
+    def _new_driver(self, restarts: int = 0) -> Driver:
+        return Driver(self._session, self._program, self._parallelism, self._settings, restarts)
+
+    def _supervise(self) -> None:
+        try:
+            self._run_until_done()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
+            self._error = error
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._ours:
+                self._session.stop()
+
+    def _run_until_done(self) -> None:
+        policy, failures, restarts = self._runtime._restart, 0, 0
+        while True:
+            driver = self._driver
+            if self._stopping:
+                driver.stop()
+            before = driver.progress.snapshot
+            try:
+                driver.run()
+            except (OperatorError, GraphError, SourceNotReplayable):
+                raise
+            except Exception as error:
+                failures = 1 if driver.progress.snapshot != before else failures + 1
+                if not self._may_restart(error) or failures > policy.attempts:
+                    raise
+                first = error
+                _wait(policy.backoff.total_seconds() * 2 ** (failures - 1), lambda: self._stopping)
+                del first
+            else:
+                return
+            restarts += 1
+            self._settings = replace(
+                self._settings,
+                start=Start("latest", self._settings.start.recovery, self._settings.start.renamed,
+                            self._settings.start.allow_dropped_state),
+            )
+            self._driver = self._new_driver(restarts)
+
+    def _may_restart(self, error: Exception) -> bool:
+        if self._stopping or not self._settings.persistence.keeps:
+            return False
+        return isinstance(error, RunFailed) or not isinstance(error, SnapshotError)
+
+
+def _wait(seconds: float, is_over: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not is_over():
+        time.sleep(0.05)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a stop, where signals can be had: on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if seen and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if seen:
+            raise SystemExit(128 + number)
+        seen.append(number)
+        stop()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class SparkRuntimeBuilder:
+    """Configure a `SparkRuntime` step by step: each option is a method with its name."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Callable[[Any], SparkRuntimeBuilder]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def option(value: Any) -> SparkRuntimeBuilder:
+            self._options[name] = value
+            return self
+
+        return option
+
+    def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SparkRuntime:
+        """Make the runtime."""
+        return SparkRuntime(build_dataflow, **self._options)

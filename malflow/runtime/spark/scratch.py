@@ -1,0 +1,171 @@
+"""Where the changes of a tick lie until the next one: whatever process takes a worker next brings it up to date."""
+
+from __future__ import annotations
+
+import hmac
+import pickle
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import lz4.frame
+
+from malflow.errors import RunFailed, StoreError
+from malflow.snapshot.open_store import is_private, open_store
+from malflow.snapshot.store import KeyExists, KeyMissing, Store
+from malflow.state import Delta
+
+__all__ = ["NEVER", "Change", "Scratch", "ScratchPlace"]
+
+NEVER = -1
+"""The tick of a worker that has never changed anything."""
+
+_LIMIT = 1 << 40
+_DIGEST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchPlace:
+    """Where scratch files are, as every process needs to know it.
+
+    Attributes:
+        url: a folder that all processes reach.
+        options: what fsspec needs to open it.
+        run: tells this run's files from those of all others.
+        key: signs the files, where others could write.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(repr=False)
+    run: str
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one stage of one worker changed in a tick.
+
+    Attributes:
+        tick: the tick.
+        before: the tick of the change before it, `NEVER` if there is none.
+        deltas: what changed in each state.
+        polls: how many records each part of each source gave, poll by poll.
+    """
+
+    tick: int
+    before: int
+    deltas: Mapping[str, Delta]
+    polls: Sequence[Mapping[str, Mapping[Any, int]]] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether nothing from before counts any more."""
+        return all(delta.whole for delta in self.deltas.values())
+
+
+class Scratch:
+    """The changes of one generation of workers.
+
+    Each is written once: the first that is there counts. A tick that is done again comes to the same changes.
+
+    Args:
+        place: where.
+        generation: which generation: another one begins when the number of workers changes, or the run starts again.
+    """
+
+    def __init__(self, place: ScratchPlace, generation: int) -> None:
+        self._place = place
+        self._generation = generation
+        self._key = b"" if is_private(place.url) else place.key
+        self._store: Store = open_store(place.url, place.options, durable=False)
+
+    def write(self, stage: int, worker: int, change: Change) -> int | None:
+        """Write a change; give its size, or None where it is there already.
+
+        Raises:
+            StoreError: if it can't be written.
+            Exception: if a state can't be pickled.
+        """
+        raw = pickle.dumps(change, 5)
+        body: bytes = lz4.frame.compress(raw, content_checksum=True, store_size=True)
+        data = self._mac(stage, worker, change.tick, body) + body
+        try:
+            self._store.put_new(self._name(stage, worker, change.tick), data)
+        except KeyExists:
+            return None
+        return len(data)
+
+    def read(self, stage: int, worker: int, tick: int) -> Change:
+        """Read a change.
+
+        Raises:
+            RunFailed: if it is not there, or not what was written.
+        """
+        change = self.find(stage, worker, tick)
+        if change is None:
+            name = self._name(stage, worker, tick)
+            raise RunFailed(f"'{name}' is missing from the scratch folder {self._place.url}: every process must reach it")
+        return change
+
+    def find(self, stage: int, worker: int, tick: int) -> Change | None:
+        """Read a change, if it is there."""
+        name = self._name(stage, worker, tick)
+        try:
+            data = self._store.get(name, _LIMIT)
+        except KeyMissing:
+            return None
+        except StoreError as error:
+            raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
+        mac, body = (data[:_DIGEST], data[_DIGEST:]) if self._key else (b"", data)
+        if not hmac.compare_digest(mac, self._mac(stage, worker, tick, body)):
+            raise RunFailed(f"'{name}' in the scratch folder is not what this run wrote")
+        try:
+            change: Change = pickle.loads(lz4.frame.decompress(body))  # noqa: S301 - this run wrote it
+        except RuntimeError as error:
+            raise RunFailed(f"'{name}' in the scratch folder is damaged: {error}") from error
+        return change
+
+    def since(self, stage: int, worker: int, last: int, tick: int) -> list[Change]:
+        """Read the changes after a tick, up to the last one; from the last whole one on, where there is one.
+
+        Args:
+            stage: the stage.
+            worker: the worker.
+            last: the tick of its last change.
+            tick: the tick after which to begin.
+        """
+        changes: list[Change] = []
+        while last > tick:
+            change = self.read(stage, worker, last)
+            changes.append(change)
+            if change.is_whole:
+                break
+            last = change.before
+        changes.reverse()
+        return changes
+
+    def delete(self, stage: int, worker: int, tick: int) -> None:
+        """Remove a change that nobody needs any more."""
+        with suppress(StoreError):  # it goes with the folder
+            self._store.delete(self._name(stage, worker, tick))
+
+    def clear(self) -> None:
+        """Remove everything of this generation."""
+        with suppress(StoreError):
+            for name in self._store.list(self._folder()):
+                self._store.delete(name)
+
+    def _folder(self) -> str:
+        return f"{self._place.run}/{self._generation}/"
+
+    def _name(self, stage: int, worker: int, tick: int) -> str:
+        return f"{self._folder()}{tick:012d}-{stage}-{worker}"
+
+    def _mac(self, stage: int, worker: int, tick: int, body: bytes) -> bytes:
+        if not self._key:
+            return b""
+        digest = blake2b(self._name(stage, worker, tick).encode(), key=self._key, digest_size=_DIGEST)
+        digest.update(body)
+        return digest.digest()

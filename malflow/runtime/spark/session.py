@@ -1,0 +1,127 @@
+"""The Spark session a run works in: made if there is none, checked if there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from malflow.errors import GraphError, MissingDependency
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_session", "is_local", "make_session", "require_spark", "tries_of_a_task"]
+
+_OLDEST_JAVA = 17
+_OLDEST_SPARK = (4, 2)
+_INSTALL = "pip install 'malflow[spark]'"
+_CONF = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "60s",
+}
+
+
+def require_spark() -> None:
+    """Check that pyspark and Java are there.
+
+    Raises:
+        MissingDependency: saying what to install.
+    """
+    try:
+        import pandas  # noqa: F401, PLC0415 - only the extra has it
+        import pyarrow  # noqa: F401, PLC0415 - only the extra has it
+        import pyspark  # noqa: PLC0415 - only the extra has it
+    except ImportError as error:
+        raise MissingDependency(f"SparkRuntime needs pyspark, pandas and pyarrow: {_INSTALL} ({error})") from error
+    version = tuple(int(number) for number in re.findall(r"\d+", pyspark.__version__)[:2])
+    if version < _OLDEST_SPARK:
+        raise MissingDependency(f"SparkRuntime needs pyspark 4.2 or later; got {pyspark.__version__}: {_INSTALL}")
+
+
+def make_session() -> tuple[SparkSession, bool]:
+    """Give the session that is active, or make one for this machine; tell whether it was made.
+
+    Raises:
+        MissingDependency: if there is no Java, or too old a one.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, False
+    _require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder.appName("malflow")
+    if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        builder = builder.master("local[*]").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    for name, value in _CONF.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session, True
+
+
+def check_session(session: Any) -> None:
+    """Refuse what would break what a run promises.
+
+    Raises:
+        GraphError: saying which setting, and why.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
+
+    if not isinstance(session, SparkSession) or not hasattr(session, "_jsparkSession"):
+        raise GraphError(
+            f"spark needs a SparkSession of this process; got {type(session).__module__}.{type(session).__name__} "
+            "(Spark Connect can't host a run: its driver is elsewhere)"
+        )
+    conf = session.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true":
+        raise GraphError(
+            "spark.speculation=true lets two tasks do the same part of a tick at once, and sinks write twice; turn it off"
+        )
+    if conf.get("spark.python.worker.reuse", "true") == "false":
+        raise GraphError(
+            "spark.python.worker.reuse=false ends each process after one task, so that all state would be read again "
+            "in each tick; turn it on"
+        )
+
+
+def is_local(session: SparkSession) -> bool:
+    """Tell whether all processes are on this machine."""
+    return session.sparkContext.master.startswith("local")
+
+
+def tries_of_a_task(session: SparkSession) -> int:
+    """Tell how often Spark tries a task before it gives up."""
+    master = session.sparkContext.master
+    if (given := re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", master)) is not None:
+        return int(given[1])
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return 1
+    return int(session.sparkContext.getConf().get("spark.task.maxFailures", "4"))
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    told = ""
+    if java is not None:
+        with suppress(OSError, subprocess.SubprocessError):
+            told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr  # noqa: S603 - the user's own Java
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None:
+        where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
+        raise MissingDependency(
+            f"Spark needs Java {_OLDEST_JAVA} or later, and {where}; install one (apt install openjdk-17-jre-headless, "
+            "brew install openjdk@17) or set JAVA_HOME"
+        )
+    if int(found[1]) < _OLDEST_JAVA:
+        raise MissingDependency(f"Spark needs Java {_OLDEST_JAVA} or later; '{java}' is Java {found[1]}; set JAVA_HOME")
