@@ -129,8 +129,8 @@ class Worker:
                             target.append(batch)
             for edge in active.edges:
                 edge.clear()
-            name = active.operator.context.operator_name
-            self.counts[name] = self.counts.get(name, 0) + taken
+            if not active.exchange:
+                self.counts[active.operator.context.operator_name] = taken
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
         self.largest = largest

@@ -8,10 +8,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import GraphError, MalflowError, OperatorError, RunFailed, SnapshotError, StoreError
+from malflow.errors import GraphError, MalflowError, OperatorError, RunFailed, SnapshotError, release_all
 from malflow.operators.contract import OperatorContext
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.placement import states_of
@@ -176,15 +177,17 @@ class Driver:
         Raises:
             MalflowError: what ended the run.
         """
-        run = self._begin(self._settings.start)
         try:
+            run = self._begin(self._settings.start)
             while True:
                 self._run_query(run)
                 if self._rescaling is None:
-                    return
+                    break
                 run = self._rescaled(self._rescaling)
-        finally:
-            self._finish()
+        except BaseException as error:
+            self._finish(error)
+            raise
+        self._finish(None)
 
     def _begin(self, start: Start) -> Run:
         """Claim the job, and put the state of the last snapshot where the workers find it."""
@@ -265,32 +268,32 @@ class Driver:
             request.answer.set_result(None)
         return run
 
-    def _finish(self) -> None:
-        """Let go of everything."""
+    def _finish(self, error: BaseException | None) -> None:
+        """Let go of everything; what goes wrong here is told beside `error`."""
         self.is_over = True
-        while self._requests:
-            self._requests.popleft().answer.cancel()
-        for request in self._waiting:
+        rescaling = () if self._rescaling is None else (self._rescaling,)
+        for request in (*self._requests, *self._waiting, *rescaling):
             request.answer.cancel()
-        if self._keeping is not None:
-            self._keeping.close(wait=True)
-        self._release()
-        for sink in self._sinks:
-            sink.close()
+        keeping = self._keeping
+        let_go = [self._release, *(sink.close for sink in self._sinks)]
+        if keeping is not None:
+            let_go.insert(0, lambda: keeping.close(wait=error is None))
+        release_all((*let_go, *(partial(self._clear, number) for number in range(1, self._generation + 1))), error)
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""
         run = self._settings.scratch.run
         context = self._session.sparkContext
+        if context._jsc is None:  # noqa: SLF001 - it has no public word for a context that was stopped
+            return
         slots = context.defaultParallelism
-        errors = (
-            context.parallelize(range(slots), slots)
-            .barrier()
-            .mapPartitions(lambda _: iter(release_run(run)))
-            .collect()
-        )
+        tasks = context.parallelize(range(slots), slots).barrier()
+        errors = tasks.mapPartitions(lambda _: iter(release_run(run))).collect()
         if errors:
-            raise _loaded_error(errors[0])
+            raise loaded_error(errors[0])
+
+    def _clear(self, generation: int) -> None:
+        Scratch(self._settings.scratch, generation).clear()
 
     # The gate
 
@@ -305,7 +308,7 @@ class Driver:
         return self._go_on()
 
     def _note(self, rows: list[Row]) -> None:
-        failures = [_loaded_error(row.blob) for row in rows if row.channel == FAILURE]
+        failures = [loaded_error(row.blob) for row in rows if row.channel == FAILURE]
         if failures:
             raise failures[0]
         reports: list[Report] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
@@ -354,12 +357,20 @@ class Driver:
             return None
         if finished:
             return self._next(final=True)
+        self._pace()
+        return self._next(whole=self._chains.are_long)
+
+    def _pace(self) -> None:
+        """Wait, where nothing came or ticks are to last longer."""
+        left = self._began + self._settings.pause - time.monotonic()
         if self._polled:
             self._rest = _SHORTEST_REST
         else:
-            time.sleep(self._rest)
+            left = max(left, self._rest)
             self._rest = min(2 * self._rest, _LONGEST_REST)
-        return self._next(whole=self._chains.are_long)
+        deadline = time.monotonic() + left
+        while not (self._stopping or self._requests) and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _LONGEST_REST))
 
     def _keep(self, *, ending: bool) -> bool:
         """Take a snapshot if it is time; tell whether that is settled: a base may need a tick that writes all state."""
@@ -405,7 +416,7 @@ class Driver:
             entries: list[FileEntry] = []
             for files, error in made:
                 if error is not None:
-                    raise _loaded_error(error)
+                    raise loaded_error(error)
                 entries += files
             return entries
 
@@ -438,6 +449,7 @@ class Driver:
                 scratch.delete(stage, worker, tick)
 
     def _next(self, **how: Any) -> Control:
+        self._began = time.monotonic()
         self._control = Control(self._tick + 1, self._chains.last, sorted(self._ended), **how)
         return self._control
 
@@ -466,7 +478,7 @@ def _tell(done: Future[int], answer: Future[Any]) -> None:
         answer.set_exception(error)
 
 
-def _loaded_error(data: bytes) -> Exception:
+def loaded_error(data: bytes) -> Exception:
     error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
     error.__cause__ = cause
     for note in notes:

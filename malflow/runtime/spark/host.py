@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -87,6 +88,7 @@ class _Turn:
         self._control = control
         self._program, self._parts, self._scratch = _load(job)
         self._last = control.last[stage][worker]
+        self._counts: Counter[str] = Counter()
         self._name = (job.scratch.run, job.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
@@ -127,11 +129,13 @@ class _Turn:
         worker = self._bring()
         for _ in _shipped(worker):
             pass  # what a try that failed has left
+        self._counts.clear()
         polls: list[dict[str, dict[Any, int]]] = []
         if self._stage == 0:
             outputs = self._poll(worker, polls, None if before is None else before.polls)
         else:
             outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
+            self._counts.update(worker.counts)
         report, size = self._written(worker, polls, before)
         if size is None:
             worker.release()
@@ -226,6 +230,7 @@ class _Turn:
 
     def _polled(self, worker: Worker, polls: list[Any], total: Outputs | None) -> tuple[int, Outputs]:
         outputs = worker.run((), frozenset(self._control.ended), final=self._control.final)
+        self._counts.update(worker.counts)
         polls.append({source.context.operator_name: dict(source.counts) for source in worker.sources})
         return sum(source.polled for source in worker.sources), _joined(total, outputs)
 
@@ -239,7 +244,7 @@ class _Turn:
             bytes=None,
             whole=False,
             keys={},
-            counts=worker.counts,
+            counts=dict(self._counts),
             polled=polled,
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
         )

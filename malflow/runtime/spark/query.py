@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,8 @@ class Query:
             if query.isActive:
                 query.stop()
             if self._error is None and not self._over.is_set():
-                raise RunFailed(f"the query ended by itself: {query.exception()}")
+                ended = query.exception()
+                raise RunFailed(f"Spark ended the query: {'' if ended is None else _said(ended)}") from ended
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
@@ -90,8 +91,7 @@ class Query:
     def _after_tick(self, frame: DataFrame, _batch: int) -> None:
         control: Control | None = None
         try:
-            rows = [Row(row.worker, row.channel, row.sender, bytes(row.blob)) for row in frame.collect()]
-            control = self._gate(rows)
+            control = self._gate(_collected(frame))
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         if control is not None:
@@ -119,6 +119,22 @@ def _plan(session: SparkSession, job: Job, stages: int) -> DataFrame:
     return frame  # type: ignore[no-any-return] # a DataFrame
 
 
-def rows_of(rows: Iterable[Row], channel: int) -> list[Row]:
-    """Give the rows of a channel."""
-    return [row for row in rows if row.channel == channel]
+def _collected(frame: DataFrame) -> list[Row]:
+    """Have the tick done.
+
+    Raises:
+        RunFailed: if Spark could not.
+    """
+    try:
+        return [Row(row.worker, row.channel, row.sender, bytes(row.blob)) for row in frame.collect()]
+    except Exception as error:
+        raise RunFailed(f"Spark could not finish a tick: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """Give what an error of Spark says, without the traces that it carries as text."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("at ", "File ", "Traceback", "^", "..."))]
+    if not telling:
+        return type(error).__name__
+    return telling[0] if len(telling) == 1 else f"{telling[0]} {telling[-1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import signal
@@ -16,7 +17,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
-from malflow.errors import GraphError, OperatorError, RunFailed, SnapshotError, SourceNotReplayable, require_methods
+from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError, require_methods
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
+
+_log = logging.getLogger("malflow.runtime")
 
 _NOTHING = NoPersistence()
 _POLL_SECONDS = 0.5
@@ -281,36 +284,29 @@ class SparkHandle:
 
     def _run_until_done(self) -> None:
         policy, failures, restarts = self._runtime._restart, 0, 0
+        kept: int | None = None
         while True:
             driver = self._driver
             if self._stopping:
                 driver.stop()
-            before = driver.progress.snapshot
             try:
                 driver.run()
-            except (OperatorError, GraphError, SourceNotReplayable):
-                raise
-            except Exception as error:
-                failures = 1 if driver.progress.snapshot != before else failures + 1
-                if not self._may_restart(error) or failures > policy.attempts:
+            except (RunFailed, StoreError, CommitUnknown) as error:
+                snapshot = driver.progress.snapshot
+                failures = 1 if snapshot != kept else failures + 1
+                kept = snapshot
+                if self._stopping or not self._settings.persistence.keeps or failures > policy.attempts:
                     raise
-                first = error
-                _wait(policy.backoff.total_seconds() * 2 ** (failures - 1), lambda: self._stopping)
-                del first
+                pause = policy.backoff.total_seconds() * 2 ** (failures - 1)
+                _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
+                _wait(pause, lambda: self._stopping)
             else:
                 return
             restarts += 1
-            self._settings = replace(
-                self._settings,
-                start=Start("latest", self._settings.start.recovery, self._settings.start.renamed,
-                            self._settings.start.allow_dropped_state),
-            )
+            scratch = replace(self._settings.scratch, run=secrets.token_hex(8))
+            start = replace(self._settings.start, restore="latest")
+            self._settings = replace(self._settings, start=start, scratch=scratch)
             self._driver = self._new_driver(restarts)
-
-    def _may_restart(self, error: Exception) -> bool:
-        if self._stopping or not self._settings.persistence.keeps:
-            return False
-        return isinstance(error, RunFailed) or not isinstance(error, SnapshotError)
 
 
 def _wait(seconds: float, is_over: Callable[[], bool]) -> None:

@@ -58,9 +58,11 @@ def make_session() -> tuple[SparkSession, bool]:
         return active, False
     _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
     builder: Any = SparkSession.builder.appName("malflow")
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        builder = builder.master("local[*]").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.master("local[*, 4]")  # 4: tasks that fail are tried again, as on a cluster
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
     for name, value in _CONF.items():
         builder = builder.config(name, value)
