@@ -106,6 +106,8 @@ class Source(Operator):
             poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
             self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
             self._partitions[part] = self._live[part] = partition
+            if self.context.travel is not None and not isinstance(self._source, StatefulSource):
+                self._travelling(part, partition)  # one that can't is refused before it is read
         self._live = {part: self._live[part] for part in self._listed if part in self._live}
         self._drop_finished()
 
@@ -161,12 +163,15 @@ class Source(Operator):
 
     def settle(self) -> None:
         """Write down the positions of the parts that may have moved on; a finished one stays where it is."""
-        position = _snapshot if isinstance(self._source, StatefulSource) else self._travelling
-        if position == self._travelling and self.context.travel is None:
+        is_stateful = isinstance(self._source, StatefulSource)
+        if not is_stateful and self.context.travel is None:
             return
         for part in (*self._live, *self._just_finished):
+            partition = self._partitions[part]
             self.state.touch((part,))
-            self.state[part] = self._call(part, position, self._partitions[part])
+            self.state[part] = (
+                self._call(part, _snapshot, partition) if is_stateful else self._travelling(part, partition)
+            )
         self._just_finished.clear()
 
     def hand_over(self, holder_of: Callable[[Any], Source]) -> None:
@@ -209,11 +214,25 @@ class Source(Operator):
             return pickle.loads(state)  # noqa: S301 - this run wrote it
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
 
-    def _travelling(self, partition: Any) -> Any:
-        """Give what a reader without a position of its own goes on from in another process."""
+    def _travelling(self, part: Any, partition: Any) -> Any:
+        """Give what a reader without a position of its own goes on from in another process.
+
+        Raises:
+            GraphError: if nothing can be given.
+        """
         if hasattr(self._source.impl, "resume_part"):
-            return partition.position()
-        return None if self.context.travel is None else self.context.travel(partition)
+            return self._call(part, partition.position)
+        if self.context.travel is None:
+            return None
+        try:
+            return self.context.travel(partition)
+        except Exception as error:
+            raise GraphError(
+                f"the reader of part {shown(part)} of source '{self.context.operator_name}' can't move to another "
+                f"process: {type(error).__name__}: {error}; write it as a StatefulSource, whose parts are built where "
+                "they are read, from a position",
+                operator=self.context.operator_name,
+            ) from error
 
     def _poll(self, part: Any, partition: Any) -> Batch:
         limit = max(min(self._limit, _SMALLEST_POLL), self._limit // len(self._live))

@@ -19,13 +19,13 @@ from malflow.placement import states_of
 from malflow.plan import Program
 from malflow.runtime.run import Run
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.host import release_run
+from malflow.runtime.spark.host import ReleaseTask, dumps_error
 from malflow.runtime.spark.increments import Increment
 from malflow.runtime.spark.job import Control, Job, Report
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch, ScratchPlace
 from malflow.runtime.spark.ship import driver_sinks, shipping
-from malflow.runtime.spark.wire import FAILURE, REPORT, Row, sink_of, unpack
+from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA, Row, sink_of, unpack
 from malflow.sinks.contract import StatelessSink
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.manifest import FileEntry
@@ -282,15 +282,15 @@ class Driver:
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""
-        run = self._settings.scratch.run
         context = self._session.sparkContext
         if context._jsc is None:  # noqa: SLF001 - it has no public word for a context that was stopped
             return
         slots = context.defaultParallelism
-        tasks = context.parallelize(range(slots), slots).barrier()
-        errors = tasks.mapPartitions(lambda _: iter(release_run(run))).collect()
+        tasks = self._session.range(slots, numPartitions=slots)
+        task = ReleaseTask(self._settings.scratch.run)
+        errors = tasks.mapInArrow(task, SCHEMA, barrier=True).collect()  # all at once, so that each has another process
         if errors:
-            raise loaded_error(errors[0])
+            raise loaded_error(bytes(errors[0].blob))
 
     def _clear(self, generation: int) -> None:
         Scratch(self._settings.scratch, generation).clear()
@@ -458,8 +458,6 @@ class Driver:
 
 def _reported(increment: Increment) -> Callable[[int], tuple[list[FileEntry], bytes | None]]:
     def write(worker: int) -> tuple[list[FileEntry], bytes | None]:
-        from malflow.runtime.spark.host import dumps_error  # noqa: PLC0415
-
         try:
             return increment(worker), None
         except MalflowError as error:

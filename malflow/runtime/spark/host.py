@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
+from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
 from malflow.runtime.spark.job import CONTROL, Control, Job, Report
@@ -28,7 +29,7 @@ from malflow.worker import Outputs, Worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StageTask", "dumps_error", "release_run"]
+__all__ = ["ReleaseTask", "StageTask", "dumps_error"]
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class _Held:
 _Name = tuple[str, int, int, int]
 _LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
 _HELD: dict[_Name, _Held] = {}
+_SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
+"""The sinks that are shared by all workers of this process, for each run."""
 
 
 class StageTask:
@@ -127,6 +130,15 @@ class _Turn:
             The worker, what it gives, and what is to be told of it: None if the tick has been done before.
         """
         worker = self._bring()
+        try:
+            return worker, *self._do(worker, inputs, before)
+        except BaseException as error:
+            release_all((worker.release,), error)
+            raise
+
+    def _do(
+        self, worker: Worker, inputs: list[list[list[Batch]]], before: Change | None
+    ) -> tuple[Outputs, Report | None]:
         for _ in _shipped(worker):
             pass  # what a try that failed has left
         self._counts.clear()
@@ -139,12 +151,11 @@ class _Turn:
         report, size = self._written(worker, polls, before)
         if size is None:
             worker.release()
-            return worker, outputs, None
+            return outputs, None
         for sink in worker.sinks:
             sink.flush()
-        if not self._control.final:
-            _HELD[self._name] = _Held(worker, self._control.tick)
-        return worker, outputs, report
+        _HELD[self._name] = _Held(worker, self._control.tick)
+        return outputs, report
 
     @property
     def _inputs(self) -> dict[int, int]:
@@ -168,7 +179,7 @@ class _Turn:
                 held.worker.release()
                 for change in self._scratch.since(self._stage, self._worker, self._last, held.tick):
                     held.worker.apply(change.deltas)
-                held.worker.open()
+                return _opened(held.worker)
             return held.worker
         if held is not None:
             held.worker.release()
@@ -182,10 +193,11 @@ class _Turn:
             debug=self._job.debug,
             travel=_travel,
         )
+        shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
+        _SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
         for change in self._scratch.since(self._stage, self._worker, self._last, NEVER):
             worker.apply(change.deltas)
-        worker.open()
-        return worker
+        return _opened(worker)
 
     def _poll(
         self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None
@@ -268,8 +280,20 @@ class _Turn:
             raise _unwritable(change.deltas, error) from error
 
 
-def release_run(run: str) -> list[bytes]:
-    """Let go of everything that this process holds of a run; give what went wrong."""
+class ReleaseTask:
+    """Has a process let go of what it holds of a run, as a function that Spark calls; its rows are what went wrong."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Close sinks, suspend readers, forget states."""
+        for _ in batches:
+            pass
+        return write_rows(Row(0, FAILURE, 0, error) for error in _release(self._run))
+
+
+def _release(run: str) -> list[bytes]:
     names = [name for name in _HELD if name[0] == run]
     workers = [_HELD.pop(name).worker for name in names]
     for key in [key for key in _LOADED if key[0] == run]:
@@ -289,6 +313,10 @@ def _load(job: Job) -> tuple[Program, Mapping[str, Any], Scratch]:
         for name in [name for name in _HELD if name[:2] != key]:
             with suppress(Exception):  # of a run that is over
                 _HELD.pop(name).worker.release()
+        for run in [run for run in _SINKS if run != key[0]]:
+            for sink in _SINKS.pop(run).values():
+                with suppress(Exception):
+                    sink.close()
         _LOADED.clear()
         program, parts, classes = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
         main = sys.modules["__main__"]
@@ -322,6 +350,15 @@ def _shipped(worker: Worker) -> Iterator[tuple[int, list[Batch]]]:
             batches = sink.resource.take()
             if batches:
                 yield sink.resource.number, batches
+
+
+def _opened(worker: Worker) -> Worker:
+    try:
+        worker.open()
+    except BaseException as error:
+        release_all((worker.release,), error)
+        raise
+    return worker
 
 
 def _travel(partition: Any) -> bytes:

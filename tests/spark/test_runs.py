@@ -1,0 +1,262 @@
+"""Runs on Spark: that they come to what they come to on one thread, stop, go on, and grow or shrink."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import DataMessage, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime
+from malflow.errors import FencedError
+from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
+from tests.spark.flows import add, backend_at, expected_sums, kept_sums, sums
+
+pytestmark = pytest.mark.spark
+
+SECONDS = 120
+
+
+def poll(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def as_rows(sink: VecSink[Any, Any, Any]) -> list[tuple[Any, Any, Any]]:
+    return sorted(((m.key, m.value, m.timestamp) for m in sink), key=repr)
+
+
+class Joined:
+    """A dataflow with splits, a union, event time, late records, and three exchanges in a row."""
+
+    def __init__(self) -> None:
+        self.totals: VecSink[Any, Any, Any] = VecSink()
+        self.late: VecSink[Any, Any, Any] = VecSink()
+        self.words: VecSink[Any, Any, Any] = VecSink()
+
+    def __call__(self, provider: Any) -> None:
+        left = provider.new_stream().source("left", SingleIteratorSource([5, 3, 9, 1, 12, 4, 20] * 20))
+        right = provider.new_stream().source("right", SingleIteratorSource(range(100)))
+        timed, late = left.assign_timestamps("t", lambda m: m.value).generate_epochs("e", lambda m, _: m.timestamp - 6)
+        late.sink("late", self.late)
+        odd, even = right.split("parity", lambda m, outputs: [m.value % 2 == 1, m.value % 2 == 0], 2)
+        even.map("name", str).sink("words", self.words)
+        joined = timed.union(odd)
+        first = joined.key_distribute("k1", lambda m: m.value % 5).stateful_map("s1", add, default=int)
+        second = first.key_distribute("k2", lambda m: m.value % 3).stateful_map("s2", count, default=int)
+        second.key_distribute("k3", lambda m: m.key).stateful_map("s3", count, default=int).sink("totals", self.totals)
+
+
+def count(_key: Any, _value: Any, so_far: int) -> tuple[int, int]:
+    return so_far + 1, so_far + 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_splits_unions_and_exchanges_in_a_row_come_to_the_same(spark: Any, parallelism: int) -> None:
+    here, there = Joined(), Joined()
+    SingleThreadRuntime(here, parallelism=parallelism).execute()
+    SparkRuntime(there, parallelism=parallelism, spark=spark).execute()
+    assert as_rows(there.words) == as_rows(here.words)
+    assert as_rows(there.late) == as_rows(here.late)
+    assert [len(there.totals), sorted(there.totals.values)] == [len(here.totals), sorted(here.totals.values)]
+
+
+def test_what_one_runtime_keeps_the_other_goes_on_from(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path)
+    SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
+    assert kept_sums(backend) == expected_sums(100)
+    SingleThreadRuntime(sums(150), backend, parallelism=2).execute()
+    assert kept_sums(backend) == expected_sums(150)
+    SparkRuntime(sums(200), backend, parallelism=3, spark=spark).execute()
+    assert kept_sums(backend) == expected_sums(200)
+    assert fsck(backend).problems == ()
+    assert [it.parallelism for it in snapshots(backend)] == [2, 2, 3]
+
+
+def test_the_number_of_workers_changes_while_records_flow(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path, retain=50)
+    out: VecSink[Any, Any, Any] = VecSink()
+    runtime = SparkRuntime(
+        sums(3_000, out), backend, timedelta(seconds=0.2), 2, spark=spark, max_records_per_tick=600
+    )
+    handle = runtime.start()
+    for workers in (4, 3, 1):
+        handle.rescale(workers).result(SECONDS)
+        assert handle.progress.parallelism == workers
+    assert handle.progress.polled >= 0
+    assert handle.await_termination(SECONDS)
+    assert kept_sums(backend) == expected_sums(3_000)
+    assert len(out) == 9_000
+    assert {it.parallelism for it in snapshots(backend)} >= {1}
+    assert fsck(backend).problems == ()
+
+
+def test_a_run_that_keeps_nothing_is_rescaled_too(spark: Any) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource([1] * 4_000))
+        numbers.key_distribute("all", lambda m: m.timestamp % 7).stateful_map("sum", add, default=int).sink("out", out)
+
+    handle = SparkRuntime(build, parallelism=1, spark=spark, max_records_per_tick=500).start()
+    handle.rescale(3).result(SECONDS)
+    assert handle.await_termination(SECONDS)
+    finals = {m.key: m.value for m in out}
+    assert finals == {key: len(range(key, 4_000, 7)) for key in range(7)}
+    assert len(out) == 4_000
+
+
+def test_a_stop_keeps_what_was_done_and_the_next_run_goes_on(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path)
+    handle = SparkRuntime(sums(2_000), backend, parallelism=2, spark=spark, max_records_per_tick=300).start()
+    poll(lambda: handle.progress.tick > 2)
+    handle.stop()
+    assert handle.await_termination(SECONDS)
+    done = kept_sums(backend)
+    assert 0 < sum(done.values()) < sum(expected_sums(2_000).values())
+    SingleThreadRuntime(sums(2_000), backend).execute()
+    assert kept_sums(backend) == expected_sums(2_000)
+    with pytest.raises(SnapshotError, match="the run has ended"):
+        handle.snapshot()
+
+
+def test_a_snapshot_can_be_asked_for(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path)
+    handle = SparkRuntime(sums(2_000), backend, parallelism=2, spark=spark, max_records_per_tick=300).start()
+    made = handle.snapshot().result(SECONDS)
+    assert made in [it.id for it in snapshots(backend)]
+    handle.stop()
+    handle.await_termination(SECONDS)
+    with pytest.raises(GraphError, match="nowhere to keep"):
+        SparkRuntime(sums(10), parallelism=1, spark=spark).start().snapshot()
+
+
+def test_increments_hold_what_changed_and_a_base_comes_when_they_outgrow_it(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path, retain=100)
+    runtime = SparkRuntime(sums(6_000), backend, timedelta(seconds=0.05), 2, spark=spark, max_records_per_tick=600)
+    runtime.execute()
+    kinds = [it.kind for it in snapshots(backend)]
+    assert {"base", "increment"} == set(kinds)
+    for it in snapshots(backend):
+        SingleThreadRuntime(sums(6_000), FsspecBackend(str(tmp_path / "state"), job="sums"), restore=it.id).execute()
+        assert kept_sums(backend) == expected_sums(6_000)
+        break
+    assert fsck(backend).problems == ()
+
+
+def test_an_error_of_user_code_is_the_one_of_a_single_thread(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path)
+    with pytest.raises(OperatorError) as here:
+        SingleThreadRuntime(sums(100, fails_at=60), parallelism=2).execute()
+    with pytest.raises(OperatorError) as there:
+        SparkRuntime(sums(100, fails_at=60), backend, parallelism=2, spark=spark).execute()
+    assert str(there.value) == str(here.value)
+    assert isinstance(there.value.__cause__, ValueError)
+    assert there.value.operator == "check"
+    SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
+    assert kept_sums(backend) == expected_sums(100)
+
+
+def test_a_run_of_a_job_that_another_run_claims_is_fenced(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path)
+    handle = SparkRuntime(
+        sums(20_000), backend, timedelta(seconds=0.1), 2, spark=spark, max_records_per_tick=60
+    ).start()
+    poll(lambda: handle.progress.snapshot)
+    SingleThreadRuntime(sums(20_000), backend).execute()
+    with pytest.raises(FencedError):
+        handle.await_termination(SECONDS)
+    assert kept_sums(backend) == expected_sums(20_000)
+
+
+class Numbers(StatelessSourceImpl[str, int, int]):
+    """A source of the user without positions."""
+
+    def __init__(self, *, locked: bool = False) -> None:
+        self.locked = locked
+
+    def list_parts(self) -> list[str]:
+        return ["x", "y"]
+
+    def build_part(self, part: str) -> NumbersPart:
+        return NumbersPart(self.locked)
+
+
+class NumbersPart(StatelessSourcePartition[int, int]):
+    def __init__(self, locked: bool) -> None:
+        self.next = 0
+        self.lock = threading.Lock() if locked else None
+
+    def poll(self) -> tuple[int, int] | None:
+        self.next += 1
+        return self.next, self.next
+
+    def is_finished(self) -> bool:
+        return self.next >= 500
+
+
+def reads(source: Any, out: Any) -> Any:
+    return lambda provider: provider.new_stream().source("numbers", StatelessSource(source)).sink("out", out)
+
+
+def test_readers_without_a_position_travel_as_they_are(spark: Any) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+    SparkRuntime(reads(Numbers(), out), parallelism=3, spark=spark, max_records_per_tick=90).execute()
+    assert as_rows(out) == sorted(((part, n, n) for part in "xy" for n in range(1, 501)), key=repr)
+
+
+def test_a_reader_that_can_not_travel_is_refused_at_the_start(spark: Any) -> None:
+    with pytest.raises(GraphError, match=r"part 'x' of source 'numbers' can't move to another process.*StatefulSource"):
+        SparkRuntime(reads(Numbers(locked=True), VecSink()), parallelism=1, spark=spark).execute()
+    with pytest.raises(GraphError, match=r"operator 'numbers' can't run on Spark.*generator.*StatefulSource"):
+        SparkRuntime(reads(SingleIteratorSource(n for n in range(3)), VecSink()), parallelism=1, spark=spark).execute()
+
+
+class Appending(StatelessSinkImpl[Any, Any, Any]):
+    """A sink of the user, in the processes of the workers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{msg.value}\n")
+
+    def close(self) -> None:
+        with self.path.with_suffix(".closed").open("a", encoding="utf-8") as file:
+            file.write("closed\n")
+
+
+def test_sinks_of_the_user_write_where_the_workers_are_and_are_closed(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    SparkRuntime(reads(SingleIteratorSource(range(50)), Appending(path)), parallelism=2, spark=spark).execute()
+    assert sorted(map(int, path.read_text(encoding="utf-8").split())) == list(range(50))
+    assert path.with_suffix(".closed").read_text(encoding="utf-8").count("closed") >= 1
+
+
+def test_nothing_is_left_behind(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = set(threading.enumerate())
+    SparkRuntime(sums(50), parallelism=2, spark=spark).execute()
+    assert list(tmp_path.iterdir()) == []
+    assert [it.name for it in set(threading.enumerate()) - before if it.name.startswith("malflow")] == []
+    assert spark.streams.active == []
+
+
+def test_what_can_not_work_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="in the memory of one process"):
+        SparkRuntime(sums(1), FsspecBackend("memory://place", job="j"), spark=spark).execute()
+    with pytest.raises(GraphError, match="SparkSession of this process"):
+        SparkRuntime(sums(1), spark=object()).execute()  # type: ignore[arg-type]
+    for options in ({"parallelism": 0}, {"snapshots": 3}, {"trigger": 1}, {"max_records_per_tick": 0}):
+        with pytest.raises(GraphError):
+            SparkRuntime(sums(1), **options)  # type: ignore[arg-type]
