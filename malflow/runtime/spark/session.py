@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,15 @@ _CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
 }
+_STDERR = 2
+_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Using Spark's default log4j profile",
+    b"Setting default log level",
+    b"To adjust logging level",
+    b" WARN Utils: ",
+    b" WARN NativeCodeLoader: ",
+)
 
 
 def require_spark() -> None:
@@ -66,8 +77,9 @@ def make_session() -> tuple[SparkSession, bool]:
         builder = builder.config("spark.driver.host", "127.0.0.1")
     for name, value in _CONF.items():
         builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    with _filtered_errors():
+        session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("FATAL")  # what concerns the user is raised
     return session, True
 
 
@@ -109,6 +121,28 @@ def tries_of_a_task(session: SparkSession) -> int:
     if master.startswith("local") and not master.startswith("local-cluster"):
         return 1
     return int(session.sparkContext.getConf().get("spark.task.maxFailures", "4"))
+
+
+@contextmanager
+def _filtered_errors() -> Iterator[None]:
+    """Let the process that is started meanwhile write its standard error without what it says at each start."""
+    reading, writing = os.pipe()
+    own = os.dup(_STDERR)
+    os.dup2(writing, _STDERR)
+    os.close(writing)
+    threading.Thread(target=_forward, args=(reading, os.dup(own)), name="malflow-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(own, _STDERR)
+        os.close(own)
+
+
+def _forward(reading: int, writing: int) -> None:
+    with os.fdopen(reading, "rb") as lines, os.fdopen(writing, "wb", buffering=0) as out:
+        for line in lines:
+            if not any(noise in line for noise in _NOISE):
+                out.write(line)
 
 
 def _require_java() -> None:

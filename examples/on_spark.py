@@ -1,0 +1,38 @@
+"""The month of flights on Spark, on all cores of this machine, beside the same dataflow on one thread.
+
+Needs Java 17 or later and `pip install 'malflow[spark]'`. On a cluster, give `SparkRuntime` your session, and places
+for snapshots and scratch files that all machines reach.
+"""
+
+import sys
+from typing import Any
+
+from examples.flight_delays import build
+from malflow import SingleThreadRuntime, SparkRuntime
+from malflow.sinks import VecSink
+
+NAMES = ("hours", "carriers", "late", "cancelled")
+
+
+def last_totals(sinks: list[VecSink[Any, Any, Any]]) -> list[dict[Any, Any]]:
+    return [{msg.key: msg.value for msg in sink} for sink in sinks]
+
+
+def main() -> None:
+    on_spark: list[VecSink[Any, Any, Any]] = [VecSink() for _ in NAMES]
+    SparkRuntime(build(*on_spark), parallelism=4, name="flights").execute()
+    here: list[VecSink[Any, Any, Any]] = [VecSink() for _ in NAMES]
+    SingleThreadRuntime(build(*here)).execute()
+
+    print("           on Spark        on one thread")
+    for name, spark_totals, totals in zip(NAMES, last_totals(on_spark), last_totals(here), strict=True):
+        same = "equal" if spark_totals == totals else "different"
+        print(f"{name:10}{len(spark_totals):6,} keys  {len(totals):14,} keys  {same}")
+    flights = sum(delays.flights for delays in last_totals(on_spark)[1].values())
+    print(f"{flights:,} flights left")
+    if last_totals(on_spark) != last_totals(here):
+        sys.exit("the totals differ")
+
+
+if __name__ == "__main__":
+    main()
