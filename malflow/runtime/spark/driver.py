@@ -179,7 +179,7 @@ class Driver:
         """
         try:
             run = self._begin(self._settings.start)
-            while True:
+            while self._program.stages:  # a dataflow of nothing has none
                 self._run_query(run)
                 if self._rescaling is None:
                     break
@@ -290,7 +290,10 @@ class Driver:
         task = ReleaseTask(self._settings.scratch.run)
         errors = tasks.mapInArrow(task, SCHEMA, barrier=True).collect()  # all at once, so that each has another process
         if errors:
-            raise loaded_error(bytes(errors[0].blob))
+            first, *others = [loaded_error(bytes(row.blob)) for row in errors]
+            for other in others:
+                first.add_note(f"and while closing: {other}")
+            raise first
 
     def _clear(self, generation: int) -> None:
         Scratch(self._settings.scratch, generation).clear()

@@ -298,9 +298,9 @@ def _release(run: str) -> list[bytes]:
     workers = [_HELD.pop(name).worker for name in names]
     for key in [key for key in _LOADED if key[0] == run]:
         del _LOADED[key]
-    sinks = {id(sink.resource): sink for worker in workers for sink in worker.sinks}
+    sinks = _SINKS.pop(run, {}).values()
     try:
-        release_all((*(worker.release for worker in workers), *(sink.close for sink in sinks.values())))
+        release_all((*(worker.release for worker in workers), *(sink.close for sink in sinks)))
     except MalflowError as error:
         return [dumps_error(error)]
     return []
@@ -402,9 +402,23 @@ def _whole_error(error: MalflowError) -> tuple[Any, ...]:
 
 
 def _bare_error(error: MalflowError) -> tuple[Any, ...]:
+    """Take what can travel of an error, and a text for what can't."""
+    notes = tuple(getattr(error, "__notes__", ()))
+    cause: Any = error.__cause__
+    if cause is not None and not _can_travel(cause):
+        cause = RuntimeError(f"{type(cause).__name__}: {cause}")
     if not isinstance(error, OperatorError):
-        return type(error)(str(error)), None, ()
-    record = (shown(error.key), shown(error.value), shown(error.timestamp)) if error.has_record else None
-    cause = error.__cause__
-    told = None if cause is None else RuntimeError(f"{type(cause).__name__}: {cause}")
-    return OperatorError(str(error), operator=error.operator, record=record, callback=error.callback), told, ()
+        return type(error)(str(error)), cause, notes
+    record = (error.key, error.value, error.timestamp)
+    told = tuple(fact if _can_travel(fact) else shown(fact) for fact in record) if error.has_record else None
+    return OperatorError(str(error), operator=error.operator, record=told, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
+
+
+def _can_travel(thing: Any) -> bool:
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    try:
+        pickle.loads(cloudpickle.dumps(thing))  # noqa: S301 - just written
+    except Exception:  # noqa: BLE001 - classes of the user may raise any
+        return False
+    return True
