@@ -13,6 +13,8 @@ from malflow import DataMessage, SingleThreadRuntime, Stream
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
+pytest_plugins = ["tests.spark_session"]
+
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile(
     "ci", max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -358,7 +358,8 @@ class StatefulSinkWriter(Operator):
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:
             partition = self._call(part, self.callback.build_part, part, self.state.get(part))
-            self._call(part, require_methods, partition, "build_part()", ("sink",))
+            needed = ("sink", "snapshot") if self.context.tracked else ("sink",)
+            self._call(part, require_methods, partition, "build_part()", needed)
             self._partitions[part] = partition
         return self._partitions[part]
 

@@ -1,29 +1,66 @@
 """The runtimes that every conformance case runs on.
 
-A case that asks for `runtime` runs on one worker; one that asks for `any_parallelism` runs on one and on three, and
-therefore says nothing about the order over keys.
+A case that asks for `runtime` runs on one worker; one that asks for `any_parallelism` runs on several as well, and
+therefore says nothing about the order over keys. What user code is to tell a case it writes to a `Log`, since it may
+run in another process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from malflow import SingleThreadRuntime
+from malflow.runtime.spark.runtime import SparkRuntime
+from malflow.snapshot import FsspecBackend
+from tests.logs import Log
 
-Runtime = Callable[..., SingleThreadRuntime]
+SPARK = pytest.mark.spark
 
 
-@pytest.fixture(params=[SingleThreadRuntime], ids=["single_thread"])
-def runtime(request: pytest.FixtureRequest) -> Runtime:
+@pytest.fixture(params=["single_thread", pytest.param("spark", marks=SPARK)])
+def runtime(request: pytest.FixtureRequest) -> Any:
     """Give a runtime of one worker."""
-    return request.param
+    return _runtime(request, request.param, 1)
 
 
-@pytest.fixture(params=[1, 3], ids=["one_worker", "three_workers"])
-def any_parallelism(runtime: Runtime, request: pytest.FixtureRequest) -> Any:
-    """Give a runtime of one worker, then one of three."""
-    return partial(runtime, parallelism=request.param)
+@pytest.fixture(
+    params=[("single_thread", 1), ("single_thread", 3), pytest.param(("spark", 2), marks=SPARK)],
+    ids=["single_thread-one_worker", "single_thread-three_workers", "spark-two_workers"],
+)
+def any_parallelism(request: pytest.FixtureRequest) -> Any:
+    """Give a runtime of one worker, then one of several."""
+    return _runtime(request, *request.param)
+
+
+def _runtime(request: pytest.FixtureRequest, name: str, parallelism: int) -> partial[Any]:
+    if name == "single_thread":
+        return partial(SingleThreadRuntime, parallelism=parallelism)
+    session = request.getfixturevalue("spark")
+    differs = request.node.get_closest_marker("differs_on_spark")
+    if differs is not None:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=differs.args[0]))
+    return partial(SparkRuntime, parallelism=parallelism, spark=session)
+
+
+@pytest.fixture
+def new_log(tmp_path: Path) -> Callable[[], Log]:
+    """Give a function that makes a log for user code to write to."""
+    count = iter(range(1000))
+    return lambda: Log(tmp_path / f"log-{next(count)}")
+
+
+@pytest.fixture
+def log(new_log: Callable[[], Log]) -> Log:
+    """Give a log for user code to write to."""
+    return new_log()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FsspecBackend:
+    """Give a place to keep state in that every process reaches."""
+    return FsspecBackend(str(tmp_path / "kept"))

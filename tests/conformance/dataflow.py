@@ -8,6 +8,7 @@ from typing import Any
 from malflow import DataMessage, Stream, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
+from tests.logs import Log
 
 
 def sis(items: Iterable[Any]) -> StatelessSource[Any, Any, int]:
@@ -36,9 +37,9 @@ def values_of(
 
 
 def epochs_of(
-    runtime: Callable[..., Any], items: Iterable[Any], build: Callable[[Any], Stream[Any, Any, Any]]
+    runtime: Callable[..., Any], items: Iterable[Any], build: Callable[[Any], Stream[Any, Any, Any]], log: Log
 ) -> list[Any]:
-    """Stream items through what `build` makes of them, and give the epochs that come out."""
-    epochs: list[Any] = []
-    values_of(runtime, items, lambda s: build(s).inspect_frontier("epochs", lambda epoch, _: epochs.append(epoch)))
-    return epochs
+    """Stream items through what `build` makes of them, and give the epochs that come out, by way of a log."""
+    before = len(log)
+    values_of(runtime, items, lambda s: build(s).inspect_frontier("epochs", lambda epoch, _: log.append(epoch)))
+    return list(log[before:])

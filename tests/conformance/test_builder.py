@@ -14,6 +14,7 @@ from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, VecSin
 from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl
 from tests.conformance.dataflow import sis
+from tests.logs import Log
 
 
 def build(build_dataflow: Any) -> None:
@@ -248,17 +249,16 @@ def test_a_runtime_needs_a_function() -> None:
         SingleThreadRuntime(7)  # type: ignore[arg-type]
 
 
-def test_the_runtime_is_built_step_by_step_as_in_malstrom(runtime: Any) -> None:
-    seen: list[Any] = []
-    show = partial(lambda seen, msg, ctx: seen.append(msg.value), seen)
+def test_the_runtime_is_built_step_by_step_as_in_malstrom(runtime: Any, log: Log) -> None:
+    show = partial(lambda log, msg, ctx: log.append(msg.value), log)
     (
-        runtime.builder()
+        runtime.func.builder()
         .persistence(NoPersistence())
         .snapshots(timedelta(seconds=10))
         .build(lambda provider: source(provider).inspect("show", show))
         .execute()
     )
-    assert seen == [1, 2]
+    assert log == [1, 2]
 
 
 def test_a_dataflow_of_nothing_ends_at_once(runtime: Any) -> None:

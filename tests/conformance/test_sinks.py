@@ -6,18 +6,25 @@ from typing import Any
 
 import pytest
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider
+from malflow import DataMessage, NoKey, StreamProvider
 from malflow.sinks import StatefulSink, StatelessSink, StdOutSink, VecSink
 from tests.conformance.dataflow import sis
-from tests.kept import in_memory
+from tests.logs import Log
 
 
 class Ledger:
     """A stateful sink: one page a part, each message numbered within its page."""
 
-    def __init__(self) -> None:
-        self.pages: dict[str, list[tuple[int, Any]]] = {}
-        self.closed: list[str] = []
+    def __init__(self, lines: Log, closed: Log) -> None:
+        self.lines = lines
+        self.closed = closed
+
+    @property
+    def pages(self) -> dict[str, list[tuple[int, Any]]]:
+        pages: dict[str, list[tuple[int, Any]]] = {}
+        for part, number, message in self.lines:
+            pages.setdefault(part, []).append((number, message))
+        return pages
 
     def assign_part(self, msg: Any) -> str:
         return f"page-{msg.value % 3}"
@@ -26,13 +33,17 @@ class Ledger:
         return Page(self, part, state or 0)
 
 
+@pytest.fixture
+def ledger(new_log: Any) -> Ledger:
+    return Ledger(new_log(), new_log())
+
+
 class Page:
     def __init__(self, ledger: Ledger, part: str, written: int) -> None:
-        self.lines = ledger.pages.setdefault(part, [])
         self.ledger, self.part, self.written = ledger, part, written
 
     def sink(self, msg: Any) -> None:
-        self.lines.append((self.written, msg))
+        self.ledger.lines.append((self.part, self.written, msg))
         self.written += 1
 
     def snapshot(self) -> int:
@@ -64,22 +75,18 @@ def test_vec_sink_collects_messages(runtime: Any) -> None:
     assert list(collected) == []
 
 
-def test_a_sink_of_one_method_will_do(any_parallelism: Any) -> None:
+def test_a_sink_of_one_method_will_do(any_parallelism: Any, log: Log) -> None:
     class Print:
-        def __init__(self) -> None:
-            self.seen: list[Any] = []
-
         def sink(self, msg: Any) -> None:
-            self.seen.append(msg)
+            log.append(msg)
 
-    sink = Print()
-    any_parallelism(lambda p: p.new_stream().source("s", sis(range(3))).sink("out", StatelessSink(sink))).execute()
-    assert sink.seen == [DataMessage(NoKey, n, n) for n in range(3)]
+    any_parallelism(lambda p: p.new_stream().source("s", sis(range(3))).sink("out", StatelessSink(Print()))).execute()
+    assert log == [DataMessage(NoKey, n, n) for n in range(3)]
 
 
-def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_keys(any_parallelism: Any) -> None:
-    ledger = Ledger()
-
+def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_keys(
+    any_parallelism: Any, ledger: Ledger
+) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("s", sis(range(9))).key_distribute("k", lambda m: m.value)
         stream.sink("ledger", StatefulSink(ledger))
@@ -93,22 +100,17 @@ def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_ke
     assert sorted(ledger.closed) == ["page-0", "page-1", "page-2"]
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_stateful_sink_goes_on_from_its_state(parallelism: int) -> None:
-    store, ledger = in_memory(), Ledger()
+def test_a_stateful_sink_goes_on_from_its_state(any_parallelism: Any, store: Any, ledger: Ledger) -> None:
     for items in (range(6), range(6, 12)):
-        SingleThreadRuntime(
-            lambda p, items=items: p.new_stream().source("s", sis(items)).sink("ledger", StatefulSink(ledger)),
-            store,
-            parallelism=parallelism,
+        any_parallelism(
+            lambda p, items=items: p.new_stream().source("s", sis(items)).sink("ledger", StatefulSink(ledger)), store
         ).execute()
     assert {part: [n for n, _ in lines] for part, lines in ledger.pages.items()} == {
         f"page-{remainder}": [0, 1, 2, 3] for remainder in range(3)
     }
 
 
-def test_a_stateful_sink_on_a_stream_without_keys(runtime: Any) -> None:
-    ledger = Ledger()
+def test_a_stateful_sink_on_a_stream_without_keys(runtime: Any, ledger: Ledger) -> None:
     runtime(lambda p: p.new_stream().source("s", sis([5])).sink("ledger", StatefulSink(ledger))).execute()
     assert ledger.pages == {"page-2": [(0, DataMessage(NoKey, 5, 0))]}
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from malflow import MAX, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource, StatelessSource
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
-from tests.kept import in_memory
+from tests.logs import Log
 
 
 class Counting:
@@ -84,20 +82,18 @@ def test_c021_the_iterator_source_counts_time_from_zero(any_parallelism: Any) ->
     assert [m.timestamp for m in messages_of(any_parallelism, range(42, 52), lambda s: s)] == list(range(10))
 
 
-def test_c022_the_end_is_one_max_epoch(runtime: Any) -> None:
-    assert epochs_of(runtime, range(10), lambda s: s) == [MAX]
+def test_c022_the_end_is_one_max_epoch(runtime: Any, log: Log) -> None:
+    assert epochs_of(runtime, range(10), lambda s: s, log) == [MAX]
 
 
-def test_c022_every_worker_sees_the_end_once(runtime: Any) -> None:
-    seen: list[Any] = []
-    inspect = lambda s: s.inspect_frontier("f", lambda epoch, ctx: seen.append((ctx.worker_id, epoch)))  # noqa: E731
+def test_c022_every_worker_sees_the_end_once(runtime: Any, log: Log) -> None:
+    inspect = lambda s: s.inspect_frontier("f", lambda epoch, ctx: log.append((ctx.worker_id, epoch)))  # noqa: E731
     values_of(lambda build: runtime(build, parallelism=3), range(10), inspect)
-    assert sorted(seen) == [(0, MAX), (1, MAX), (2, MAX)]
+    assert sorted(log) == [(0, MAX), (1, MAX), (2, MAX)]
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(runtime: Any, parallelism: int) -> None:
-    store, outputs = in_memory(), []
+def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(any_parallelism: Any, store: Any) -> None:
+    outputs = []
     for last in (10, 15):
         collected: VecSink[Any, Any, Any] = VecSink()
 
@@ -105,26 +101,25 @@ def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(runtime: Any
             stream = provider.new_stream().source("counting", StatefulSource(Counting(last)))
             stream.sink("sink", StatelessSink(collected))
 
-        runtime(build_dataflow, store, timedelta(milliseconds=5), parallelism).execute()
+        any_parallelism(build_dataflow, store, timedelta(milliseconds=5)).execute()
         outputs.append(collected.values)
     assert outputs == [list(range(11)), list(range(11, 16))]
 
 
-def test_c172_a_source_without_parts_ends_at_once(any_parallelism: Any) -> None:
+def test_c172_a_source_without_parts_ends_at_once(any_parallelism: Any, log: Log) -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
-    epochs: list[Any] = []
 
     def build_dataflow(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("none", StatelessSource(Lettered([])))
-        stream.inspect_frontier("f", lambda epoch, _: epochs.append(epoch)).sink("sink", StatelessSink(collected))
+        stream.inspect_frontier("f", lambda epoch, _: log.append(epoch)).sink("sink", StatelessSink(collected))
 
     any_parallelism(build_dataflow).execute()
     assert collected.values == []
-    assert set(epochs) == {MAX}
+    assert set(log) == {MAX}
 
 
-def test_c173_an_empty_iterator_gives_one_max_epoch(runtime: Any) -> None:
-    assert epochs_of(runtime, [], lambda s: s) == [MAX]
+def test_c173_an_empty_iterator_gives_one_max_epoch(runtime: Any, log: Log) -> None:
+    assert epochs_of(runtime, [], lambda s: s, log) == [MAX]
     assert values_of(runtime, [], lambda s: s) == []
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from malflow import MAX, DataMessage, ExpireMap, StatefulLogic, StreamProvider
 from tests.conformance.dataflow import messages_of, sis, values_of
-from tests.kept import in_memory, kept, kept_states
+from tests.kept import kept, kept_states
+from tests.logs import Log
 
 SUMS_BY_PARITY = [total for k in range(50) for total in (k * (k + 1), (k + 1) ** 2)]
 
@@ -21,9 +22,8 @@ def running_sum(key: Any, value: int, state: int) -> tuple[int, int]:
     return state + value, state + value
 
 
-def kept_state(build: Any, items: Any, runtime: Any, operator: str) -> dict[Any, Any]:
+def kept_state(build: Any, items: Any, runtime: Any, store: Any, operator: str) -> dict[Any, Any]:
     """Run, and give what the last snapshot holds for an operator, over all workers."""
-    store = in_memory()
 
     def build_dataflow(provider: StreamProvider) -> None:
         build(provider.new_stream().source("source", sis(items)))
@@ -61,38 +61,42 @@ def keep_last(msg: Any, state: Any, output: Any) -> Any:
     return None if len(msg.value) > 3 else msg.value
 
 
-def test_c033_the_keys_held_are_those_seen(any_parallelism: Any) -> None:
+def test_c033_the_keys_held_are_those_seen(any_parallelism: Any, store: Any) -> None:
     items = [(1, "foo"), (5, "bar")]
     held = kept_state(
         lambda s: s.key_distribute("k", lambda m: m.value[0]).map("v", lambda v: v[1]).stateful_op("last", keep_last),
         items,
         any_parallelism,
+        store,
         "last",
     )
     assert held == {1: "foo", 5: "bar"}
 
 
-def test_c034_c036_c178_a_dropped_key_is_not_held(any_parallelism: Any) -> None:
+def test_c034_c036_c178_a_dropped_key_is_not_held(any_parallelism: Any, store: Any) -> None:
     items = [(1, "foo"), (1, "hello")]
     held = kept_state(
         lambda s: s.key_distribute("k", lambda m: m.value[0]).map("v", lambda v: v[1]).stateful_op("last", keep_last),
         items,
         any_parallelism,
+        store,
         "last",
     )
     assert held == {}
 
 
-def test_c039_a_snapshot_holds_the_state(runtime: Any) -> None:
+def test_c039_a_snapshot_holds_the_state(runtime: Any, store: Any) -> None:
     held = kept_state(
-        lambda s: s.key_distribute("odd", lambda _: False).stateful_map("sum", running_sum, int), [1], runtime, "sum"
+        lambda s: s.key_distribute("odd", lambda _: False).stateful_map("sum", running_sum, int),
+        [1],
+        runtime,
+        store,
+        "sum",
     )
     assert held == {False: 1}
 
 
-def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any) -> None:
-    store = in_memory()
-
+def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any, store: Any) -> None:
     def drop_odd(key: int, value: int, state: int) -> tuple[int, int | None]:
         return state + value, None if value == 7 else state + value
 
@@ -170,10 +174,8 @@ class Summing(StatefulLogic[Any, int, int, Any, int]):
             output.send(DataMessage(key, states.pop(key), epoch))
 
 
-def test_on_epoch_output_precedes_the_epoch(any_parallelism: Any) -> None:
-    log: list[Any] = []
-
-    class Log:
+def test_on_epoch_output_precedes_the_epoch(any_parallelism: Any, log: Log) -> None:
+    class Logging:
         def on_data(self, msg: Any, output: Any) -> None:
             log.append(msg.value)
 
@@ -182,7 +184,11 @@ def test_on_epoch_output_precedes_the_epoch(any_parallelism: Any) -> None:
 
     def build(s: Any) -> Any:
         on_time, _ = s.generate_epochs("fives", lambda msg, _: msg.timestamp if msg.value % 5 == 4 else None)
-        return on_time.key_distribute("all", lambda _: 0).stateful_op("sums", Summing(), int).stateless_op("log", Log())
+        return (
+            on_time.key_distribute("all", lambda _: 0)
+            .stateful_op("sums", Summing(), int)
+            .stateless_op("log", Logging())
+        )
 
     def build_dataflow(provider: StreamProvider) -> None:
         build(provider.new_stream().source("source", sis(range(12))))
@@ -194,36 +200,32 @@ def test_on_epoch_output_precedes_the_epoch(any_parallelism: Any) -> None:
         assert own == [10, ("epoch", 4), 35, ("epoch", 9), 21]
 
 
-def test_on_schedule_runs_without_input(runtime: Any) -> None:
-    ticks: list[int] = []
-
+def test_on_schedule_runs_without_input(runtime: Any, log: Log) -> None:
     class Ticking:
         def on_data(self, msg: Any, state: Any, output: Any) -> Any:
             return 1
 
         def on_schedule(self, states: Any, output: Any) -> None:
-            ticks.append(len(states))
+            log.append(len(states))
             for key in states:
                 output.send(DataMessage(key, "tick", 0))
 
     out = values_of(runtime, range(3), lambda s: s.key_distribute("all", lambda _: "k").stateful_op("t", Ticking()))
-    assert ticks[0] == 0
-    assert ticks[-1] == 1
-    assert out == ["tick"] * sum(ticks)
+    assert log[0] == 0
+    assert log[-1] == 1
+    assert out == ["tick"] * sum(log)
 
 
-def test_on_epoch_sees_keys_in_first_seen_order(runtime: Any) -> None:
-    orders: list[list[str]] = []
-
+def test_on_epoch_sees_keys_in_first_seen_order(runtime: Any, log: Log) -> None:
     class Order:
         def on_data(self, msg: Any, state: Any, output: Any) -> Any:
             return (state or 0) + 1
 
         def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
-            orders.append(list(states))
+            log.append(list(states))
 
     values_of(runtime, "cabacab", lambda s: s.key_distribute("k", lambda m: m.value).stateful_op("o", Order()))
-    assert orders == [["c", "a", "b"]]
+    assert log == [["c", "a", "b"]]
 
 
 def test_equal_keys_share_one_state(any_parallelism: Any) -> None:

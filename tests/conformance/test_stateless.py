@@ -7,6 +7,7 @@ from typing import Any
 from malflow import NoKey, StreamProvider, rendezvous_select
 from malflow.sinks import StatelessSink, VecSink
 from tests.conformance.dataflow import messages_of, sis, values_of
+from tests.logs import Log
 
 
 def test_c001_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None:
@@ -43,17 +44,25 @@ def test_c008_flatten_takes_uneven_lists(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, [[1, 2, 3], [4, 5], [6]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5, 6]
 
 
-def test_c009_inspect_sees_all_and_changes_nothing(any_parallelism: Any) -> None:
-    words, seen = ["hello", "world", "foo", "bar"], []
-    out = values_of(any_parallelism, words, lambda s: s.inspect("i", lambda msg, _: seen.append(msg.value)))
-    assert out == seen == words
+def test_c009_inspect_sees_all_and_changes_nothing(any_parallelism: Any, log: Log) -> None:
+    words = ["hello", "world", "foo", "bar"]
+    out = values_of(any_parallelism, words, lambda s: s.inspect("i", lambda msg, _: log.append(msg.value)))
+    assert out == log == words
 
 
-def test_c010_inspect_sees_messages_that_may_be_kept(any_parallelism: Any) -> None:
-    seen: list[Any] = []
-    out = messages_of(any_parallelism, range(100), lambda s: s.inspect("i", lambda msg, _: seen.append(msg)))
-    assert [m.value for m in seen] == list(range(100))
-    assert seen == out
+def test_c010_inspect_sees_messages_that_may_be_kept(any_parallelism: Any, log: Log) -> None:
+    class Keeping:
+        def __init__(self) -> None:
+            self.kept: list[Any] = []
+
+        def __call__(self, msg: Any, _: Any) -> None:
+            self.kept.append(msg)
+            if len(self.kept) == 100:
+                log.extend(self.kept)
+
+    out = messages_of(any_parallelism, range(100), lambda s: s.inspect("i", Keeping()))
+    assert [m.value for m in log] == list(range(100))
+    assert log == out
 
 
 def test_c011_map_changes_the_type(any_parallelism: Any) -> None:
@@ -84,20 +93,18 @@ def test_c015_a_source_flows_into_a_sink(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(10), lambda s: s) == list(range(10))
 
 
-def test_c016_four_workers_take_all_records(runtime: Any) -> None:
-    seen: list[Any] = []
-
+def test_c016_four_workers_take_all_records(runtime: Any, log: Log) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         (
             provider.new_stream()
             .source("source", sis(range(100)))
             .key_distribute("key", lambda msg: msg.value, rendezvous_select)
-            .inspect("seen", lambda msg, ctx: seen.append((msg.value, ctx.worker_id)))
+            .inspect("seen", lambda msg, ctx: log.append((msg.value, ctx.worker_id)))
         )
 
     runtime(build_dataflow, parallelism=4).execute()
-    assert sorted(value for value, _ in seen) == list(range(100))
-    assert {worker for _, worker in seen} == {0, 1, 2, 3}
+    assert sorted(value for value, _ in log) == list(range(100))
+    assert {worker for _, worker in log} == {0, 1, 2, 3}
 
 
 def test_cloned_outputs_get_everything(any_parallelism: Any) -> None:

@@ -1,0 +1,49 @@
+"""The Spark session that all tests share: started by the first that asks for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import MissingDependency
+from malflow.runtime.spark.session import _require_java, require_spark
+
+__all__ = ["spark"]
+
+_ROOT = Path(__file__).parents[1]
+_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the queries are too short to be compiled well
+    "spark.executorEnv.PYTHONPATH": str(_ROOT),  # functions of test modules are found by name there
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Give a quiet session of two cores on this machine; skip where there is no pyspark or no Java."""
+    try:
+        require_spark()
+        _require_java()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("malflow tests")
+    for name, value in _CONF.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
