@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import FrameType
 from typing import Any, Literal
 
 from malflow.errors import GraphError, OperatorError, SnapshotError, require_methods
@@ -23,6 +20,7 @@ from malflow.plan import compile_graph
 from malflow.runtime.keeper import Keeper
 from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.run import Run
+from malflow.runtime.signals import signals_stop
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
 
@@ -116,7 +114,11 @@ class SingleThreadRuntime:
             self._build(StreamProvider(graph))
             program = compile_graph(graph)
             run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
-            with self._signals(), Keeper(self._persistence, states_of(program), self._start) as keeper, run:
+            with (
+                signals_stop(self.stop, lambda: self._stopping),
+                Keeper(self._persistence, states_of(program), self._start) as keeper,
+                run,
+            ):
                 keeper.restore(run)
                 run.open()
                 self._loop(run, keeper)
@@ -199,27 +201,6 @@ class SingleThreadRuntime:
                 request.answer.cancel()
             elif request.answer.set_running_or_notify_cancel():
                 _rescale(run, request.parallelism, request.answer)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Turn SIGINT and SIGTERM into a stop, where signals can be had: on the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def on_signal(number: int, _frame: FrameType | None) -> None:
-            if self._stopping and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            if self._stopping:
-                raise SystemExit(128 + number)
-            self._stopping = True
-
-        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class SingleThreadRuntimeBuilder:

@@ -242,9 +242,7 @@ class SnapshotSession:
         self._unwritten, self._unwritten_base = [], False
         return self._committed()
 
-    def _write_with(
-        self, write: Callable[[DataWriter], Sequence[FileEntry]], content: Content, *, base: bool
-    ) -> int:
+    def _write_with(self, write: Callable[[DataWriter], Sequence[FileEntry]], content: Content, *, base: bool) -> int:
         entries = write(self._claim.writer())
         if not entries and (not base or self._is_empty_already):
             return self._unchanged()
@@ -304,9 +302,7 @@ class SnapshotSession:
             _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
 
 
-def bare_sections(
-    codec: Codec, worker: int, name: str, version: int, delta: Delta
-) -> Iterator[tuple[Section, bytes]]:
+def bare_sections(codec: Codec, worker: int, name: str, version: int, delta: Delta) -> Iterator[tuple[Section, bytes]]:
     """Write a delta as sections without their frames, each with the bytes to make its frame of.
 
     Raises:

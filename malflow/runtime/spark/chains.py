@@ -46,10 +46,15 @@ class Chains:
     Args:
         stages: how many stages there are.
         workers: how many workers.
+
+    Attributes:
+        workers: how many workers.
+        keys: how many keys each state has, by worker and name.
     """
 
     def __init__(self, stages: int, workers: int) -> None:
         self._chains = [[_Chain() for _ in range(workers)] for _ in range(stages)]
+        self.workers = workers
         self.keys: dict[tuple[int, str], int] = {}
 
     @property

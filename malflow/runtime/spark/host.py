@@ -29,7 +29,7 @@ from malflow.worker import Outputs, Worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReleaseTask", "StageTask", "dumps_error"]
+__all__ = ["ReleaseTask", "StageTask", "dumps_error", "loaded_error"]
 
 
 @dataclass(slots=True)
@@ -97,11 +97,11 @@ class _Turn:
     def take(self, rows: list[Row]) -> Iterator[Row]:
         """Run the stage, write down what changed, and give what goes on."""
         first = _first_channels(self._program)
-        own = range(0, 0) if self._stage == 0 else self._inputs
+        own = self._inputs
         inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in own]
         passing: list[Row] = []
         for row in rows:
-            place = self._inputs.get(row.channel) if own else None
+            place = own.get(row.channel)
             if place is None:
                 passing.append(row)
             else:
@@ -110,7 +110,9 @@ class _Turn:
         del rows, passing
         worker, outputs, report = self._done(inputs, None)
         if report is None:  # it was done before: what was read then is what counts
-            worker, outputs, report = self._done(inputs, self._scratch.read(self._stage, self._worker, self._control.tick))
+            worker, outputs, report = self._done(
+                inputs, self._scratch.read(self._stage, self._worker, self._control.tick)
+            )
         for at, by_target in enumerate(outputs):
             for target, batches in enumerate(by_target):
                 if batches:
@@ -377,8 +379,8 @@ def _unwritable(deltas: Mapping[str, Delta], error: Exception) -> MalflowError:
         except UnwritableState as unwritable:
             cause = unwritable.__cause__
             return OperatorError(
-                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} can't be "
-                f"written: {type(cause).__name__}: {cause}; on Spark states move between processes",
+                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} can't "
+                f"be written: {type(cause).__name__}: {cause}; on Spark states move between processes",
                 operator=name,
                 record=(unwritable.key, unwritable.state, None),
             )
@@ -422,3 +424,13 @@ def _can_travel(thing: Any) -> bool:
     except Exception:  # noqa: BLE001 - classes of the user may raise any
         return False
     return True
+
+
+def loaded_error(data: bytes) -> Exception:
+    """Read an error that `dumps_error` wrote."""
+    error: Exception
+    error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
+    error.__cause__ = cause
+    for note in notes:
+        error.add_note(note)
+    return error

@@ -1,4 +1,4 @@
-"""Snapshots as a job of Spark: each task makes an increment of what one worker has changed since the snapshot before."""
+"""Snapshots as a job of Spark: each task writes what one worker has changed since the one before."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Query:
                 .start()
             )
         finally:
-            context.setLocalProperty(CONTROL, None)  # type: ignore[arg-type] # None takes it away
+            context.setLocalProperty(CONTROL, None)
 
     def wait(self) -> None:
         """Wait until there is no next tick, and end the query.
@@ -116,7 +116,7 @@ def _plan(session: SparkSession, job: Job, stages: int) -> DataFrame:
     frame = frame.mapInArrow(StageTask(job, 0), SCHEMA)
     for stage in range(1, stages):
         frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(job, stage), SCHEMA)
-    return frame  # type: ignore[no-any-return] # a DataFrame
+    return frame
 
 
 def _collected(frame: DataFrame) -> list[Row]:

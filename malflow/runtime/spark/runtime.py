@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
-import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError, require_methods
@@ -22,10 +20,11 @@ from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
 from malflow.runtime.options import check_parallelism, check_start
-from malflow.runtime.spark.driver import Driver, Progress, Request, Settings
+from malflow.runtime.signals import signals_stop
+from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.session import check_session, is_local, make_session, require_spark, tries_of_a_task
-from malflow.snapshot.open_store import is_private
+from malflow.runtime.spark.settings import Progress, Request, RestartPolicy, Settings
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
 
@@ -39,22 +38,7 @@ _log = logging.getLogger("malflow.runtime")
 
 _NOTHING = NoPersistence()
 _POLL_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """What to do when Spark, a store or a machine fails, and not the dataflow: go on from the last snapshot.
-
-    A dataflow whose own code fails is not started again; Spark has tried the task as often as ``spark.task.maxFailures``
-    says. A run that keeps nothing can't go on.
-
-    Attributes:
-        attempts: how often in a row without a snapshot in between; 0 never starts again.
-        backoff: how long to wait before the first start; twice as long before each further one.
-    """
-
-    attempts: int = 3
-    backoff: timedelta = timedelta(seconds=1)
+_SCRATCH = "malflow-scratch-"
 
 
 class SparkRuntime:
@@ -62,7 +46,7 @@ class SparkRuntime:
 
     Args:
         build_dataflow: gets a `StreamProvider` and builds the dataflow with it; called here, once an execution.
-        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend` that all machines reach.
+        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend` that all can reach.
         snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
         parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
         spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
@@ -118,6 +102,7 @@ class SparkRuntime:
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
+        self._stopping = False
         self._handle: SparkHandle | None = None
 
     @classmethod
@@ -135,8 +120,11 @@ class SparkRuntime:
             SnapshotError: if state could not be read or kept.
             RunFailed: if Spark failed, more often than `restart` allows.
         """
-        with _signals(self.stop):
+        self._stopping = False
+        with signals_stop(self.stop, lambda: self._stopping):
             handle = self.start()
+            if self._stopping:
+                handle.stop()
             handle.await_termination()
 
     def start(self) -> SparkHandle:
@@ -148,11 +136,13 @@ class SparkRuntime:
         session, ours = (self._spark, False) if self._spark is not None else make_session()
         check_session(session)
         self._check_places(session)
-        self._handle = SparkHandle(self, session, program, ours=ours)
+        parallelism = self._parallelism or session.sparkContext.defaultParallelism
+        self._handle = SparkHandle(session, program, parallelism, self._settings(session), ours=ours)
         return self._handle
 
     def stop(self) -> None:
         """End the run at the end of its tick; may be called from another thread or a signal handler."""
+        self._stopping = True
         if self._handle is not None:
             self._handle.stop()
 
@@ -181,8 +171,9 @@ class SparkRuntime:
                 "such as s3://bucket/scratch"
             )
 
-    def _settings(self, session: SparkSession, folder: str) -> Settings:
-        place = ScratchPlace(self._scratch or folder, {}, secrets.token_hex(8), secrets.token_bytes(32))
+    def _settings(self, session: SparkSession) -> Settings:
+        scratch = self._scratch or tempfile.mkdtemp(prefix=_SCRATCH)
+        place = ScratchPlace(scratch, {}, secrets.token_hex(8), secrets.token_bytes(32))
         return Settings(
             name=self._name,
             persistence=self._persistence,
@@ -194,21 +185,29 @@ class SparkRuntime:
             debug=self._debug,
             attempts=tries_of_a_task(session),
             scratch=place,
+            restart=self._restart,
         )
 
 
 class SparkHandle:
-    """A run on Spark that is going on."""
+    """A run on Spark that is going on.
 
-    def __init__(self, runtime: SparkRuntime, session: SparkSession, program: Program, *, ours: bool) -> None:
-        self._runtime = runtime
+    Args:
+        session: the Spark session.
+        program: the program.
+        parallelism: how many workers there are at first.
+        settings: how to run.
+        ours: whether the session is to be stopped at the end.
+    """
+
+    def __init__(
+        self, session: SparkSession, program: Program, parallelism: int, settings: Settings, *, ours: bool
+    ) -> None:
         self._session = session
         self._program = program
+        self._settings = settings
         self._ours = ours
-        self._folder = tempfile.mkdtemp(prefix="malflow-scratch-")
-        self._settings = runtime._settings(session, self._folder)
-        self._parallelism = runtime._parallelism or session.sparkContext.defaultParallelism
-        self._driver = self._new_driver()
+        self._driver = Driver(session, program, parallelism, settings)
         self._error: BaseException | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
@@ -269,24 +268,23 @@ class SparkHandle:
         query = self._driver.query
         return None if query is None else query.query
 
-    def _new_driver(self, restarts: int = 0) -> Driver:
-        return Driver(self._session, self._program, self._parallelism, self._settings, restarts)
-
     def _supervise(self) -> None:
         try:
             self._run_until_done()
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if Path(self._settings.scratch.url).name.startswith(_SCRATCH):
+                shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
                 self._session.stop()
 
     def _run_until_done(self) -> None:
-        policy, failures, restarts = self._runtime._restart, 0, 0
+        """Run, and run again from the last snapshot after what is no fault of the dataflow."""
+        restarts = failures = 0
         kept: int | None = None
         while True:
-            driver = self._driver
+            driver, settings = self._driver, self._settings
             if self._stopping:
                 driver.stop()
             try:
@@ -295,48 +293,23 @@ class SparkHandle:
                 snapshot = driver.progress.snapshot
                 failures = 1 if snapshot != kept else failures + 1
                 kept = snapshot
-                if self._stopping or not self._settings.persistence.keeps or failures > policy.attempts:
+                if self._stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
                     raise
-                pause = policy.backoff.total_seconds() * 2 ** (failures - 1)
+                pause = settings.restart.backoff.total_seconds() * 2 ** (failures - 1)
                 _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
                 _wait(pause, lambda: self._stopping)
             else:
                 return
             restarts += 1
-            scratch = replace(self._settings.scratch, run=secrets.token_hex(8))
-            start = replace(self._settings.start, restore="latest")
-            self._settings = replace(self._settings, start=start, scratch=scratch)
-            self._driver = self._new_driver(restarts)
+            scratch = replace(settings.scratch, run=secrets.token_hex(8))
+            self._settings = replace(settings, start=replace(settings.start, restore="latest"), scratch=scratch)
+            self._driver = Driver(self._session, self._program, driver.parallelism, self._settings, restarts)
 
 
 def _wait(seconds: float, is_over: Callable[[], bool]) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not is_over():
         time.sleep(0.05)
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop, where signals can be had: on the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if seen and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if seen:
-            raise SystemExit(128 + number)
-        seen.append(number)
-        stop()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class SparkRuntimeBuilder:

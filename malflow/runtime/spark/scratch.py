@@ -62,7 +62,7 @@ class Change:
     @property
     def is_whole(self) -> bool:
         """Tell whether nothing from before counts any more."""
-        return all(delta.whole for delta in self.deltas.values())
+        return bool(self.deltas) and all(delta.whole for delta in self.deltas.values())
 
 
 class Scratch:
@@ -73,11 +73,14 @@ class Scratch:
     Args:
         place: where.
         generation: which generation: another one begins when the number of workers changes, or the run starts again.
+
+    Attributes:
+        generation: which one.
     """
 
     def __init__(self, place: ScratchPlace, generation: int) -> None:
         self._place = place
-        self._generation = generation
+        self.generation = generation
         self._key = b"" if is_private(place.url) else place.key
         self._store: Store = open_store(place.url, place.options, durable=False)
 
@@ -106,7 +109,9 @@ class Scratch:
         change = self.find(stage, worker, tick)
         if change is None:
             name = self._name(stage, worker, tick)
-            raise RunFailed(f"'{name}' is missing from the scratch folder {self._place.url}: every process must reach it")
+            raise RunFailed(
+                f"'{name}' is missing from the scratch folder {self._place.url}; every process must reach it"
+            )
         return change
 
     def find(self, stage: int, worker: int, tick: int) -> Change | None:
@@ -158,7 +163,7 @@ class Scratch:
                 self._store.delete(name)
 
     def _folder(self) -> str:
-        return f"{self._place.run}/{self._generation}/"
+        return f"{self._place.run}/{self.generation}/"
 
     def _name(self, stage: int, worker: int, tick: int) -> str:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"

@@ -99,7 +99,8 @@ def check_session(session: Any) -> None:
     conf = session.sparkContext.getConf()
     if conf.get("spark.speculation", "false") == "true":
         raise GraphError(
-            "spark.speculation=true lets two tasks do the same part of a tick at once, and sinks write twice; turn it off"
+            "spark.speculation=true has two tasks do the same part of a tick at once, and sinks write twice; "
+            "turn it off"
         )
     if conf.get("spark.python.worker.reuse", "true") == "false":
         raise GraphError(
@@ -110,7 +111,7 @@ def check_session(session: Any) -> None:
 
 def is_local(session: SparkSession) -> bool:
     """Tell whether all processes are on this machine."""
-    return session.sparkContext.master.startswith("local")
+    return str(session.sparkContext.master).startswith("local")
 
 
 def tries_of_a_task(session: SparkSession) -> int:

@@ -78,6 +78,8 @@ def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """Write rows to Arrow, each in a batch of its own: a blob may be large."""
     import pyarrow as pa  # noqa: PLC0415 - only the extra has it
 
-    schema = pa.schema([("worker", pa.int32()), ("channel", pa.int32()), ("sender", pa.int32()), ("blob", pa.binary())])
+    columns = [("worker", pa.int32()), ("channel", pa.int32()), ("sender", pa.int32()), ("blob", pa.binary())]
+    schema = pa.schema(columns)
     for row in rows:
-        yield pa.RecordBatch.from_arrays([pa.array([value], field.type) for value, field in zip(row, schema)], schema=schema)
+        arrays = [pa.array([value], kind) for value, (_, kind) in zip(row, columns, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,212 @@
+"""Between two ticks: what came of the one, and what the next one is."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from malflow.errors import RunFailed
+from malflow.operators.contract import OperatorContext
+from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.plan import Program
+from malflow.runtime.spark.chains import Chains
+from malflow.runtime.spark.host import loaded_error
+from malflow.runtime.spark.job import Control, Report
+from malflow.runtime.spark.keeping import Keeping
+from malflow.runtime.spark.scratch import Scratch
+from malflow.runtime.spark.settings import Request
+from malflow.runtime.spark.ship import driver_sinks
+from malflow.runtime.spark.wire import FAILURE, REPORT, Row, sink_of, unpack
+from malflow.sinks.contract import StatelessSink
+
+__all__ = ["Gate", "Wishes"]
+
+_SHORTEST_REST = 0.005
+_LONGEST_REST = 0.05
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What other threads want of a run.
+
+    Attributes:
+        stopping: whether it shall end after the tick.
+        requests: what it shall do after the tick.
+    """
+
+    stopping: bool = False
+    requests: deque[Request] = field(default_factory=deque)
+
+
+class Outlets:
+    """The sinks that are on the driver, over all queries of a run."""
+
+    def __init__(self, program: Program) -> None:
+        self.writers = [
+            StatelessSinkWriter(OperatorContext(node.name), node.sink)
+            for node in driver_sinks(program)
+            if isinstance(node.sink, StatelessSink)
+        ]
+
+    def deliver(self, rows: list[Row]) -> None:
+        """Hand the records of a tick to them.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        for row in rows:
+            if row.channel < FAILURE:
+                for batch in unpack(row.blob):
+                    self.writers[sink_of(row.channel)].process(batch)
+        for writer in self.writers:
+            writer.flush()
+
+
+class Gate:
+    """What a query calls with the rows of each tick, to learn of the next.
+
+    Args:
+        program: the program.
+        tick: the number of the last tick.
+        chains: the changes so far, of all workers.
+        scratch: where they lie.
+        outlets: the sinks on the driver.
+        keeping: the snapshots, if there are any.
+        wishes: what is wanted of the run.
+        pause: the seconds from the start of one tick to that of the next, at least.
+
+    Attributes:
+        tick: the number of the last tick.
+        counts: how many records each operator took, and each source gave.
+        polled: how many records came in the last tick.
+        rescaling: the request that ended the query, where one did.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tick: int,
+        chains: Chains,
+        scratch: Scratch,
+        outlets: Outlets,
+        keeping: Keeping | None,
+        wishes: Wishes,
+        *,
+        pause: float,
+    ) -> None:
+        self.tick = tick
+        self.chains = chains
+        self.counts: Counter[str] = Counter()
+        self.polled = 0
+        self.rescaling: Request | None = None
+        self._sources = frozenset(program.sources)
+        self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
+        self._scratch = scratch
+        self._outlets = outlets
+        self._keeping = keeping
+        self._wishes = wishes
+        self._pause = pause
+        self._rest = _SHORTEST_REST
+        self._began = 0.0
+        self._ended: frozenset[str] = frozenset()
+        self._control = Control(tick, ())
+
+    def first(self, busy: frozenset[str]) -> Control:
+        """Say what the first tick is.
+
+        Args:
+            busy: the sources that have parts.
+        """
+        self._ended = self._sources - busy
+        return self._next()
+
+    def __call__(self, rows: list[Row]) -> Control | None:
+        """Take what came of a tick, and say what the next one is; None at the end.
+
+        Raises:
+            MalflowError: if the run can't go on.
+        """
+        self._note(rows)
+        self._outlets.deliver(rows)
+        if self._control.final:
+            return None
+        if self._keeping is not None:
+            self._keeping.check()
+        self._forget()
+        return self._go_on()
+
+    def _note(self, rows: list[Row]) -> None:
+        failures = [loaded_error(row.blob) for row in rows if row.channel == FAILURE]
+        if failures:
+            raise failures[0]
+        control = self._control
+        reports: list[Report] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
+        found = [(it.stage, it.worker) for it in reports if it.tick == control.tick]
+        if len(found) != len(self._reporters) or set(found) != self._reporters:
+            raise RunFailed(f"tick {control.tick} was not reported by each worker once, but by {sorted(found)}")
+        self.tick = control.tick
+        self.polled = sum(it.polled for it in reports)
+        for it in reports:
+            self.counts.update(it.counts)
+        if not control.final:
+            self.chains.note(reports)
+            self._ended = self._sources.difference(name for it in reports for name in it.live)
+
+    def _forget(self) -> None:
+        """Remove the changes that nobody needs any more."""
+        keeping = self._keeping
+        after = self.tick if keeping is None else keeping.needed_after
+        for stage, worker, tick in self.chains.forget(after):
+            self._scratch.delete(stage, worker, tick)
+
+    def _go_on(self) -> Control | None:
+        finished = self._ended == self._sources
+        ending = self._wishes.stopping or finished
+        self._take_requests(ending=ending)
+        keeping = self._keeping
+        if self.rescaling is not None:
+            if keeping is not None:
+                keeping.settle()
+            return None
+        if keeping is not None and not keeping.keep(
+            self.tick, self.chains.workers, self._scratch.generation, self.chains, ending=ending
+        ):
+            return self._next(polls=not ending, whole=True)
+        if self._wishes.stopping:
+            return None
+        if finished:
+            return self._next(final=True)
+        self._rest_a_while()
+        return self._next(whole=self.chains.are_long)
+
+    def _take_requests(self, *, ending: bool) -> None:
+        requests = self._wishes.requests
+        while requests:
+            request = requests.popleft()
+            if request.parallelism is None and self._keeping is not None:
+                self._keeping.ask(request)
+            elif request.parallelism is None or ending or self.rescaling is not None:
+                request.answer.cancel()
+            elif request.answer.set_running_or_notify_cancel():
+                self.rescaling = request
+
+    def _rest_a_while(self) -> None:
+        """Wait, where nothing came or ticks are to last longer."""
+        left = self._began + self._pause - time.monotonic()
+        if self.polled:
+            self._rest = _SHORTEST_REST
+        else:
+            left = max(left, self._rest)
+            self._rest = min(2 * self._rest, _LONGEST_REST)
+        deadline = time.monotonic() + left
+        while not (self._wishes.stopping or self._wishes.requests) and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _LONGEST_REST))
+
+    def _next(self, **how: Any) -> Control:
+        self._began = time.monotonic()
+        self._control = Control(self.tick + 1, self.chains.last, sorted(self._ended), **how)
+        return self._control

@@ -1,0 +1,183 @@
+"""Snapshots of a run on Spark: when they are due, and the jobs that write them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from malflow.errors import MalflowError
+from malflow.placement import states_of
+from malflow.plan import Program
+from malflow.runtime.spark.chains import Chains
+from malflow.runtime.spark.host import dumps_error, loaded_error
+from malflow.runtime.spark.increments import Increment
+from malflow.runtime.spark.scratch import NEVER, ScratchPlace
+from malflow.runtime.spark.settings import Request
+from malflow.snapshot.claim import DataWriter
+from malflow.snapshot.manifest import FileEntry
+from malflow.sources.contract import StatefulSource
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from malflow.snapshot.session import SnapshotSession
+
+__all__ = ["Keeping"]
+
+
+class Keeping:
+    """A run's snapshots. A snapshot holds what changed since the one before, as the scratch folder has it.
+
+    Args:
+        session: the run's hold on its job.
+        program: the program.
+        context: runs the jobs.
+        place: where changes lie.
+        interval: the seconds between snapshots, None for none.
+
+    Attributes:
+        kept_at: the tick of the last snapshot.
+        snapshot: its id.
+    """
+
+    def __init__(
+        self,
+        session: SnapshotSession,
+        program: Program,
+        context: SparkContext,
+        place: ScratchPlace,
+        interval: float | None,
+    ) -> None:
+        self.kept_at = NEVER
+        self.snapshot: int | None = None
+        self._session = session
+        self._specs = states_of(program)
+        self._versions = _kept_versions(program)
+        self._context = context
+        self._place = place
+        self._interval = interval
+        self._due = time.monotonic() + (interval or 0.0)
+        self._asked: list[Request] = []
+        self._making: tuple[int, Future[int]] | None = None
+
+    def ask(self, request: Request) -> None:
+        """Take a snapshot as soon as it can be."""
+        self._asked.append(request)
+
+    def check(self) -> None:
+        """Note a snapshot that was committed, and raise what went wrong with one.
+
+        Raises:
+            SnapshotError: if the run can't go on.
+        """
+        if self._making is not None and self._making[1].done():
+            tick, made = self._making
+            self._making = None
+            if made.exception() is None:
+                self.kept_at, self.snapshot = tick, made.result()
+        self._session.check()
+
+    @property
+    def needed_after(self) -> int:
+        """Give the tick after which changes are needed still."""
+        return self.kept_at
+
+    def keep(self, tick: int, parallelism: int, generation: int, chains: Chains, *, ending: bool) -> bool:
+        """Take a snapshot, if it is time for one; wait for it at the end.
+
+        Returns:
+            Whether that is done: False if all state is to be written down first, by a tick of its own.
+
+        Raises:
+            SnapshotError: if one can't be written, and the run can't go on.
+        """
+        due = self._interval is not None and time.monotonic() >= self._due
+        if not (due or ending or self._asked):
+            return True
+        if self._session.is_busy and not ending:
+            return True
+        self.settle()
+        base = chains.covers(self.kept_at)
+        if self._session.wants_base(parallelism) and not base:
+            return False
+        made = self._commit(tick, parallelism, generation, chains, base=base)
+        if self._interval is not None:
+            self._due = time.monotonic() + self._interval
+        if ending:
+            made.result()
+            self.check()
+        return True
+
+    def settle(self) -> None:
+        """Wait for a snapshot that is being written."""
+        if self._making is not None:
+            self._making[1].exception()
+            self.check()
+
+    def close(self, *, wait: bool) -> None:
+        """Let go of the job."""
+        for request in self._asked:
+            request.answer.cancel()
+        self._session.close(wait=wait)
+
+    def _commit(self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool) -> Future[int]:
+        spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
+
+        def write(writer: DataWriter) -> list[FileEntry]:
+            increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
+            return _written(self._context, increment, sorted(spans))
+
+        keys = {name: count for name, count in chains.total_keys.items() if name in versions}
+        made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
+        self._making = (tick, made)
+        asked, self._asked = self._asked, []
+        for request in asked:
+            made.add_done_callback(_teller(request.answer))
+        return made
+
+
+def _written(context: SparkContext, increment: Increment, workers: Sequence[int]) -> list[FileEntry]:
+    """Have each worker's increment written by a task of its own."""
+    if not workers:
+        return []
+    entries: list[FileEntry] = []
+    for files, error in context.parallelize(workers, len(workers)).map(_reported(increment)).collect():
+        if error is not None:
+            raise loaded_error(error)
+        entries += files
+    return entries
+
+
+def _reported(increment: Increment) -> Callable[[int], tuple[list[FileEntry], bytes | None]]:
+    def write(worker: int) -> tuple[list[FileEntry], bytes | None]:
+        try:
+            return increment(worker), None
+        except MalflowError as error:
+            return [], dumps_error(error)
+
+    return write
+
+
+def _teller(answer: Future[Any]) -> Callable[[Future[int]], None]:
+    def tell(done: Future[int]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is None:
+            answer.set_result(done.result())
+        else:
+            answer.set_exception(error)
+
+    return tell
+
+
+def _kept_versions(program: Program) -> dict[str, int]:
+    """Tell what snapshots hold: all but the places of readers that begin again when a run does."""
+    sources = program.sources
+    return {
+        spec.name: spec.version
+        for spec in states_of(program)
+        if spec.name not in sources or isinstance(sources[spec.name].source, StatefulSource)
+    }

@@ -1,0 +1,89 @@
+"""How a run on Spark runs, what may be asked of it, and what it tells of itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.snapshot.persistence import Persistence, Start
+
+__all__ = ["Progress", "Request", "RestartPolicy", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """What to do when Spark, a store or a machine fails, and not the dataflow: go on from the last snapshot.
+
+    A dataflow whose own code fails is not started again: Spark has tried the task as often as its setting
+    ``spark.task.maxFailures`` says. A run that keeps nothing can't go on.
+
+    Attributes:
+        attempts: how often in a row without a snapshot in between; 0 never starts again.
+        backoff: how long to wait before the first start; twice as long before each further one.
+    """
+
+    attempts: int = 3
+    backoff: timedelta = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run runs.
+
+    Attributes:
+        name: the name of its query.
+        persistence: where state is kept.
+        start: how the run begins.
+        interval: the seconds between snapshots, None for none.
+        pause: the seconds from the start of one tick to that of the next, at least.
+        most: how many records a tick may poll, over all workers.
+        poll_seconds: how long a worker may go on polling in a tick.
+        debug: whether to check what costs too much to check always.
+        attempts: how often Spark tries a task.
+        scratch: where changes lie between ticks.
+        restart: what to do when Spark fails.
+    """
+
+    name: str
+    persistence: Persistence
+    start: Start
+    interval: float | None
+    pause: float
+    most: int | None
+    poll_seconds: float
+    debug: bool
+    attempts: int
+    scratch: ScratchPlace
+    restart: RestartPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of a run: a number of workers, or, where that is None, a snapshot."""
+
+    parallelism: int | None
+    answer: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        tick: the number of the last tick.
+        parallelism: how many workers there are.
+        records: how many records each operator took, and each source gave, since the run started here.
+        polled: how many records came in the last tick.
+        snapshot: the id of the last snapshot; None before the first.
+        restarts: how often the run was started again after a failure.
+    """
+
+    tick: int
+    parallelism: int
+    records: dict[str, int]
+    polled: int
+    snapshot: int | None
+    restarts: int
