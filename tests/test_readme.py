@@ -15,8 +15,24 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.split("\n", 1)[0])
+NEEDS_SPARK = [program for program in PROGRAMS if "SparkRuntime" in program]
+
+
+@pytest.mark.parametrize("program", [it for it in PROGRAMS if it not in NEEDS_SPARK], ids=lambda text: text[:40])
 def test_each_program_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_program(program, tmp_path, monkeypatch)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("program", NEEDS_SPARK, ids=lambda text: text[:40])
+def test_each_program_on_spark_runs(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spark: Any
+) -> None:
+    run_program(program, tmp_path, monkeypatch)
+    assert "{ key: 'once', value: 2, timestamp: " in capsys.readouterr().out
+
+
+def run_program(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tale.txt").write_text("once upon a time\nonce more\n", encoding="utf-8")
     names: dict[str, Any] = {"__name__": "readme"}
