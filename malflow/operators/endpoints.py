@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,13 @@ def list_parts(
         twice = next(part for part in parts if parts.count(part) > 1)
         raise operator_error(operator_name, f"it lists part {twice!r} more than once", None, source.impl)
     return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Pickled:
+    """A whole reader, where it has no position."""
+
+    data: bytes
 
 
 class Source(Operator):
@@ -210,8 +218,8 @@ class Source(Operator):
     def _build(self, part: Any, state: Any) -> Any:
         if state is None or isinstance(self._source, StatefulSource):
             return self._source.build_part(part, state)
-        if isinstance(state, bytes):
-            return pickle.loads(state)  # noqa: S301 - this run wrote it
+        if isinstance(state, _Pickled):
+            return pickle.loads(state.data)  # noqa: S301 - this run wrote it
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
 
     def _travelling(self, part: Any, partition: Any) -> Any:
@@ -220,12 +228,12 @@ class Source(Operator):
         Raises:
             GraphError: if nothing can be given.
         """
-        if hasattr(self._source.impl, "resume_part"):
+        if hasattr(self._source.impl, "resume_part") and hasattr(partition, "position"):
             return self._call(part, partition.position)
         if self.context.travel is None:
             return None
         try:
-            return self.context.travel(partition)
+            return _Pickled(self.context.travel(partition))
         except Exception as error:
             raise GraphError(
                 f"the reader of part {shown(part)} of source '{self.context.operator_name}' can't move to another "

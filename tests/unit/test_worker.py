@@ -10,7 +10,7 @@ import cloudpickle
 from malflow.graph import Graph
 from malflow.plan import Program, compile_graph
 from malflow.sinks import StatelessSink
-from malflow.sources import SingleIteratorSource
+from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.stream import StreamProvider
 from malflow.worker import Worker
 
@@ -76,3 +76,83 @@ def test_deltas_bring_another_worker_to_the_same_state() -> None:
     SEEN.clear()
     run_ticks(second)
     assert sorted(SEEN) == [(1, 1 + 6 + 1), (2, 2 + 2)]
+
+
+class Wrapped:
+    """A reader of somebody else's that counts the polls; it has no position."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader, self.polls = reader, 0
+
+    def poll(self) -> Any:
+        self.polls += 1
+        answer = self.reader.poll()
+        return answer and ((answer[0], self.polls), answer[1])
+
+    def is_finished(self) -> bool:
+        return bool(self.reader.is_finished())
+
+
+class Wrapping(SingleIteratorSource[Any]):
+    """A built-in source whose readers are not its own."""
+
+    def build_part(self, part: Any) -> Any:
+        return Wrapped(super().build_part(part))
+
+
+class Bookmarked:
+    """A source whose readers resume from bytes."""
+
+    def list_parts(self) -> list[str]:
+        return ["book"]
+
+    def build_part(self, part: str) -> Any:
+        return self.resume_part(part, b"0")
+
+    def resume_part(self, part: str, position: bytes) -> Any:
+        return Book(int(position))
+
+
+class Book:
+    def __init__(self, page: int) -> None:
+        self.page = page
+
+    def poll(self) -> tuple[int, int]:
+        self.page += 1
+        return self.page, self.page
+
+    def is_finished(self) -> bool:
+        return self.page == 5
+
+    def position(self) -> bytes:
+        return str(self.page).encode()
+
+
+def values_moving_each_tick(source: Any) -> list[Any]:
+    """Give the values of a source whose worker is built anew for each tick, from its deltas alone."""
+    SEEN.clear()
+    graph = Graph()
+    StreamProvider(graph).new_stream().source("source", StatelessSource(source)).sink(
+        "remember", StatelessSink(Remember())
+    )  # type: ignore[arg-type]
+    program = compile_graph(graph)
+    deltas: list[Any] = []
+    while True:
+        parts = {"source": [list(source.list_parts())]}
+        worker = Worker(program, 0, 0, parallelism=1, parts=parts, tracked=True, travel=cloudpickle.dumps)
+        for delta in deltas:
+            worker.apply(delta)
+        worker.open()
+        worker.run([])
+        if worker.sources[0].is_finished:
+            return [value for _, value in SEEN]
+        deltas.append(pickle.loads(pickle.dumps(worker.delta())))
+
+
+def test_a_reader_without_a_position_moves_as_it_is_though_its_source_resumes_others() -> None:
+    assert values_moving_each_tick(SingleIteratorSource(["a", "b", "c"])) == ["a", "b", "c"]
+    assert values_moving_each_tick(Wrapping(["a", "b", "c"])) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_position_may_be_bytes() -> None:
+    assert values_moving_each_tick(Bookmarked()) == [1, 2, 3, 4, 5]
