@@ -18,7 +18,7 @@ from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
 
-__all__ = ["Run", "keyed_states", "run", "run_rescaled"]
+__all__ = ["Run", "build", "keyed_states", "run", "run_rescaled"]
 
 
 @dataclass
@@ -26,29 +26,45 @@ class Run:
     """What malflow's sinks and inspectors got.
 
     Attributes:
-        epochs: by step and worker, since the number of workers last changed.
+        new_log: makes what inspectors append to: a list, or, where they are in other processes, a `Log`.
+        marks: by step, the workers and epochs in their order, since the number of workers last changed.
         past_epochs: by step, those of the times before, each by worker.
     """
 
+    new_log: Callable[[], Any] = list
     sinks: dict[str, VecSink[Any, Any, Any]] = field(default_factory=dict)
-    records: dict[str, list[DataMessage[Any, Any, Any]]] = field(default_factory=dict)
-    epochs: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
+    records: dict[str, Any] = field(default_factory=dict)
+    marks: dict[str, Any] = field(default_factory=dict)
     past_epochs: dict[str, list[dict[int, list[Any]]]] = field(default_factory=dict)
+
+    @property
+    def epochs(self) -> dict[str, dict[int, list[Any]]]:
+        """Give the epochs by step and worker, since the number of workers last changed."""
+        epochs: dict[str, dict[int, list[Any]]] = {}
+        for name, marks in self.marks.items():
+            by_worker = epochs.setdefault(name, {})
+            for worker, epoch in marks:
+                by_worker.setdefault(worker, []).append(epoch)
+        return epochs
 
     def turn_over(self) -> None:
         """Begin a new time."""
         for name, by_worker in self.epochs.items():
-            self.past_epochs.setdefault(name, []).append(dict(by_worker))
-            by_worker.clear()
+            self.past_epochs.setdefault(name, []).append(by_worker)
+            self.marks[name].clear()
+
+    def settle(self) -> None:
+        """Read what the sinks have collected."""
+        self.records.update({name: list(sink) for name, sink in self.sinks.items()})
 
 
 def run(dataflow: Dataflow, parallelism: int = 1, chunk: int | None = None) -> Run:
     """Run a dataflow; no poll of a source gives more than `chunk` records."""
     result = Run()
     SingleThreadRuntime(
-        lambda provider: _build(dataflow, provider, chunk, result), parallelism=parallelism, debug=dataflow.debug
+        lambda provider: build(dataflow, provider, chunk, result), parallelism=parallelism, debug=dataflow.debug
     ).execute()
-    result.records.update({name: list(sink) for name, sink in result.sinks.items()})
+    result.settle()
     return result
 
 
@@ -60,7 +76,7 @@ def run_rescaled(dataflow: Dataflow, parallelism: int, chunk: int, rescales: Seq
     """
     result = Run()
     graph = Graph()
-    _build(dataflow, StreamProvider(graph), chunk, result)
+    build(dataflow, StreamProvider(graph), chunk, result)
     with EngineRun(compile_graph(graph), parallelism=parallelism, tracked=False, debug=dataflow.debug) as engine:
         engine.open()
         for ticks, workers in rescales:
@@ -72,19 +88,20 @@ def run_rescaled(dataflow: Dataflow, parallelism: int, chunk: int, rescales: Seq
         while not engine.is_finished:
             engine.tick()
         engine.end()
-    result.records.update({name: list(sink) for name, sink in result.sinks.items()})
+    result.settle()
     return result
 
 
 def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
     """List the states that a dataflow keeps by key."""
     graph = Graph()
-    _build(dataflow, StreamProvider(graph), None, Run())
+    build(dataflow, StreamProvider(graph), None, Run())
     kinds = ("stateful_map", "stateful_op", "ttl_map")
     return [spec for spec in states_of(compile_graph(graph)) if spec.kind in kinds]
 
 
-def _build(dataflow: Dataflow, provider: Any, chunk: int | None, result: Run) -> None:
+def build(dataflow: Dataflow, provider: Any, chunk: int | None, result: Run) -> None:
+    """Build a dataflow whose sinks and inspectors write to `result`."""
     streams: list[Any] = []
     for step in dataflow.steps:
         if step.kind == "source":
@@ -221,17 +238,15 @@ def _sink(step: Step, inputs: list[Any], result: Run) -> None:
 
 
 def _inspect(step: Step, inputs: list[Any], result: Run) -> Any:
-    seen = result.records.setdefault(step.name, [])
+    seen = result.records.setdefault(step.name, result.new_log())
     return inputs[0].inspect(
         step.name, lambda msg, _: seen.append(DataMessage(msg.key, owned(msg.value), msg.timestamp))
     )
 
 
 def _inspect_frontier(step: Step, inputs: list[Any], result: Run) -> Any:
-    seen = result.epochs.setdefault(step.name, {})
-    return inputs[0].inspect_frontier(
-        step.name, lambda epoch, context: seen.setdefault(context.worker_id, []).append(epoch)
-    )
+    seen = result.marks.setdefault(step.name, result.new_log())
+    return inputs[0].inspect_frontier(step.name, lambda epoch, context: seen.append((context.worker_id, epoch)))
 
 
 _BUILDERS: dict[str, Builder] = {

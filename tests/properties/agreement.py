@@ -1,0 +1,75 @@
+"""Whether malflow gave what the interpreter says, as far as that is specified."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from malflow import MAX, DataMessage
+from tests.properties.building import Run
+from tests.properties.interpreter import Interpretation
+from tests.properties.specs import Dataflow, Order, Place, Step
+
+__all__ = ["assert_agree", "typed"]
+
+Record = DataMessage[Any, Any, Any]
+
+
+def assert_agree(dataflow: Dataflow, expected: Interpretation, got: Run) -> None:
+    """Compare what came out of each sink and inspector."""
+    for step in dataflow.steps:
+        if step.kind in ("sink", "inspect"):
+            assert _view(step.order, got.records[step.name]) == _view(step.order, expected.records[step.name]), (
+                step.name
+            )
+        if step.kind == "inspect_frontier":
+            _assert_epochs(step, expected.epochs[step.name], got.past_epochs.get(step.name, []), got.epochs[step.name])
+
+
+# Records: each is compared as far as its order is specified, by the types of its parts as well, but for the key's
+
+
+def _view(order: Order, records: Iterable[Record]) -> Any:
+    rows = [(record.key, typed(record.value), typed(record.timestamp)) for record in records]
+    if order is Order.TOTAL:
+        return rows
+    if order is Order.NONE:
+        return Counter(rows)
+    by_key: dict[Any, list[Any]] = {}
+    for key, value, timestamp in rows:
+        by_key.setdefault(key, []).append((value, timestamp))
+    return by_key
+
+
+def typed(value: Any) -> Any:
+    """Make a value hashable, and unequal to those of other types."""
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, tuple(map(typed, value))
+    if isinstance(value, (set, dict)):
+        return type(value).__name__, frozenset(map(typed, value.items() if isinstance(value, dict) else value))
+    return type(value).__name__, value
+
+
+# Epochs
+
+
+def _assert_epochs(
+    step: Step, expected: list[Any], past: Sequence[dict[int, list[Any]]], last: dict[int, list[Any]]
+) -> None:
+    """Check the epochs of each worker, between any two changes of the number of workers."""
+    seen: list[Any] = []
+    for epochs in last.values():
+        assert epochs[-1] is MAX
+    for by_worker in (*past, {worker: epochs[:-1] for worker, epochs in last.items()}):
+        different = []
+        for epochs in by_worker.values():
+            assert MAX not in epochs
+            assert all(before < after for before, after in pairwise(epochs))
+            if epochs not in different and (epochs or step.epochs is not Place.SOURCE):
+                different.append(epochs)
+        if step.epochs is not None:
+            assert len(different) <= 1
+            seen.extend(*different or [()])
+    assert step.epochs is None or [*seen, MAX] == expected
