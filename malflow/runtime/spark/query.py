@@ -133,8 +133,9 @@ def _collected(frame: DataFrame) -> list[Row]:
 
 def _said(error: Exception) -> str:
     """Give what an error of Spark says, without the traces that it carries as text."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("at ", "File ", "Traceback", "^", "..."))]
+    reason = str(error).partition("=== Streaming Query ===")[0]
+    lines = [line.strip() for line in reason.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("at ", 'File "', "Traceback", "^", "..."))]
     if not telling:
         return type(error).__name__
     return telling[0] if len(telling) == 1 else f"{telling[0]} {telling[-1]}"
