@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +13,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-__all__ = ["plot_snapshots"]
+__all__ = ["plot_snapshots", "plot_spark"]
 
 _WIDTH = 0.38
 _COLOURS = ("#9aa5b1", "#2f6fb0", "#e07b39")
@@ -47,9 +48,59 @@ def plot_snapshots(folder: Path, costs: Mapping[str, Any], lost: Mapping[int, Se
     flow.axhline(10, color=_COLOURS[2], linestyle="--", linewidth=1, label="target for 1,000 keys: less than 10 %")
     flow.set(title="Throughput lost to a snapshot each second", xlabel="keys of the running sum", ylabel="percent")
     for axes in (times, sizes, flow):
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
-    figure.savefig(folder / "snapshots.png", dpi=110)
+    _save(figure, folder / "snapshots.png")
+
+
+def plot_spark(
+    folder: Path, rates: Mapping[int, Mapping[str, Sequence[float]]], costs: Mapping[str, Mapping[int, Sequence[float]]]
+) -> None:
+    """Draw how fast the peers are, and what a record costs as workers and keys grow, as far as it was measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if rates:
+        figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+        _rates(axes, rates)
+        _save(figure, folder / "spark_peers.png")
+    if costs:
+        figure, both = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", sharey=True)
+        for axes, what in zip(both, ("workers", "keys"), strict=True):
+            _costs(axes, what, costs)
+        _save(figure, folder / "spark_growth.png")
+
+
+def _rates(axes: Any, rates: Mapping[int, Mapping[str, Sequence[float]]]) -> None:
+    peers = list(dict.fromkeys(peer for by_peer in rates.values() for peer in by_peer))
+    for at, (keys, by_peer) in enumerate(rates.items()):
+        width = 2 * _WIDTH / len(rates)
+        places = [place + (at - (len(rates) - 1) / 2) * width for place in range(len(peers))]
+        heights = [median(by_peer[peer]) for peer in peers]
+        bars = axes.bar(places, heights, width, label=f"{keys:,} keys", color=_COLOURS[at % len(_COLOURS)])
+        axes.bar_label(bars, labels=[f"{height / 1e3:,.0f}k" for height in heights], fontsize=7)
+    axes.set_xticks(range(len(peers)), [peer.replace("With", "\nWith") for peer in peers], fontsize=8)
+    axes.set(title="Running sum on two cores", ylabel="records a second", yscale="log")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _costs(axes: Any, what: str, costs: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
+    for at, (name, label) in enumerate(((what, "wall clock"), (f"CPU {what}", "processor time, all processes"))):
+        counts, rounds = list(costs[name]), list(costs[name].values())
+        middles = [median(its) for its in rounds]
+        errors = [
+            [middle - min(its) for middle, its in zip(middles, rounds, strict=True)],
+            [max(its) - middle for middle, its in zip(middles, rounds, strict=True)],
+        ]
+        axes.errorbar(counts, middles, errors, marker="o", capsize=3, label=label, color=_COLOURS[at + 1])
+    axes.set(title=f"Cost of a record as {what} grow", xlabel=f"{what}, log", ylabel="ns a record")
+    axes.set(xscale="log", ylim=(0, None))
+    axes.set_xticks(list(costs[what]), [f"{count:,}" for count in costs[what]], fontsize=8)
+    axes.minorticks_off()
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _save(figure: Any, path: Path) -> None:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 

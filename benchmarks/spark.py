@@ -1,0 +1,241 @@
+"""Measure the runtime on Spark beside PySpark's own operators, bytewax, a plain loop, and an empty query.
+
+python benchmarks/spark.py [--rounds 3] [--seconds 10] [--warm-up 10] [--only sums,latency] [--plot benchmarks/plots]
+
+Each run of each peer is a process of its own, with a session of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from operator import truediv
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+from tables import print_table
+from workloads.measured import Measured
+
+SECTIONS = ("sums", "latency", "growth")
+KEYS = (1_000, 100_000)
+IN_SPARK = ("transformWithStateInPandas", "applyInPandasWithState", "transformWithState")
+PEERS = ("malflow", *IN_SPARK, "bytewax", "loop", "two loops")
+BATCHES = {**dict.fromkeys(IN_SPARK, (100_000, 1_000_000, 4_000_000)), "bytewax": (1_000, 10_000)}
+TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
+TARGETS |= {(keys, "bytewax"): 2.0 for keys in KEYS}
+GROWING_WORKERS = (1, 2, 4, 8)
+GROWING_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
+CORES = 2
+_TOLD = 4_000
+"""Characters of what a child said that are shown where it failed; Spark says much at each start."""
+
+
+class Case(NamedTuple):
+    """What one child process measures."""
+
+    peer: str
+    keys: int = 1_000
+    workers: int = CORES
+    batch: int = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each thing is measured")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long the window is")
+    parser.add_argument("--warm-up", type=float, default=10.0, help="how long a run goes on before it")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, such as sums,latency")
+    parser.add_argument("--keys", type=_numbers, default=KEYS, help="numbers of keys of the sums")
+    parser.add_argument("--batches", type=_numbers, help="records a batch to try PySpark's operators with")
+    parser.add_argument("--growing-workers", type=_numbers, default=GROWING_WORKERS, help="of the growth")
+    parser.add_argument("--growing-keys", type=_numbers, default=GROWING_KEYS, help="of the growth")
+    parser.add_argument("--plot", type=Path, help="folder for the plot; needs matplotlib")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(_measure(Case(*json.loads(options.one)), options.warm_up, options.seconds)))
+        return
+    bench = Bench(options)
+    only = options.only.split(",")
+    rates = bench.sums() if "sums" in only else {}
+    if "latency" in only:
+        bench.latency()
+    costs = bench.growth() if "growth" in only else {}
+    if options.plot is not None:
+        from plots import plot_spark  # noqa: PLC0415 - an extra
+
+        plot_spark(options.plot, rates, costs)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number.replace("_", "")) for number in text.split(","))
+
+
+# In a child
+
+
+def _measure(case: Case, warm_up: float, seconds: float) -> Any:
+    """Measure one case in this process."""
+    if case.peer in ("loop", "two loops", "bytewax"):
+        from workloads import process_peers  # noqa: PLC0415 - what a peer needs, only its process loads
+
+        if case.peer == "bytewax":
+            return asdict(process_peers.measure_bytewax(case.keys, case.batch, warm_up, seconds))
+        return asdict(process_peers.measure_loop(case.keys, 1 if case.peer == "loop" else CORES, warm_up, seconds))
+    from workloads import spark_flow, spark_peers  # noqa: PLC0415 - as above
+
+    session = spark_peers.make_session(CORES)
+    try:
+        if case.peer == "trickle":
+            return spark_flow.measure_trickle(session, case.workers, warm_up, seconds)
+        if case.peer == "empty":
+            return spark_peers.measure_empty(session, case.workers, warm_up, seconds)
+        if case.peer == "malflow":
+            return asdict(spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds))
+        return asdict(spark_peers.measure_peer(case.peer, session, case.keys, case.batch, warm_up, seconds))
+    finally:
+        session.stop()
+
+
+# In the parent
+
+
+class Bench:
+    """The sections, each of which prints its tables."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._rounds = options.rounds
+
+    def sums(self) -> dict[int, dict[str, list[float]]]:
+        """Compare the running sum; give the rates of each round, by keys and peer."""
+        rows, tried_rows = [], []
+        rates: dict[int, dict[str, list[float]]] = {}
+        for keys in self._options.keys:
+            tried = {peer: self._try_batches(peer, keys) for peer in BATCHES}
+            best = {peer: max(by_size, key=lambda size: by_size[size].rate) for peer, by_size in tried.items()}
+            cases = {peer: Case(peer, keys, CORES, best.get(peer, 0)) for peer in PEERS}
+            found = self._in_turn(cases, self._measured)
+            rates[keys] = {peer: [it.rate for it in found[peer]] for peer in PEERS}
+            rows += [_sum_row(keys, peer, best.get(peer), found) for peer in PEERS]
+            tried_rows += [_tried_row(keys, peer, by_size) for peer, by_size in tried.items()]
+        print(f"\nrunning sum, local[{CORES}]; malflow with a snapshot each second; medians\n")
+        print_table(
+            ("peer", "keys", "records a batch", "records/s", "CPU us a record", "s a tick", "snapshots", "malflow / it",
+             "least", "target"),
+            rows,
+        )  # fmt: skip
+        print("\nthe sizes of batches that were tried: records/s (seconds a batch), one run each\n")
+        sizes = sorted({size for by_size in (self._sizes(peer) for peer in BATCHES) for size in by_size})
+        cells = [(*names, *(by_size.get(size, "") for size in sizes)) for *names, by_size in tried_rows]
+        print_table(("peer", "keys", *(f"{size:,}" for size in sizes)), cells)
+        return rates
+
+    def latency(self) -> None:
+        """Compare ticks that hold next to nothing with the emptiest query."""
+        found = self._in_turn({"malflow": Case("trickle"), "emptiest query": Case("empty")}, self._child)
+        rows = []
+        for peer, rounds in found.items():
+            ticks = [1_000 * tick for ticks in rounds for tick in ticks]
+            ratios = map(truediv, map(median, found["malflow"]), map(median, rounds))
+            spread = quantiles(ticks, n=10)
+            rows.append((
+                peer, f"{len(ticks):,}", f"{median(median(ticks) for ticks in rounds) * 1_000:,.0f}",
+                f"{spread[0]:,.0f}", f"{spread[-1]:,.0f}", f"{median(ratios):.2f}",
+            ))  # fmt: skip
+        print("\nfrom tick to tick with a few records in each, two stages, two workers, milliseconds\n")
+        print_table(("peer", "ticks", "median", "10 % below", "10 % above", "malflow / it"), rows)
+
+    def growth(self) -> dict[str, dict[int, list[float]]]:
+        """Let workers and keys grow; give the ns per record of each round, by what grows."""
+        workers = {count: Case("malflow", 100_000, count) for count in self._options.growing_workers}
+        keys = {count: Case("malflow", count, CORES) for count in self._options.growing_keys}
+        costs: dict[str, dict[int, list[float]]] = {}
+        for what, cases in (("workers", workers), ("keys", keys)):
+            found = self._in_turn(cases, self._measured)
+            costs[what] = {count: [1e9 / it.rate for it in found[count]] for count in cases}
+            costs[f"CPU {what}"] = {count: [1e9 * it.cpu / it.records for it in found[count]] for count in cases}
+            fixed = "100,000 keys" if what == "workers" else f"{CORES} workers"
+            print(f"\nrunning sum as its {what} grow, {fixed}, local[{CORES}], a snapshot each second; medians\n")
+            print_table(
+                (what, "records/s", "ns a record", "CPU ns a record", "s a tick", "snapshots"),
+                [_growth_row(count, found[count]) for count in cases],
+            )
+        return costs
+
+    def _sizes(self, peer: str) -> Sequence[int]:
+        return self._options.batches or BATCHES[peer] if peer in IN_SPARK else BATCHES[peer]
+
+    def _try_batches(self, peer: str, keys: int) -> dict[int, Measured]:
+        return {size: self._measured(Case(peer, keys, CORES, size)) for size in self._sizes(peer)}
+
+    def _in_turn(self, cases: Mapping[Any, Case], measure: Callable[[Case], Any]) -> dict[Any, list[Any]]:
+        """Measure each case once a round, each round beginning with another one."""
+        names = list(cases)
+        found: dict[Any, list[Any]] = {name: [] for name in names}
+        for turn in range(self._rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                found[name].append(measure(cases[name]))
+        return found
+
+    def _measured(self, case: Case) -> Measured:
+        measured = Measured(**self._child(case))
+        print(f"{case}: {measured.rate:,.0f} records/s", file=sys.stderr, flush=True)
+        return measured
+
+    def _child(self, case: Case) -> Any:
+        """Have a new process measure a case."""
+        options = self._options
+        command = [sys.executable, __file__, "--one", json.dumps(case)]
+        command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
+        here = str(Path(__file__).parent)
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
+        if done.returncode != 0:
+            raise SystemExit(f"{case} failed:\n{done.stderr[-_TOLD:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def _sum_row(keys: int, peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]]) -> Sequence[str]:
+    its = found[peer]
+    ratios = [ours.rate / it.rate for ours, it in zip(found["malflow"], its, strict=True)]
+    target = TARGETS.get((keys, peer))
+    return (
+        peer,
+        f"{keys:,}",
+        "" if batch is None else f"{batch:,}",
+        f"{median(it.rate for it in its):,.0f}",
+        f"{median(1e6 * it.cpu / it.records for it in its):.2f}",
+        f"{median(it.tick for it in its):.2f}" if its[0].ticks else "",
+        f"{median(it.snapshots for it in its):.0f}" if peer == "malflow" else "",
+        f"{median(ratios):.2f}",
+        f"{min(ratios):.2f}",
+        "" if target is None else f">= {target:g}",
+    )
+
+
+def _tried_row(keys: int, peer: str, by_size: Mapping[int, Measured]) -> tuple[str, str, dict[int, str]]:
+    cells = {size: f"{it.rate:,.0f}" + (f" ({it.tick:.1f})" if it.ticks else "") for size, it in by_size.items()}
+    return peer, f"{keys:,}", cells
+
+
+def _growth_row(count: int, its: Sequence[Measured]) -> Sequence[str]:
+    return (
+        f"{count:,}",
+        f"{median(it.rate for it in its):,.0f}",
+        f"{median(1e9 / it.rate for it in its):,.0f}",
+        f"{median(1e9 * it.cpu / it.records for it in its):,.0f}",
+        f"{median(it.tick for it in its):.2f}",
+        f"{median(it.snapshots for it in its):.0f}",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The running sum under malflow on Spark, and a dataflow of the same shape with next to nothing in it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from malflow import DataMessage, StreamProvider, rendezvous_select
+from malflow.runtime.spark.runtime import SparkHandle, SparkRuntime
+from malflow.sinks import StatelessSink, StatelessSinkImpl
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from workloads.measured import Measured, cpu_seconds, scattered
+
+__all__ = ["FEWEST_TICKS", "add", "from_start_to_start", "key_of", "measure_sum", "measure_trickle", "start_of"]
+
+FEWEST_TICKS = 5
+"""Ticks that a window of nearly empty ones has at least."""
+
+
+_LOOK_SECONDS = 0.005
+_SETTLED_SECONDS = 0.02
+_FEW = 4
+"""Records a tick where there is little data."""
+
+
+class Numbers(StatefulSourceImpl[int, int, int, int]):
+    """The numbers below `keys`, over and over, from one part for each worker; it never ends."""
+
+    keyed = False
+
+    def __init__(self, keys: int, workers: int) -> None:
+        self._keys = keys
+        self._workers = workers
+
+    def list_parts(self) -> Iterable[int]:
+        """List as many numbers as there are workers, such that each worker gets one."""
+        parts: dict[int, int] = {}
+        part = 0
+        while len(parts) < self._workers:
+            parts.setdefault(rendezvous_select(part, range(self._workers)), part)
+            part += 1
+        return parts.values()
+
+    def build_part(self, part: int, state: int | None) -> NumbersPartition:
+        """Go on at a position; parts begin at different places."""
+        return NumbersPartition(scattered(self._keys), part * self._keys // 7 if state is None else state)
+
+
+class NumbersPartition(StatefulSourcePartition[int, int, int]):
+    """Slices of a list."""
+
+    def __init__(self, numbers: list[int], position: int) -> None:
+        self._numbers = numbers
+        self._position = position
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Give the next slice; shorter where the list begins again."""
+        start = self._position % len(self._numbers)
+        values = self._numbers[start : start + limit]
+        self._position += len(values)
+        return values, range(self._position - len(values), self._position)
+
+    def poll(self) -> tuple[int, int] | None:
+        """Give one number."""
+        values, timestamps = self.poll_batch(1)
+        return values[0], timestamps[0]
+
+    def is_finished(self) -> bool:
+        """Tell that there is always more."""
+        return False
+
+    def snapshot(self) -> int:
+        """Give how many were given."""
+        return self._position
+
+
+class Forget(StatelessSinkImpl[Any, Any, Any]):
+    """A sink that costs nothing; on the executors, where there is one for each process."""
+
+    def sink(self, msg: Any) -> None:
+        """Do nothing."""
+
+    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Do nothing."""
+
+
+def key_of(msg: DataMessage[Any, int, Any]) -> int:
+    return msg.value
+
+
+def add(key: int, value: int, state: int) -> tuple[int, int]:
+    return state + value, state + value
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a run is at the end of a tick."""
+
+    at: float
+    cpu: float
+    tick: int
+    records: int
+    snapshots: int
+
+
+def measure_sum(session: Any, keys: int, workers: int, warm_up: float, seconds: float) -> Measured:
+    """Run a running sum with a snapshot each second, and measure a window of whole ticks."""
+    with tempfile.TemporaryDirectory() as folder:
+        runtime = SparkRuntime(
+            _running_sum(keys, workers),
+            FsspecBackend(folder),
+            snapshots=timedelta(seconds=1),
+            parallelism=workers,
+            spark=session,
+        )
+        handle = runtime.start()
+        deadline = time.monotonic() + warm_up
+        while time.monotonic() < deadline or handle.progress.records.get("sum", 0) < keys:
+            handle.await_termination(_LOOK_SECONDS)
+        first = last = _next_mark(handle)
+        while last.at < first.at + seconds:
+            last = _next_mark(handle)
+        handle.stop()
+        handle.await_termination()
+    records, elapsed, ticks = last.records - first.records, last.at - first.at, last.tick - first.tick
+    return Measured(
+        records / elapsed, last.cpu - first.cpu, records, ticks, elapsed / ticks, last.snapshots - first.snapshots
+    )
+
+
+def measure_trickle(session: Any, workers: int, warm_up: float, seconds: float) -> list[float]:
+    """Run a running sum that gets a few records a tick, and give the seconds from tick to tick."""
+    runtime = SparkRuntime(_running_sum(1_000, workers), parallelism=workers, spark=session, max_records_per_tick=_FEW)
+    handle = runtime.start()
+    first = _wait_for_ticks(handle, 0, warm_up)
+    last = _wait_for_ticks(handle, first, seconds)
+    query = handle.query
+    took = [] if query is None else from_start_to_start(query.recentProgress[first - last :])
+    handle.stop()
+    handle.await_termination()
+    return took
+
+
+def from_start_to_start(batches: Sequence[Any]) -> list[float]:
+    """Give how many seconds it took from the start of each of Spark's batches to that of the next one."""
+    return [end - begin for begin, end in pairwise(map(start_of, batches))]
+
+
+def start_of(batch: Any) -> float:
+    """Tell when a batch of Spark began."""
+    return datetime.fromisoformat(batch["timestamp"]).timestamp()
+
+
+def _running_sum(keys: int, workers: int) -> Any:
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", StatefulSource(Numbers(keys, workers)))
+        sums = numbers.key_distribute("key", key_of).stateful_map("sum", add, default=int)
+        sums.sink("forget", StatelessSink(Forget()))
+
+    return build_dataflow
+
+
+def _wait_for_ticks(handle: SparkHandle, first: int, seconds: float) -> int:
+    """Wait so many seconds, and until there were some ticks after the first one; give the last one."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline or handle.progress.tick < first + FEWEST_TICKS:
+        handle.await_termination(_LOOK_SECONDS)
+    return handle.progress.tick
+
+
+def _next_mark(handle: SparkHandle) -> _Mark:
+    """Wait for the end of a tick."""
+    tick = handle.progress.tick
+    while handle.progress.tick == tick:
+        handle.await_termination(_LOOK_SECONDS)
+    at, cpu = time.monotonic(), cpu_seconds()
+    handle.await_termination(_SETTLED_SECONDS)  # until all that was told of the tick is counted
+    progress = handle.progress
+    return _Mark(at, cpu, progress.tick, progress.records["sum"], progress.snapshot or 0)
