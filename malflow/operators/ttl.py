@@ -194,11 +194,11 @@ class TtlMap(Operator):
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it, and plan when its keys are due.
 
-        A map may come from another worker, whose runs have numbers of their own: as if it had not been read yet.
+        What the last epoch had to expire in them is gone already: the maps are as if they had been read since.
         """
         super().apply(delta)
         for key, entries in delta.changed.items():
-            entries._seen = -1
+            entries._seen = self._run
             self._plan(key, entries.earliest)
 
     def _plan(self, key: Any, expiry: Any) -> None:
