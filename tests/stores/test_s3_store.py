@@ -155,7 +155,7 @@ def test_a_listing_has_all_pages_or_is_none(server: FaultyS3, store: Store, monk
 
 @pytest.fixture(scope="module")
 def impatient(s3: FaultyS3) -> Store:
-    options = {**s3.options, "config_kwargs": {"read_timeout": 0.5, "connect_timeout": 0.5}}
+    options = {**s3.options, "config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}
     store = open_store(f"s3://{s3.bucket}/slow", options)
     store._filesystem().connect()  # type: ignore[attr-defined] # it takes long
     return store
@@ -167,7 +167,7 @@ def test_a_write_that_times_out_may_land_later(server: FaultyS3, impatient: Stor
     assert type(outcome(GET, store)) is Transient
     server.inject("hold", "PUT", "m/1")
     assert type(outcome(PUT, store)) is UnknownOutcome
-    assert server.fired == 2
+    wait_for(lambda: server.fired == 2)
     assert not is_there(server, store)
     server.release()
     wait_for(lambda: is_there(server, store))
@@ -183,7 +183,7 @@ def test_a_server_that_keeps_talking_does_not_hold_up_for_ever(
     started = time.monotonic()
     error = outcome(operation, impatient)
     assert (type(error), type(error.__cause__).__name__) == (kind, "FSTimeoutError")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 12, "it would have talked for 15 seconds"
     assert len(server.requests) == 1
 
 
@@ -225,6 +225,7 @@ def test_a_server_that_is_not_there_is_tried_once(unused_endpoint: str) -> None:
     store = open_store(
         "s3://bucket/job", {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": unused_endpoint}}
     )
+    store._filesystem().connect()  # type: ignore[attr-defined] # it takes long
     started = time.monotonic()
     assert type(outcome(PUT, store)) is UnknownOutcome
     for _, operation in READS.values():
@@ -360,7 +361,7 @@ def unused_endpoint() -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
