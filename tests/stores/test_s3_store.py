@@ -18,7 +18,7 @@ from malflow.snapshot.fsspec_store import FsspecStore
 from malflow.snapshot.open_store import open_store
 from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from tests.stores.conftest import moved
-from tests.stores.faulty_s3 import FaultyS3
+from tests.stores.faulty_s3 import FaultyS3, wait_for
 
 Operation = Callable[[Store], object]
 
@@ -358,10 +358,3 @@ def test_secrets_of_a_users_file_system_are_hidden_too(server: FaultyS3) -> None
 def unused_endpoint() -> str:
     with FaultyS3() as server:
         return server.endpoint
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
