@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
+# How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone.
+WORKERS ?= auto
 
 .PHONY: run test check format clean
 
@@ -12,7 +14,7 @@ run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays_crash.py
 
 test: check
-	$(BIN)/python -W error -m pytest
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check

@@ -15,11 +15,10 @@ from malflow.sources import SingleIteratorSource, StatelessSource
 
 pytest_plugins = ["tests.spark_session"]
 
-settings.register_profile("dev", max_examples=25, deadline=None)
-settings.register_profile(
-    "ci", max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("nightly", max_examples=5000, deadline=None)
+_anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+settings.register_profile("dev", _anyhow, max_examples=25)
+settings.register_profile("ci", _anyhow, max_examples=200, derandomize=True)
+settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 

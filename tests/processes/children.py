@@ -22,7 +22,7 @@ from tests.processes.programs.counting import PARTS, Options, Program, key_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.processes.programs.counting"
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class Child:

@@ -25,7 +25,7 @@ from tests.processes.programs.counting import Options
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SIZE = 5_000
-SLOW = Options(size=SIZE, every=0.02, sleep=0.0005)
+SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 
 
 @pytest.mark.parametrize("seed", range(1 if not NIGHTLY else 8))
@@ -59,7 +59,7 @@ def test_a_process_killed_before_its_first_snapshot_begins_anew(tmp_path: Path) 
 
 
 def test_a_snapshot_list_can_be_read_while_a_run_deletes_old_ones(tmp_path: Path) -> None:
-    with child(tmp_path, Options(size=SIZE, every=0.001, sleep=0.0001, writes=False)) as process:
+    with child(tmp_path, Options(size=10 * SIZE, every=0.001, sleep=0.0001, writes=False)) as process:
         process.wait_for("started")
         seen: set[int] = set()
         poll(lambda: seen.add(newest(tmp_path)) or len(seen) > 5)

@@ -22,7 +22,7 @@ from tests.processes.children import (
 from tests.processes.programs.counting import Options
 
 SIZE = 5_000
-SLOW = Options(size=SIZE, every=0.02, sleep=0.0005)
+SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 
@@ -42,7 +42,7 @@ def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.Signals) -> None:
     go = tmp_path / "go"
-    with child(tmp_path / "job", Options(size=SIZE, every=0.02, sleep=0.0005, held=str(go))) as process:
+    with child(tmp_path / "job", Options(size=SIZE, every=0.02, sleep=0.002, held=str(go))) as process:
         process.wait_for("writing")
         process.process.send_signal(number)
         process.wait_for("stopping")
@@ -64,7 +64,7 @@ def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
         process.process.send_signal(number)
         assert process.end() == (0, "")
     before, count = newest(tmp_path), counted(tmp_path)
-    with child(tmp_path, Options(size=SIZE, every=0.02, sleep=0.0005, held=str(tmp_path / "never"))) as process:
+    with child(tmp_path, Options(size=SIZE, every=0.02, sleep=0.002, held=str(tmp_path / "never"))) as process:
         process.wait_for("writing")
         process.process.send_signal(number)
         process.wait_for("stopping")

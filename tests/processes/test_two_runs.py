@@ -25,7 +25,7 @@ from tests.processes.children import (
 from tests.processes.programs.counting import Options
 
 SIZE = 3_000
-SLOW = Options(size=SIZE, every=0.01, sleep=0.0005)
+SLOW = Options(size=SIZE, every=0.01, sleep=0.005)
 
 
 def assert_fenced(process: Child) -> str:
@@ -71,22 +71,27 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
 
 @pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
 def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: Path, with_history: bool) -> None:
-    size = 500
-    options = Options(size=size, every=0.01, sleep=0.0005, barrier=True, writes=False)
     if with_history:
-        run(tmp_path, Options(size=size, at=size // 3, do="stop", every=0.1))
-    before = newest(tmp_path) if with_history else 0
+        run(tmp_path, Options(size=SIZE, at=SIZE // 3, do="stop", every=0.1, writes=False))
+    before = newest(tmp_path)
+    options = Options(size=SIZE, every=0.01, sleep=0.005, barrier=True, writes=False)
     with child(tmp_path, options) as one, child(tmp_path, options) as other:
         for process in (one, other):
             process.wait_for("ready")
         for process in (one, other):
             process.tell()
-        ends = sorted([one.end(), other.end()])
-    assert ends[0] == (0, "")
-    assert ends[1][0] == 1
-    assert "malflow.errors.FencedError" in ends[1][1]
-    assert_exact(tmp_path, size, outputs=False)
+        poll(lambda: {one.process.poll(), other.process.poll()} != {None})
+        loser, winner = (one, other) if other.process.poll() is None else (other, one)
+        code, errors = loser.end()
+        assert code == 1
+        assert "malflow.errors.FencedError" in errors
+        winner.wait_for("started")
+        winner.process.send_signal(signal.SIGTERM)
+        assert winner.end() == (0, "")
     assert newest(tmp_path) > before
+    assert_plausible(tmp_path)
+    finish(tmp_path, SIZE)
+    assert_exact(tmp_path, SIZE, outputs=False)
 
 
 def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:

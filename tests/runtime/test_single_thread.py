@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from malflow import MAX, SingleThreadRuntime, StreamProvider
+from malflow.operators import endpoints
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -30,6 +32,13 @@ class Sink:
     def close(self):
         print("closed", flush=True)
 
+def hang():
+    print("hanging", flush=True)
+    while not runtime._stopping:
+        time.sleep(0.001)
+    print("stopping", flush=True)
+    time.sleep(3600)
+
 def endless():
     number = 0
     while True:
@@ -42,7 +51,8 @@ def build_dataflow(provider):
     stream = provider.new_stream().source("endless", StatelessSource(SingleIteratorSource(endless())))
     stream.inspect_frontier("epochs", lambda epoch, ctx: print(epoch)).sink("out", StatelessSink(Sink()))
 
-SingleThreadRuntime(build_dataflow).execute()
+runtime = SingleThreadRuntime(build_dataflow)
+runtime.execute()
 print("after")
 """
 
@@ -89,18 +99,19 @@ def start(block: str = "") -> subprocess.Popen[str]:
 def test_a_signal_stops_at_the_end_of_the_tick(number: signal.Signals) -> None:
     process = start()
     process.send_signal(number)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (output, errors, process.returncode) == ("closed\nafter\n", "", 0)
 
 
 def test_a_second_interrupt_does_not_wait_for_the_tick() -> None:
-    process = start(block="time.sleep(3600 if number > 5 else 0)")
-    time.sleep(0.3)
+    process = start(block="if number > 5: hang()")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hanging\n"
     process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    assert process.stdout.readline() == "stopping\n"
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert output == "closed\n"
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode != 0
@@ -125,7 +136,7 @@ def test_stop_ends_the_run_from_another_thread_and_no_max_flows() -> None:
     while not source.polls:
         time.sleep(0.001)
     runtime.stop()
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert epochs == []
     assert source.suspended == 1
@@ -161,7 +172,7 @@ def test_an_idle_dataflow_rests_and_wakes_for_new_data() -> None:
     while not len(collected):
         time.sleep(0.001)
     source.finished = True
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert collected.values == ["news"]
     assert polls_at_rest < 100
 
@@ -242,15 +253,16 @@ def test_slow_functions_do_not_hold_back_what_is_done() -> None:
     assert all(calls - shown <= 3 for shown, calls in enumerate(called_when_shown))
 
 
-def test_what_a_tick_costs_anyway_does_not_make_it_smaller() -> None:
+def test_what_a_tick_costs_anyway_does_not_make_it_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[int] = []
 
     class SlowToFlush(VecSink[Any, Any, Any]):
         def flush(self) -> None:
             ticks.append(len(self))
-            time.sleep(0.06)
 
     sink = SlowToFlush()
+    clock = SimpleNamespace(monotonic=lambda: 0.2 * len(ticks) + 1e-6 * len(sink))
+    monkeypatch.setattr(endpoints, "time", clock)
     SingleThreadRuntime(
         lambda provider: provider.new_stream().source("s", SingleIteratorSource(range(30_000))).sink("out", sink)
     ).execute()
@@ -315,5 +327,5 @@ def test_it_runs_on_a_thread_that_is_not_the_main_one() -> None:
     )
     thread = threading.Thread(target=runtime.execute)
     thread.start()
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert collected.values == [1]

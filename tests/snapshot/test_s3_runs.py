@@ -22,7 +22,7 @@ from malflow.sources import StatefulSource
 from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
 from tests.kept import kept_states
 from tests.snapshot.jobs import KEY, Clock, steady
-from tests.stores.faulty_s3 import FaultyS3
+from tests.stores.faulty_s3 import FaultyS3, wait_for
 
 EVERY_TICK = timedelta(microseconds=1)
 SCRIPT: Mapping[Any, list[Any]] = {"x": [1, PAUSE, 2, PAUSE, 3, CRASH, 4], "y": [10, 20, PAUSE, 30, PAUSE, 40]}
@@ -317,7 +317,11 @@ def test_a_backend_made_of_url_and_options_alone_keeps_state_at_its_interval(pla
     def backend() -> FsspecBackend:
         return FsspecBackend(f"{place.url}/", job="plain", storage_options=server.options, signing_key=KEY)
 
-    at = {1: lambda: server.inject("hold", "PUT", "/d/"), 5: server.release}
+    def let_go() -> None:
+        wait_for(lambda: server.fired == 1)
+        server.release()
+
+    at = {1: lambda: server.inject("hold", "PUT", "/d/"), 5: let_go}
     place.crash(source, at, backend=backend(), snapshots=EVERY_TICK)
     assert server.fired == 1, "records went on flowing while the first snapshot was held up"
     server.reset()

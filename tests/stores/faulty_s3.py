@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -181,6 +181,14 @@ class FaultyS3:
                     self.fired += 1
                     return fault
         return None
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass within a minute"
+        time.sleep(0.02)
 
 
 def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:

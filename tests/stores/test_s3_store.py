@@ -18,7 +18,7 @@ from malflow.snapshot.fsspec_store import FsspecStore
 from malflow.snapshot.open_store import open_store
 from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from tests.stores.conftest import moved
-from tests.stores.faulty_s3 import FaultyS3
+from tests.stores.faulty_s3 import FaultyS3, wait_for
 
 Operation = Callable[[Store], object]
 
@@ -155,7 +155,7 @@ def test_a_listing_has_all_pages_or_is_none(server: FaultyS3, store: Store, monk
 
 @pytest.fixture(scope="module")
 def impatient(s3: FaultyS3) -> Store:
-    options = {**s3.options, "config_kwargs": {"read_timeout": 0.5, "connect_timeout": 0.5}}
+    options = {**s3.options, "config_kwargs": {"read_timeout": 1, "connect_timeout": 1}}
     store = open_store(f"s3://{s3.bucket}/slow", options)
     store._filesystem().connect()  # type: ignore[attr-defined] # it takes long
     return store
@@ -167,7 +167,7 @@ def test_a_write_that_times_out_may_land_later(server: FaultyS3, impatient: Stor
     assert type(outcome(GET, store)) is Transient
     server.inject("hold", "PUT", "m/1")
     assert type(outcome(PUT, store)) is UnknownOutcome
-    assert server.fired == 2
+    wait_for(lambda: server.fired == 2)
     assert not is_there(server, store)
     server.release()
     wait_for(lambda: is_there(server, store))
@@ -183,7 +183,7 @@ def test_a_server_that_keeps_talking_does_not_hold_up_for_ever(
     started = time.monotonic()
     error = outcome(operation, impatient)
     assert (type(error), type(error.__cause__).__name__) == (kind, "FSTimeoutError")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 12, "it would have talked for 15 seconds"
     assert len(server.requests) == 1
 
 
@@ -225,6 +225,7 @@ def test_a_server_that_is_not_there_is_tried_once(unused_endpoint: str) -> None:
     store = open_store(
         "s3://bucket/job", {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": unused_endpoint}}
     )
+    store._filesystem().connect()  # type: ignore[attr-defined] # it takes long
     started = time.monotonic()
     assert type(outcome(PUT, store)) is UnknownOutcome
     for _, operation in READS.values():
@@ -357,10 +358,3 @@ def test_secrets_of_a_users_file_system_are_hidden_too(server: FaultyS3) -> None
 def unused_endpoint() -> str:
     with FaultyS3() as server:
         return server.endpoint
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
