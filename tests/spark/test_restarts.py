@@ -170,6 +170,18 @@ def test_two_runs_of_one_job_in_one_session_share_nothing_and_the_older_one_is_f
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.parametrize(("setting", "value"), [("spark.speculation", "true"), ("spark.python.worker.reuse", "false")])
+def test_a_setting_that_would_break_a_promise_is_refused(spark: Any, setting: str, value: str) -> None:
+    conf = spark.sparkContext._conf
+    before = conf.get(setting, {"true": "false", "false": "true"}[value])
+    conf.set(setting, value)
+    try:
+        with pytest.raises(GraphError, match=f"{setting}={value}"):
+            SparkRuntime(sums(1), spark=spark).execute()
+    finally:
+        conf.set(setting, before)
+
+
 def test_what_is_in_the_memory_of_one_process_is_no_place_for_changes(spark: Any) -> None:
     with pytest.raises(GraphError, match=r"scratch='memory://x' is in the memory of one process"):
         SparkRuntime(sums(1), spark=spark, scratch="memory://x").execute()
