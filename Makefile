@@ -7,14 +7,18 @@ export HYPOTHESIS_PROFILE
 # How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
 
-.PHONY: run test check format clean
+.PHONY: run test spark check format clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
 	$(BIN)/python examples/flight_delays_crash.py
 
 test: check
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not spark"
+
+# The tests that need Spark, in one process; they need Java 17, too.
+spark: $(VENV)/.spark
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -m spark
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check
@@ -36,6 +40,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.spark: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+	touch $@ $(VENV)/.dev $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -58,7 +58,7 @@ def plot_spark(
     """Draw how fast the peers are, and what a record costs as workers and keys grow, as far as it was measured."""
     folder.mkdir(parents=True, exist_ok=True)
     if rates:
-        figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(11, 4.2), layout="constrained")
         _rates(axes, rates)
         _save(figure, folder / "spark_peers.png")
     if costs:
@@ -76,7 +76,9 @@ def _rates(axes: Any, rates: Mapping[int, Mapping[str, Sequence[float]]]) -> Non
         heights = [median(by_peer[peer]) for peer in peers]
         bars = axes.bar(places, heights, width, label=f"{keys:,} keys", color=_COLOURS[at % len(_COLOURS)])
         axes.bar_label(bars, labels=[f"{height / 1e3:,.0f}k" for height in heights], fontsize=7)
-    axes.set_xticks(range(len(peers)), [peer.replace("With", "\nWith") for peer in peers], fontsize=8)
+    axes.set_xticks(
+        range(len(peers)), [peer.replace("With", "\nWith").replace(" by", "\nby") for peer in peers], fontsize=8
+    )
     axes.set(title="Running sum on two cores", ylabel="records a second", yscale="log")
     axes.legend(frameon=False, fontsize=8)
 

@@ -24,7 +24,13 @@ from workloads.measured import Measured
 
 SECTIONS = ("sums", "latency", "growth")
 KEYS = (1_000, 100_000)
-IN_SPARK = ("transformWithStateInPandas", "applyInPandasWithState", "transformWithState")
+IN_SPARK = (
+    "transformWithStateInPandas",
+    "transformWithStateInPandas by record",
+    "applyInPandasWithState",
+    "applyInPandasWithState by record",
+    "transformWithState",
+)
 PEERS = ("malflow", *IN_SPARK, "bytewax", "loop", "two loops")
 BATCHES = {**dict.fromkeys(IN_SPARK, (100_000, 1_000_000, 4_000_000)), "bytewax": (1_000, 10_000)}
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
@@ -52,6 +58,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=10.0, help="how long a run goes on before it")
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, such as sums,latency")
     parser.add_argument("--keys", type=_numbers, default=KEYS, help="numbers of keys of the sums")
+    parser.add_argument("--peers", type=_names, default=PEERS, help="of the sums, beside malflow")
     parser.add_argument("--batches", type=_numbers, help="records a batch to try PySpark's operators with")
     parser.add_argument("--growing-workers", type=_numbers, default=GROWING_WORKERS, help="of the growth")
     parser.add_argument("--growing-keys", type=_numbers, default=GROWING_KEYS, help="of the growth")
@@ -71,6 +78,11 @@ def main() -> None:
         from plots import plot_spark  # noqa: PLC0415 - an extra
 
         plot_spark(options.plot, rates, costs)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    ends = tuple(text.split(","))
+    return tuple(peer for peer in PEERS if peer == "malflow" or peer in ends)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -116,14 +128,16 @@ class Bench:
     def sums(self) -> dict[int, dict[str, list[float]]]:
         """Compare the running sum; give the rates of each round, by keys and peer."""
         rows, tried_rows = [], []
+        peers = self._options.peers
+        tuned = [peer for peer in BATCHES if peer in peers]
         rates: dict[int, dict[str, list[float]]] = {}
         for keys in self._options.keys:
-            tried = {peer: self._try_batches(peer, keys) for peer in BATCHES}
+            tried = {peer: self._try_batches(peer, keys) for peer in tuned}
             best = {peer: max(by_size, key=lambda size: by_size[size].rate) for peer, by_size in tried.items()}
-            cases = {peer: Case(peer, keys, CORES, best.get(peer, 0)) for peer in PEERS}
+            cases = {peer: Case(peer, keys, CORES, best.get(peer, 0)) for peer in peers}
             found = self._in_turn(cases, self._measured)
-            rates[keys] = {peer: [it.rate for it in found[peer]] for peer in PEERS}
-            rows += [_sum_row(keys, peer, best.get(peer), found) for peer in PEERS]
+            rates[keys] = {peer: [it.rate for it in found[peer]] for peer in peers}
+            rows += [_sum_row(keys, peer, best.get(peer), found) for peer in peers]
             tried_rows += [_tried_row(keys, peer, by_size) for peer, by_size in tried.items()]
         print(f"\nrunning sum, local[{CORES}]; malflow with a snapshot each second; medians\n")
         print_table(
@@ -132,7 +146,7 @@ class Bench:
             rows,
         )  # fmt: skip
         print("\nthe sizes of batches that were tried: records/s (seconds a batch), one run each\n")
-        sizes = sorted({size for by_size in (self._sizes(peer) for peer in BATCHES) for size in by_size})
+        sizes = sorted({size for by_size in map(self._sizes, tuned) for size in by_size})
         cells = [(*names, *(by_size.get(size, "") for size in sizes)) for *names, by_size in tried_rows]
         print_table(("peer", "keys", *(f"{size:,}" for size in sizes)), cells)
         return rates
@@ -150,7 +164,7 @@ class Bench:
                 f"{spread[0]:,.0f}", f"{spread[-1]:,.0f}", f"{median(ratios):.2f}",
             ))  # fmt: skip
         print("\nfrom tick to tick with a few records in each, two stages, two workers, milliseconds\n")
-        print_table(("peer", "ticks", "median", "10 % below", "10 % above", "malflow / it"), rows)
+        print_table(("peer", "ticks", "median", "10 % are below", "10 % are above", "malflow / it"), rows)
 
     def growth(self) -> dict[str, dict[int, list[float]]]:
         """Let workers and keys grow; give the ns per record of each round, by what grows."""

@@ -1,14 +1,16 @@
 """The running sum in PySpark's own ways, and the emptiest streaming query there can be.
 
-Each gives the sum after each record, as malflow does, and is written as fast as it can be: those that get data frames
-add up whole columns at once.
+Each gives the sum after each record, as malflow does. Those that get data frames come in two ways: they add up a whole
+column at once, which is the fastest that can be and only goes with such simple functions, or call the function that
+malflow calls for each record.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from workloads.measured import Measured, cpu_seconds
-from workloads.spark_flow import FEWEST_TICKS, from_start_to_start, start_of
+from workloads.spark_flow import FEWEST_TICKS, add, from_start_to_start, start_of
 
 __all__ = ["SPARK_PEERS", "make_session", "measure_empty", "measure_peer"]
 
@@ -52,8 +54,26 @@ def make_session(cores: int = 2) -> SparkSession:
     return session
 
 
+_Sums = Callable[[pd.DataFrame, int], Sequence[int]]
+
+
+def _of_column(frame: pd.DataFrame, total: int) -> Sequence[int]:
+    return frame["value"].cumsum().to_numpy() + total  # type: ignore[no-any-return]
+
+
+def _by_function(frame: pd.DataFrame, total: int) -> Sequence[int]:
+    sums = []
+    for value in frame["value"].tolist():
+        emitted, total = add(0, value, total)
+        sums.append(emitted)
+    return sums
+
+
 class FrameSum(StatefulProcessor):
     """Add up data frames."""
+
+    def __init__(self, sums_of: _Sums) -> None:
+        self._sums_of = sums_of
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Take a state."""
@@ -65,8 +85,8 @@ class FrameSum(StatefulProcessor):
         before = self._total.get()
         total = 0 if before is None else before[0]
         for frame in rows:
-            sums = frame["value"].cumsum() + total
-            total = int(sums.iloc[-1])
+            sums = self._sums_of(frame, total)
+            total = int(sums[-1])
             yield pd.DataFrame({"key": key[0], "total": sums})
         self._total.update((total,))
 
@@ -95,32 +115,35 @@ class RowSum(StatefulProcessor):
         """Let go of nothing."""
 
 
-def _frame_sum(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+def _frame_sum(sums_of: _Sums, key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     total = state.get[0] if state.exists else 0
     for frame in frames:
-        sums = frame["value"].cumsum() + total
-        total = int(sums.iloc[-1])
+        sums = sums_of(frame, total)
+        total = int(sums[-1])
         yield pd.DataFrame({"key": key[0], "total": sums})
     state.update((total,))
 
 
-def _in_pandas(numbers: DataFrame) -> DataFrame:
-    return numbers.groupBy("key").transformWithStateInPandas(FrameSum(), _SUMS, "Update", "None")
+def _in_pandas(sums_of: _Sums, numbers: DataFrame) -> DataFrame:
+    return numbers.groupBy("key").transformWithStateInPandas(FrameSum(sums_of), _SUMS, "Update", "None")
 
 
-def _apply(numbers: DataFrame) -> DataFrame:
-    return numbers.groupBy("key").applyInPandasWithState(
-        _frame_sum, _SUMS, _STATE, "update", GroupStateTimeout.NoTimeout
-    )
+def _apply(sums_of: _Sums, numbers: DataFrame) -> DataFrame:
+    def sums(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        return _frame_sum(sums_of, key, frames, state)
+
+    return numbers.groupBy("key").applyInPandasWithState(sums, _SUMS, _STATE, "update", GroupStateTimeout.NoTimeout)
 
 
 def _by_row(numbers: DataFrame) -> DataFrame:
     return numbers.groupBy("key").transformWithState(RowSum(), _SUMS, "Update", "None")
 
 
-SPARK_PEERS = {
-    "transformWithStateInPandas": _in_pandas,
-    "applyInPandasWithState": _apply,
+SPARK_PEERS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "transformWithStateInPandas": partial(_in_pandas, _of_column),
+    "transformWithStateInPandas by record": partial(_in_pandas, _by_function),
+    "applyInPandasWithState": partial(_apply, _of_column),
+    "applyInPandasWithState by record": partial(_apply, _by_function),
     "transformWithState": _by_row,
 }
 """PySpark's ways to keep a state of one's own."""

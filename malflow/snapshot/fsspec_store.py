@@ -57,6 +57,10 @@ class FsspecStore:
         self._own: tuple[int, Any] | None = None
         _require_whole_writes(filesystem)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what is this process's own."""
+        return {**vars(self), "_own": None}
+
     def __repr__(self) -> str:
         return f"FsspecStore({redacted(self._url(''), self._secrets)!r})"
 

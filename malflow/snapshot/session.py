@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
+from malflow.errors import CommitUnknown, FencedError, RunFailed, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot.claim import Claim, Content, DataWriter
 from malflow.snapshot.codec import Codec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
@@ -83,7 +83,7 @@ class SnapshotSession:
         self._base_is_due: bool | None = None
         self._captured_at = claim.head.parallelism
         self._last: Future[int] | None = None
-        self._fatal: SnapshotError | None = None
+        self._fatal: SnapshotError | RunFailed | None = None
         self._failing_since: float | None = None
         self._process = environment.process()
 
@@ -219,7 +219,7 @@ class SnapshotSession:
                 self._failing_since = self._environment.monotonic()
             _log.warning("a snapshot of job '%s' failed, the next one will hold it: %s", self._archive.name, error)
             raise
-        except SnapshotError as error:
+        except (SnapshotError, RunFailed) as error:
             self._fatal = error
             raise
         except Exception as error:

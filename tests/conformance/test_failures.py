@@ -129,7 +129,7 @@ def test_an_error_like_that_of_a_shape_in_user_code_is_left_as_it_is() -> None:
     assert "TypeError: cannot unpack" in str(error)
 
 
-@pytest.mark.parametrize(
+unusable_keys = pytest.mark.parametrize(
     ("key", "reason"),
     [
         (None, "None is no key"),
@@ -143,14 +143,26 @@ def test_an_error_like_that_of_a_shape_in_user_code_is_left_as_it_is() -> None:
         (lambda: 0, "has no stable hash"),
     ],
 )
-@pytest.mark.parametrize("method", ["key_local", "key_distribute"])
-def test_an_unusable_key_is_refused_with_operator_and_key(
-    any_parallelism: Any, key: Any, reason: str, method: str
-) -> None:
-    error = failure(lambda s: getattr(s, method)("by", lambda m: key if m.value == 0 else 1), runtime=any_parallelism)
-    assert error.operator == "by"
+
+
+@unusable_keys
+def test_an_unusable_key_is_refused_with_operator_and_key(any_parallelism: Any, key: Any, reason: str) -> None:
+    error = failure(lambda s: s.key_distribute("by", lambda m: key if m.value == 0 else 1), runtime=any_parallelism)
     here = any_parallelism.func is SingleThreadRuntime
     assert error.key is key if here else repr(error.key)[:5] == repr(key)[:5]  # from elsewhere it comes as a copy
+    _assert_tells_of_key(error, reason)
+
+
+@unusable_keys
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_an_unusable_key_of_a_worker_of_its_own_is_refused_too(parallelism: int, key: Any, reason: str) -> None:
+    error = failure(lambda s: s.key_local("by", lambda m: key if m.value == 0 else 1), parallelism=parallelism)
+    assert error.key is key
+    _assert_tells_of_key(error, reason)
+
+
+def _assert_tells_of_key(error: OperatorError, reason: str) -> None:
+    assert error.operator == "by"
     assert "its key can't be used" in str(error)
     assert reason in str(error)
     assert "test_failures.py" in str(error)

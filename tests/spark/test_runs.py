@@ -13,7 +13,7 @@ import pytest
 
 from malflow import DataMessage, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime
 from malflow.errors import FencedError
-from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
+from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
@@ -85,9 +85,7 @@ def test_what_one_runtime_keeps_the_other_goes_on_from(spark: Any, tmp_path: Pat
 def test_the_number_of_workers_changes_while_records_flow(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retain=50)
     out: VecSink[Any, Any, Any] = VecSink()
-    runtime = SparkRuntime(
-        sums(3_000, out), backend, timedelta(seconds=0.2), 2, spark=spark, max_records_per_tick=600
-    )
+    runtime = SparkRuntime(sums(3_000, out), backend, timedelta(seconds=0.2), 2, spark=spark, max_records_per_tick=600)
     handle = runtime.start()
     for workers in (4, 3, 1):
         handle.rescale(workers).result(SECONDS)

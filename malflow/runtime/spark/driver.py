@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from concurrent.futures import Future
 from functools import partial
@@ -18,18 +19,21 @@ from malflow.runtime.spark.host import ReleaseTask, loaded_error
 from malflow.runtime.spark.job import Job
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.payload import payload
-from malflow.runtime.spark.query import Query
+from malflow.runtime.spark.query import Query, said
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
 from malflow.runtime.spark.settings import Progress, Request, Settings
 from malflow.runtime.spark.wire import SCHEMA
 from malflow.worker import Worker
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = ["Driver"]
 
 _log = logging.getLogger("malflow.runtime")
+
+_RELEASE_SECONDS = 30.0
 
 
 class Driver:
@@ -94,6 +98,11 @@ class Driver:
             snapshot=None if keeping is None else keeping.snapshot,
             restarts=self._restarts,
         )
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the job was claimed: what it was to begin with is its latest then."""
+        return self._keeping is not None
 
     # The run
 
@@ -219,20 +228,40 @@ class Driver:
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""
         context = self._session.sparkContext
-        if context._jsc is None:  # noqa: SLF001 - it has no public word for a context that was stopped
+        if self.query is None or context._jsc is None:  # noqa: SLF001 - it has no public word for a context that was stopped
             return
-        slots = context.defaultParallelism
-        tasks = self._session.range(slots, numPartitions=slots)
-        task = ReleaseTask(self._settings.scratch.run)
-        rows = tasks.mapInArrow(task, SCHEMA, barrier=True).collect()  # all at once, so that each has another process
+        released: Future[list[Any]] = Future()
+        threading.Thread(target=self._release_all, args=(released,), name="malflow-release", daemon=True).start()
+        try:
+            rows = released.result(_RELEASE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - what a process holds that can't be reached goes with it
+            _log.warning("not every process of Spark could let go of the run: %s", said(error))
+            return
         if rows:
             first, *others = [loaded_error(bytes(row.blob)) for row in rows]
             for other in others:
                 first.add_note(f"and while closing: {other}")
             raise first
 
+    def _release_all(self, released: Future[list[Any]]) -> None:
+        try:
+            slots = _slots(self._session.sparkContext)
+            tasks = self._session.range(slots, numPartitions=slots)
+            task = ReleaseTask(self._settings.scratch.run)
+            rows = tasks.mapInArrow(task, SCHEMA, barrier=True)  # all at once, so that each has another process
+            released.set_result(rows.collect())
+        except Exception as error:  # noqa: BLE001 - the future tells it
+            released.set_exception(error)
+
     def _clear(self, generation: int) -> None:
         Scratch(self._settings.scratch, generation).clear()
+
+
+def _slots(context: SparkContext) -> int:
+    """Tell how many tasks can run at once, on the executors that are there now."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001 - the Python side does not tell
+    slots: int = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
+    return max(1, slots)
 
 
 def _put_base(scratch: Scratch, chains: Chains, stage: int, worker: Worker, tick: int) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import MalflowError
+from malflow.errors import MalflowError, RunFailed
 from malflow.placement import states_of
 from malflow.plan import Program
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.host import dumps_error, loaded_error
 from malflow.runtime.spark.increments import Increment
+from malflow.runtime.spark.query import said
 from malflow.runtime.spark.scratch import NEVER, ScratchPlace
 from malflow.runtime.spark.settings import Request
 from malflow.snapshot.claim import DataWriter
@@ -143,9 +144,13 @@ def _written(context: SparkContext, increment: Increment, workers: Sequence[int]
     if not workers:
         return []
     entries: list[FileEntry] = []
-    for files, error in context.parallelize(workers, len(workers)).map(_reported(increment)).collect():
-        if error is not None:
-            raise loaded_error(error)
+    try:
+        written = context.parallelize(workers, len(workers)).map(_reported(increment)).collect()
+    except Exception as error:
+        raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
+    for files, failure in written:
+        if failure is not None:
+            raise loaded_error(failure)
         entries += files
     return entries
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["Query"]
+__all__ = ["Query", "said"]
 
 _STOP_SECONDS = 60.0
 
@@ -82,7 +82,7 @@ class Query:
                 query.stop()
             if self._error is None and not self._over.is_set():
                 ended = query.exception()
-                raise RunFailed(f"Spark ended the query: {'' if ended is None else _said(ended)}") from ended
+                raise RunFailed(f"Spark ended the query: {'' if ended is None else said(ended)}") from ended
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
@@ -128,10 +128,10 @@ def _collected(frame: DataFrame) -> list[Row]:
     try:
         return [Row(row.worker, row.channel, row.sender, bytes(row.blob)) for row in frame.collect()]
     except Exception as error:
-        raise RunFailed(f"Spark could not finish a tick: {_said(error)}") from error
+        raise RunFailed(f"Spark could not finish a tick: {said(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """Give what an error of Spark says, without the traces that it carries as text."""
     reason = str(error).partition("=== Streaming Query ===")[0]
     lines = [line.strip() for line in reason.splitlines()]

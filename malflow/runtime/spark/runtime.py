@@ -53,6 +53,7 @@ class SparkRuntime:
         trigger: how long a tick lasts at least.
         max_records_per_tick: how many records a tick may poll; None polls for half a second, as long as there are any.
         scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
+        scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.
         name: the query's name, by default that of the job.
         restore, recovery, renamed, allow_dropped_state, debug: as in `malflow.SingleThreadRuntime`.
@@ -72,6 +73,7 @@ class SparkRuntime:
         trigger: timedelta = timedelta(0),
         max_records_per_tick: int | None = None,
         scratch: str | None = None,
+        scratch_options: Mapping[str, Any] | None = None,
         restart: RestartPolicy | None = None,
         name: str | None = None,
         restore: Literal["latest"] | int | None = "latest",
@@ -97,6 +99,7 @@ class SparkRuntime:
         self._trigger = trigger.total_seconds()
         self._most = max_records_per_tick
         self._scratch = scratch
+        self._scratch_options = dict(scratch_options or {})
         self._restart = restart or RestartPolicy()
         self._name = name or getattr(persistence, "job", None) or "malflow"
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
@@ -163,6 +166,10 @@ class SparkRuntime:
         url = getattr(self._persistence, "_url", "")
         if str(url).startswith("memory:"):
             raise GraphError(f"{self._persistence!r} is in the memory of one process; Spark has several: use a folder")
+        if str(self._scratch).startswith("memory:"):
+            raise GraphError(
+                f"scratch={self._scratch!r} is in the memory of one process; Spark has several: use a folder"
+            )
         if is_local(session):
             return
         if self._scratch is None:
@@ -173,7 +180,7 @@ class SparkRuntime:
 
     def _settings(self, session: SparkSession) -> Settings:
         scratch = self._scratch or tempfile.mkdtemp(prefix=_SCRATCH)
-        place = ScratchPlace(scratch, {}, secrets.token_hex(8), secrets.token_bytes(32))
+        place = ScratchPlace(scratch, self._scratch_options, secrets.token_hex(8), secrets.token_bytes(32))
         return Settings(
             name=self._name,
             persistence=self._persistence,
@@ -302,7 +309,8 @@ class SparkHandle:
                 return
             restarts += 1
             scratch = replace(settings.scratch, run=secrets.token_hex(8))
-            self._settings = replace(settings, start=replace(settings.start, restore="latest"), scratch=scratch)
+            start = replace(settings.start, restore="latest") if driver.has_begun else settings.start
+            self._settings = replace(settings, start=start, scratch=scratch)
             self._driver = Driver(self._session, self._program, driver.parallelism, self._settings, restarts)
 
 

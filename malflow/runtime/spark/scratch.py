@@ -14,6 +14,8 @@ import lz4.frame
 
 from malflow.errors import RunFailed, StoreError
 from malflow.snapshot.open_store import is_private, open_store
+from malflow.snapshot.retry import Environment, Retry
+from malflow.snapshot.signing import redacted, secrets_in
 from malflow.snapshot.store import KeyExists, KeyMissing, Store
 from malflow.state import Delta
 
@@ -23,6 +25,7 @@ NEVER = -1
 """The tick of a worker that has never changed anything."""
 
 _LIMIT = 1 << 40
+_RETRY_SECONDS = 10.0
 _DIGEST = 32
 
 
@@ -81,8 +84,10 @@ class Scratch:
     def __init__(self, place: ScratchPlace, generation: int) -> None:
         self._place = place
         self.generation = generation
+        self._shown = redacted(place.url, secrets_in(place.options, place.url))
         self._key = b"" if is_private(place.url) else place.key
         self._store: Store = open_store(place.url, place.options, durable=False)
+        self._retry = Retry(_RETRY_SECONDS, Environment())
 
     def write(self, stage: int, worker: int, change: Change) -> int | None:
         """Write a change; give its size, or None where it is there already.
@@ -92,10 +97,10 @@ class Scratch:
             Exception: if a state can't be pickled.
         """
         raw = pickle.dumps(change, 5)
-        body: bytes = lz4.frame.compress(raw, content_checksum=True, store_size=True)
+        body: bytes = lz4.frame.compress(raw, store_size=True)
         data = self._mac(stage, worker, change.tick, body) + body
         try:
-            self._store.put_new(self._name(stage, worker, change.tick), data)
+            self._retry.of(lambda: self._store.put_new(self._name(stage, worker, change.tick), data))
         except KeyExists:
             return None
         return len(data)
@@ -109,27 +114,22 @@ class Scratch:
         change = self.find(stage, worker, tick)
         if change is None:
             name = self._name(stage, worker, tick)
-            raise RunFailed(
-                f"'{name}' is missing from the scratch folder {self._place.url}; every process must reach it"
-            )
+            raise RunFailed(f"'{name}' is missing from the scratch folder {self._shown}; every process must reach it")
         return change
 
     def find(self, stage: int, worker: int, tick: int) -> Change | None:
         """Read a change, if it is there."""
         name = self._name(stage, worker, tick)
         try:
-            data = self._store.get(name, _LIMIT)
+            data = self._retry.of(lambda: self._store.get(name, _LIMIT))
         except KeyMissing:
             return None
         except StoreError as error:
             raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
-        mac, body = (data[:_DIGEST], data[_DIGEST:]) if self._key else (b"", data)
+        mac, body = data[:_DIGEST], data[_DIGEST:]
         if not hmac.compare_digest(mac, self._mac(stage, worker, tick, body)):
-            raise RunFailed(f"'{name}' in the scratch folder is not what this run wrote")
-        try:
-            change: Change = pickle.loads(lz4.frame.decompress(body))  # noqa: S301 - this run wrote it
-        except RuntimeError as error:
-            raise RunFailed(f"'{name}' in the scratch folder is damaged: {error}") from error
+            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is not what this run wrote: it is damaged")
+        change: Change = pickle.loads(lz4.frame.decompress(body))  # noqa: S301 - this run wrote it
         return change
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[Change]:
@@ -169,8 +169,6 @@ class Scratch:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"
 
     def _mac(self, stage: int, worker: int, tick: int, body: bytes) -> bytes:
-        if not self._key:
-            return b""
         digest = blake2b(self._name(stage, worker, tick).encode(), key=self._key, digest_size=_DIGEST)
         digest.update(body)
         return digest.digest()

@@ -1,0 +1,222 @@
+"""Runs that are started again: how often, after what pause, from what; and those that are not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
+from malflow.errors import FencedError, OperatorError, RunFailed, StoreError
+from malflow.partitioners import stable_hash
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend, fsck
+from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.state import StateSpec
+from tests.spark.clusters import poll
+from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
+
+pytestmark = pytest.mark.spark
+
+SECONDS = 120
+AT_ONCE = timedelta(milliseconds=1)
+
+
+class Away:
+    """A persistence that can't be reached for a while.
+
+    Args:
+        backend: what is behind it.
+        errors: what the first who open it are told.
+    """
+
+    keeps = True
+
+    def __init__(self, backend: FsspecBackend, *errors: Exception) -> None:
+        self.backend = backend
+        self.errors = list(errors)
+        self.starts: list[Start] = []
+
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        """Open it, or fail."""
+        self.starts.append(start)
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.backend.open(operators, start)
+
+
+def pauses(log: str) -> list[float]:
+    return [float(it) for it in re.findall(r"goes on from its last snapshot in (\S+) s", log)]
+
+
+def test_a_run_is_started_again_as_often_as_told_and_the_pause_doubles(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = Away(backend_at(tmp_path), *[StoreError(f"away {number}") for number in range(9)])
+    policy = RestartPolicy(3, AT_ONCE)
+    with pytest.raises(StoreError, match="away 3"):
+        SparkRuntime(sums(10), away, spark=spark, restart=policy).execute()
+    assert pauses(caplog.text) == [0.001, 0.002, 0.004]
+    caplog.clear()
+    with pytest.raises(StoreError, match="away 4"):
+        SparkRuntime(sums(10), away, spark=spark, restart=RestartPolicy(0)).execute()
+    assert pauses(caplog.text) == []
+    away.errors = [StoreError("away")]
+    handle = SparkRuntime(sums(10), away, parallelism=2, spark=spark, restart=policy).start()
+    assert handle.await_termination(SECONDS)
+    assert handle.progress.restarts == 1
+    assert kept_sums(away.backend) == expected_sums(10)
+
+
+def test_a_run_that_is_to_begin_with_nothing_does_so_also_when_its_first_start_fails(
+    spark: Any, tmp_path: Path
+) -> None:
+    backend = backend_at(tmp_path)
+    SingleThreadRuntime(sums(50), backend).execute()
+    away = Away(backend, StoreError("away"))
+    SparkRuntime(sums(30), away, parallelism=2, spark=spark, restore=None, restart=RestartPolicy(1, AT_ONCE)).execute()
+    assert [it.restore for it in away.starts] == [None, None]
+    assert kept_sums(backend) == expected_sums(30)
+
+
+def removing(folder: Path, always: bool) -> Callable[[Any], Any]:
+    """Remove the changes of all ticks before, and go on."""
+
+    def remove(value: int) -> int:
+        files = [it for it in folder.rglob("*") if it.is_file()]
+        if value == 150 and (always or not (folder / "removed").exists()):
+            for file in files:
+                file.unlink()
+            (folder / "removed").touch()
+        return value
+
+    return lambda provider: sums(400)(Through(provider, remove))
+
+
+class Through:
+    """A provider whose sources go through a function first."""
+
+    def __init__(self, provider: Any, mapper: Callable[[Any], Any]) -> None:
+        self._provider, self._mapper = provider, mapper
+
+    def new_stream(self) -> Through:
+        return Through(self._provider.new_stream(), self._mapper)
+
+    def source(self, name: str, source: Any) -> Any:
+        return self._provider.source(name, source).map("through", self._mapper)
+
+
+def test_changes_that_are_gone_when_a_snapshot_needs_them_start_the_run_again(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, folder = backend_at(tmp_path), tmp_path / "scratch"
+    folder.mkdir()
+    handle = SparkRuntime(
+        removing(folder, always=False),
+        backend,
+        parallelism=2,
+        spark=spark,
+        max_records_per_tick=200,
+        scratch=str(folder),
+        restart=RestartPolicy(2, AT_ONCE),
+    ).start()
+    assert handle.await_termination(SECONDS)
+    assert handle.progress.restarts == 1
+    assert "is missing from the scratch folder" in caplog.text
+    assert kept_sums(backend) == expected_sums(400)
+    assert fsck(backend).problems == ()
+
+
+def test_a_run_that_keeps_nothing_ends_with_what_failed(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    with pytest.raises(StoreError, match="put a folder where a file"):
+        SparkRuntime(sums(50), parallelism=2, spark=spark, scratch=str(place)).execute()
+
+
+def test_a_run_is_not_started_again_after_user_code_or_fencing(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = backend_at(tmp_path)
+    with pytest.raises(OperatorError):
+        SparkRuntime(sums(50, fails_at=7), backend, parallelism=2, spark=spark).execute()
+    with pytest.raises(FencedError):
+        SparkRuntime(sums(50), Away(backend, FencedError("another")), parallelism=2, spark=spark).execute()
+    assert pauses(caplog.text) == []
+
+
+def test_two_runs_of_one_job_in_one_session_share_nothing_and_the_older_one_is_fenced(
+    spark: Any, tmp_path: Path
+) -> None:
+    backend, scratch = backend_at(tmp_path), str(tmp_path / "scratch")
+    often = timedelta(milliseconds=50)
+    shared: dict[str, Any] = {"spark": spark, "scratch": scratch, "max_records_per_tick": 60}
+    older = SparkRuntime(sums(20_000), backend, often, 2, name="older", **shared).start()
+    poll(lambda: older.progress.snapshot)
+    shared["max_records_per_tick"] = 30_000
+    newer = SparkRuntime(sums(20_000), backend, often, 2, name="newer", **shared).start()
+    with pytest.raises(FencedError):
+        older.await_termination(SECONDS)
+    assert newer.await_termination(SECONDS)
+    assert newer.progress.restarts == older.progress.restarts == 0
+    assert kept_sums(backend) == expected_sums(20_000)
+    assert fsck(backend).problems == ()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("spark.speculation", "true"), ("spark.python.worker.reuse", "false")])
+def test_a_setting_that_would_break_a_promise_is_refused(spark: Any, setting: str, value: str) -> None:
+    conf = spark.sparkContext._conf
+    before = conf.get(setting, {"true": "false", "false": "true"}[value])
+    conf.set(setting, value)
+    try:
+        with pytest.raises(GraphError, match=f"{setting}={value}"):
+            SparkRuntime(sums(1), spark=spark).execute()
+    finally:
+        conf.set(setting, before)
+
+
+def test_what_is_in_the_memory_of_one_process_is_no_place_for_changes(spark: Any) -> None:
+    with pytest.raises(GraphError, match=r"scratch='memory://x' is in the memory of one process"):
+        SparkRuntime(sums(1), spark=spark, scratch="memory://x").execute()
+
+
+def test_a_module_that_the_workers_lack_is_named(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_on_the_driver.py").write_text("def double(value):\n    return 2 * value\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_on_the_driver  # type: ignore[import-not-found] # noqa: PLC0415 - it was just written
+
+    out: VecSink[Any, Any, Any] = VecSink()
+    with pytest.raises(RunFailed, match="No module named 'only_on_the_driver'"):
+        SparkRuntime(
+            lambda provider: sums(10, out)(Through(provider, only_on_the_driver.double)), parallelism=1, spark=spark
+        ).execute()
+    assert out.values == []
+
+
+def hashes(keys: Sequence[Any]) -> list[int]:
+    return [stable_hash(key) for key in keys]
+
+
+def test_keys_have_one_place_whatever_the_seed_of_hashes(spark: Any) -> None:
+    keys = ["a", ("b", 1), b"c", 4, None, True, 2.5, frozenset({"x", "y"})]
+    seeds = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.environ.get("PYTHONHASHSEED"), hashes(keys)))
+    ((seed, there),) = seeds.collect()
+    source = f"from malflow.partitioners import stable_hash; print([stable_hash(key) for key in {keys!r}])"
+    for other in ("1", "2"):
+        assert seed != other
+        done = subprocess.run(
+            [sys.executable, "-c", source],
+            env={**os.environ, "PYTHONHASHSEED": other},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS,
+        )
+        assert done.stdout.strip() == str(there)

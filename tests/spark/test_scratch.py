@@ -1,0 +1,104 @@
+"""The scratch folder: what is read is what this generation of this run wrote, or an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from malflow.errors import RunFailed, StoreError
+from malflow.runtime.spark.scratch import NEVER, Change, Scratch, ScratchPlace
+from malflow.state import Delta, KeyedState
+from tests.stores.faulty_s3 import FaultyS3
+
+PLACE = ScratchPlace("", {}, "ab" * 8, b"a key for tests")
+
+
+def change(tick: int, value: int, before: int = NEVER) -> Change:
+    return Change(tick, before, {"sum": _delta(value)}, [{"numbers": {"a": value}}])
+
+
+def _delta(value: int) -> Delta:
+    state = KeyedState(tracked=True)
+    state.delta()  # it was empty, which is whole
+    state["key"] = value
+    return state.delta()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ScratchPlace:
+    return replace(PLACE, url=str(tmp_path))
+
+
+def test_the_first_change_that_is_written_counts(place: ScratchPlace) -> None:
+    scratch = Scratch(place, 1)
+    assert scratch.write(0, 2, change(5, 50))
+    assert scratch.write(0, 2, change(5, 51)) is None
+    assert scratch.read(0, 2, 5).polls == [{"numbers": {"a": 50}}]
+
+
+@pytest.mark.parametrize("run", ["ab", "cd"])
+def test_what_a_late_task_of_an_earlier_run_or_generation_writes_is_never_read(place: ScratchPlace, run: str) -> None:
+    late, scratch = Scratch(replace(place, run=8 * run), 1), Scratch(place, 2)
+    assert late.write(0, 2, change(5, 13))
+    assert scratch.find(0, 2, 5) is None
+    assert scratch.write(0, 2, change(5, 50))
+    assert late.write(0, 2, change(6, 13))
+    assert [it.polls for it in scratch.since(0, 2, 5, NEVER)] == [[{"numbers": {"a": 50}}]]
+    with pytest.raises(RunFailed, match="is missing from the scratch folder"):
+        scratch.read(0, 2, 6)
+
+
+def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace, tmp_path: Path) -> None:
+    scratch = Scratch(place, 1)
+    scratch.write(0, 2, change(5, 50))
+    (file,) = [it for it in tmp_path.rglob("*") if it.is_file()]
+    whole = file.read_bytes()
+    damaged = [whole[:length] for length in range(len(whole))]
+    flips = product(range(len(whole)), (0, 7))
+    damaged += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at, bit in flips]
+    for data in damaged:
+        file.write_bytes(data)
+        with pytest.raises(RunFailed, match="is not what this run wrote: it is damaged"):
+            scratch.read(0, 2, 5)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyS3]:
+    with FaultyS3() as started:
+        yield started
+
+
+def test_where_others_can_write_changes_are_signed_and_failures_that_pass_are_waited_out(
+    server: FaultyS3, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, *(PLACE.run, PLACE.key))
+    scratch = Scratch(place, 1)
+    server.inject("503", "PUT")
+    assert scratch.write(0, 2, change(5, 50))
+    server.inject("apply_then_fail", "PUT")
+    assert scratch.write(0, 2, change(6, 51, before=5)) is None, "whose it is, is not known: the tick is done again"
+    server.inject("503", "GET")
+    assert [it.tick for it in scratch.since(0, 2, 6, NEVER)] == [5, 6]
+    assert server.fired == 3
+    (name,) = [it for it in server.filesystem().find(place.url) if it.endswith("000005-0-2")]
+    data = server.filesystem().cat_file(name)
+    other = Scratch(replace(place, key=b"another key"), 1)
+    with pytest.raises(RunFailed, match="is not what this run wrote"):
+        other.read(0, 2, 5)
+    server.filesystem().pipe_file(name.replace("000005", "000007"), data)
+    with pytest.raises(RunFailed, match="is not what this run wrote"):
+        scratch.read(0, 2, 7)
+    server.inject("403", "PUT", times=5)
+    with pytest.raises(StoreError) as refused:
+        scratch.write(0, 2, change(8, 50))
+    told = f"{refused.value!r} {place!r} {caplog.text}"
+    assert "a-secret-key" not in told
+    assert "an-access-key" not in told
+    caplog.set_level(logging.DEBUG)
+    scratch.clear()
+    assert server.filesystem().find(place.url) == []
