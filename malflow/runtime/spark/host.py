@@ -266,12 +266,19 @@ class _Turn:
             return report, 0
         deltas = worker.delta(whole=self._control.whole)
         if not deltas and not polled:
-            return report, 0
+            return report, None if before is None and self._was_polled() else 0
         states = worker.states()
         change = Change(self._control.tick, self._last, deltas, polls if polled else ())
-        size = 1 if before is not None else self._scratched(change)
+        if before is None:
+            size = self._scratched(change)
+        else:  # Spark compares what is sent again with what was sent
+            size = self._scratch.size(self._stage, self._worker, self._control.tick)
         keys = {name: len(states[name]) for name in deltas}
         return replace(report, bytes=size, whole=change.is_whole, keys=keys), size
+
+    def _was_polled(self) -> bool:
+        """Tell whether records came when the tick was done before, which did not come now."""
+        return self._stage == 0 and self._scratch.find(0, self._worker, self._control.tick) is not None
 
     def _scratched(self, change: Change) -> int | None:
         try:

@@ -132,6 +132,10 @@ class Scratch:
         change: Change = pickle.loads(lz4.frame.decompress(body))  # noqa: S301 - this run wrote it
         return change
 
+    def size(self, stage: int, worker: int, tick: int) -> int:
+        """Tell the size of a change that is there."""
+        return len(self._retry.of(lambda: self._store.get(self._name(stage, worker, tick), _LIMIT)))
+
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[Change]:
         """Read the changes after a tick, up to the last one; from the last whole one on, where there is one.
 

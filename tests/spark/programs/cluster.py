@@ -1,0 +1,126 @@
+"""A driver of a cluster of Spark on this machine: it does what it is asked to, a line of JSON for each thing.
+
+``python -m tests.spark.programs.cluster FOLDER MASTER``; see `tests.spark.clusters` for the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from malflow import RestartPolicy, SparkRuntime
+from malflow.sinks import VecSink
+from tests.spark.programs.faults import Options, backend_of, faulty
+
+_ROOT = Path(__file__).parents[3]
+_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executorEnv.PYTHONPATH": str(_ROOT),
+    "spark.locality.wait": "0",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "50ms",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class Warnings(logging.Handler):
+    """Keeps what was warned of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+class Program:
+    """The driver, and the run that it drives."""
+
+    def __init__(self, folder: Path, master: str) -> None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder: Any = SparkSession.builder.master(master).appName("malflow faults")
+        for name, value in {**_CONF, "spark.local.dir": str(folder / "local")}.items():
+            builder = builder.config(name, value)
+        self.session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+        self.session.sparkContext.setLogLevel("OFF")
+        self.warnings = Warnings()
+        logging.getLogger("malflow").addHandler(self.warnings)
+
+    def start(self, **options: Any) -> dict[str, Any]:
+        """Start a run."""
+        chosen = Options(**options)
+        self.warnings.texts.clear()
+        self.out: VecSink[Any, Any, Any] = VecSink()
+        runtime = SparkRuntime(
+            faulty(chosen, self.out),
+            backend_of(chosen),
+            timedelta(seconds=chosen.every) if chosen.every else None,
+            chosen.parallelism,
+            spark=self.session,
+            max_records_per_tick=chosen.most,
+            scratch=chosen.scratch or f"{chosen.folder}/scratch",
+            scratch_options=chosen.storage_options,
+            restart=RestartPolicy(chosen.attempts, timedelta(milliseconds=1)),
+            restore=chosen.restore,  # type: ignore[arg-type] # JSON has no literals
+        )
+        self.handle = runtime.start()
+        return self.progress()
+
+    def progress(self) -> dict[str, Any]:
+        """Tell how far the run is."""
+        progress = self.handle.progress
+        return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts}
+
+    def stop(self) -> dict[str, Any]:
+        """Stop the run at the end of its tick."""
+        self.handle.stop()
+        return {}
+
+    def wait(self, seconds: float) -> dict[str, Any]:
+        """Wait for the end of the run, and tell of it."""
+        error: Exception | None = None
+        try:
+            ended = self.handle.await_termination(seconds)
+        except Exception as raised:  # noqa: BLE001 - it is told
+            ended, error = True, raised
+        return {
+            **self.progress(),
+            "ended": ended,
+            "error": None if error is None else [type(error).__name__, str(error), repr(error.__cause__)],
+            "key": getattr(error, "key", None),
+            "outputs": len(self.out),
+            "warnings": self.warnings.texts,
+        }
+
+
+def main() -> None:
+    program = Program(Path(sys.argv[1]), sys.argv[2])
+    _say({})
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer = getattr(program, command.pop("do"))(**command)
+        except Exception as error:  # noqa: BLE001 - it is told
+            answer = {"raised": [type(error).__name__, str(error)]}
+        _say(answer)
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Faults of a cluster of real processes: whatever ends, disappears or fails, every number counts once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from malflow import SingleThreadRuntime
+from malflow.sinks import VecSink
+from malflow.snapshot import fsck
+from tests.spark.clusters import SECONDS, Driver, need_spark, poll
+from tests.spark.flows import KEYS, PARTS, expected_sums, kept_sums
+from tests.spark.programs.faults import Options, backend_of, faulty
+
+pytestmark = pytest.mark.spark
+
+SIZE = Options.size
+RECORDS = SIZE * len(PARTS)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """Start a cluster of two executors, each a process with processes of Python."""
+    need_spark()
+    with Driver(tmp_path_factory.mktemp("cluster")) as driver:
+        yield driver
+
+
+def assert_exact(folder: Path, size: int = SIZE) -> None:
+    """Check that every number was counted once, and that all that is kept is whole."""
+    backend = backend_of(Options(str(folder)))
+    assert kept_sums(backend) == expected_sums(size)
+    report = fsck(backend)
+    assert report.problems == ()
+    assert report.snapshots
+
+
+def checks(folder: Path) -> int:
+    """Tell how many records the function before the exchange got."""
+    return len((folder / "checks").read_text(encoding="utf-8").split())
+
+
+def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: Driver, tmp_path: Path) -> None:
+    deeds = [
+        ("check", 10, "die_once"),
+        ("sum", 30, "die_once"),
+        ("check", 50, "run_out_of_memory_once"),
+        ("sum", 65, "run_out_of_memory_once"),
+        ("check", 85, "raise_twice"),
+        ("sum", 105, "raise_twice"),
+    ]
+    end = cluster.run(folder=str(tmp_path), deeds=deeds)
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    marks = {"die_once at 10 in check", "die_once at 30 in sum", "raise_twice at 105 in sum 3"}
+    assert marks <= {it.name for it in tmp_path.iterdir()}
+    assert_exact(tmp_path)
+
+
+def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Driver, tmp_path: Path) -> None:
+    end = cluster.run(folder=str(tmp_path), deeds=[("sum", 100, "raise_always")], every=0.01)
+    kind, text, cause = end["error"]
+    assert kind == "OperatorError"
+    assert text.startswith(f"operator 'sum' failed at key {100 % KEYS}, value 100, timestamp 100: ValueError")
+    assert (cause, end["key"], end["restarts"]) == ("ValueError('it is poison')", 100 % KEYS, 0)
+    assert (tmp_path / "raise_always at 100 in sum 4").exists(), "it was tried as often as Spark says"
+    assert not (tmp_path / "raise_always at 100 in sum 5").exists()
+    assert kept_sums(backend_of(Options(str(tmp_path)))).get(100 % KEYS, 0) <= 3 * sum(range(100 % KEYS, 100, KEYS))
+    assert cluster.run(folder=str(tmp_path))["error"] is None
+    assert_exact(tmp_path)
+
+
+def test_what_is_lost_between_two_stages_is_made_again_of_the_same_records(cluster: Driver, tmp_path: Path) -> None:
+    deeds = [("sum", number, "lose_shuffle") for number in range(50, 50 + KEYS)]
+    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    assert (tmp_path / "lost").exists()
+    assert checks(tmp_path) > RECORDS, "some records were read again"
+    assert_exact(tmp_path)
+
+
+def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster: Driver, tmp_path: Path) -> None:
+    deeds = [("sum", number, "lose_shuffle_and_forget") for number in range(50, 50 + KEYS)]
+    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
+    assert (end["error"], end["restarts"]) == (None, 1)
+    assert (tmp_path / "missed").exists()
+    assert "goes on from its last snapshot" in end["warnings"][0]
+    assert_exact(tmp_path)
+
+
+def test_changes_that_are_lost_or_damaged_start_the_run_again(cluster: Driver, tmp_path: Path) -> None:
+    end = cluster.run(folder=str(tmp_path), deeds=[("sum", 50, "lose_scratch"), ("sum", 100, "flip_scratch")])
+    assert (end["error"], end["restarts"]) == (None, 2)
+    assert "is missing from the scratch folder" in end["warnings"][0]
+    assert "is not what this run wrote: it is damaged" in end["warnings"][1]
+    assert_exact(tmp_path)
+
+
+def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Driver, tmp_path: Path) -> None:
+    end = cluster.run(folder=str(tmp_path), breaks_at=60)
+    assert (end["error"], end["restarts"]) == (None, 0)
+    assert (tmp_path / "broken").exists()
+    lines = (tmp_path / "lines").read_text(encoding="utf-8").splitlines()
+    totals = {int(key): int(total) for key, total in (line.split() for line in lines)}
+    assert len(set(lines)) >= RECORDS - len(PARTS), "some running totals of zero are alike"
+    assert len(lines) > RECORDS, "some came twice"
+    assert totals == expected_sums(SIZE)
+    assert_exact(tmp_path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Give a disk of little room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "malflow-test", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)  # noqa: S607 - wherever it is
+
+
+def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(
+    cluster: Driver, tmp_path: Path, small_disk: Path
+) -> None:
+    end = cluster.run(folder=str(tmp_path), scratch=str(small_disk), attempts=1, every=0)
+    kind, text, _ = end["error"]
+    assert (kind, end["restarts"]) == ("StoreError", 1)
+    assert "No space left on device; free some space" in text
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)  # noqa: S607 - wherever it is
+    assert cluster.run(folder=str(tmp_path), scratch=str(small_disk))["error"] is None
+    assert [it for it in small_disk.rglob("*") if it.is_file()] == []
+    assert_exact(tmp_path)
+
+
+def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
+    before = cluster.executors()
+    assert len(before) == 2
+    cluster.ask("start", folder=str(tmp_path), sleep=0.002)
+    poll(lambda: cluster.ask("progress")["tick"] >= 3)
+    os.kill(before[0], signal.SIGKILL)
+    end = cluster.wait()
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    assert_exact(tmp_path)
+    poll(lambda: len(cluster.executors()) == 2)
+    assert before[0] not in cluster.executors()
+
+
+@pytest.mark.parametrize("point", ["before-manifest:2", "manifest-written:2"])
+def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
+    need_spark()
+    with Driver(tmp_path / "driver", "local[2]", MALFLOW_FAILPOINT=point) as driver:
+        driver.ask("start", folder=str(tmp_path), every=0.01)
+        assert driver.process.wait(SECONDS) == -signal.SIGKILL
+    options = Options(str(tmp_path))
+    before = kept_sums(backend_of(options))
+    assert 0 < sum(before.values()) < sum(expected_sums(SIZE).values())
+    SingleThreadRuntime(faulty(options, VecSink()), backend_of(options), parallelism=2).execute()
+    assert_exact(tmp_path)
+
+
+def test_a_driver_that_is_killed_anywhere_is_continued_exactly(tmp_path: Path) -> None:
+    need_spark()
+    with Driver(tmp_path / "first", "local[2]") as driver:
+        driver.ask("start", folder=str(tmp_path), every=0.01)
+        poll(lambda: driver.ask("progress")["tick"] >= 2)
+        driver.process.kill()
+        assert driver.process.wait(SECONDS) == -signal.SIGKILL
+    with Driver(tmp_path / "second", "local[2]") as driver:
+        assert driver.run(folder=str(tmp_path))["error"] is None
+    assert_exact(tmp_path)
