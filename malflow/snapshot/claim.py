@@ -164,14 +164,6 @@ class Claim:
         self._process = environment.process()
         self._lost: SnapshotError | None = None
 
-    def write(self, data: bytes) -> str:
-        """Write a data file for the next commit, under a name that was never used; give the name.
-
-        Raises:
-            StoreError: if it can't be written.
-        """
-        return self.writer().write(data)
-
     def writer(self) -> DataWriter:
         """Give what writes data files for the next commit."""
         self._check_process()

@@ -257,8 +257,8 @@ def _manifest_first(patch: pytest.MonkeyPatch) -> None:
     attempts = count()
     commit = claim.Claim.commit
 
-    def write(self: claim.Claim, data: bytes) -> str:
-        name = DataName(self.head.seq + 1, self.head.epoch, self.head.runner, f"{next(attempts):016x}")
+    def write(self: claim.DataWriter, data: bytes) -> str:
+        name = DataName(self.seq, self.epoch, self.runner, f"{next(attempts):016x}")
         held.append((name.key, data))
         return name.key
 
@@ -268,7 +268,7 @@ def _manifest_first(patch: pytest.MonkeyPatch) -> None:
             self._archive.store.put_new(*held.pop(0))
         return committed
 
-    patch.setattr(claim.Claim, "write", write)
+    patch.setattr(claim.DataWriter, "write", write)
     patch.setattr(claim.Claim, "commit", commit_first)
 
 
@@ -373,11 +373,11 @@ BUGS = (
     Bug(
         "the names of data files do not differ from attempt to attempt",
         Edit(
-            claim,
-            "_write",
-            "environment.token())\n        try:\n            archive.store.put_new(name.key, data)\n",
+            claim.DataWriter,
+            "write",
+            "self.retry.environment.token())\n        try:\n            self.store.put_new(name.key, data)\n",
             "'0' * 16)\n        try:\n            with suppress(KeyExists):\n"
-            "                archive.store.put_new(name.key, data)\n",
+            "                self.store.put_new(name.key, data)\n",
         ),
         (partial(enumerated, "first_run", "error_before"),),
         ("fsck",),
@@ -407,7 +407,7 @@ BUGS = (
     ),
     Bug(
         "a run goes back to files that another may be deleting",
-        Edit(claim, "_first", "else _with_copies(archive, head, environment)", "else head"),
+        Edit(claim, "_first", "else _with_copies(archive, head)", "else head"),
         (collection_beside_going_back,),
         ("state", "fsck"),
     ),
@@ -506,7 +506,7 @@ BUGS = (
     ),
     Bug(
         "what was before a whole state is not dropped",
-        Edit(session.SnapshotSession, "_capture", "if delta.whole:", "if False:"),
+        Edit(session, "bare_sections", "if delta.whole:", "if False:"),
         (partial(enumerated, "collection"),),
         ("state",),
     ),

@@ -132,14 +132,9 @@ def test_nothing_that_counts_is_lost_with_the_power_where_the_store_fails(fault:
 
 
 UNSYNCED = {
-    "a file": Edit(local_store, "_write_synced", "os.fsync(file)", "pass"),
-    "a new name": Edit(
-        LocalStore,
-        "_link",
-        "    os.fsync(directory)",
-        "    pass",
-    ),
-    "a new folder": Edit(LocalStore, "_enter", "os.fsync(parent)", "pass"),
+    "a file": Edit(local_store, "_write", "sync(file)", "pass"),
+    "a new name": Edit(LocalStore, "_link", "self._sync(directory)", "pass"),
+    "a new folder": Edit(LocalStore, "_enter", "self._sync(parent)", "pass"),
     "a new root": Edit(local_store, "_sync_folder", "os.fsync(directory)", "pass"),
 }
 

@@ -13,8 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from malflow import RestartPolicy, SparkRuntime
 from malflow.sinks import VecSink
 from tests.spark.programs.faults import Options, backend_of, faulty
@@ -50,6 +48,8 @@ class Program:
     """The driver, and the run that it drives."""
 
     def __init__(self, folder: Path, master: str) -> None:
+        from pyspark.sql import SparkSession  # where pyspark is missing, this module can be imported all the same
+
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder: Any = SparkSession.builder.master(master).appName("malflow faults")
         for name, value in {**_CONF, "spark.local.dir": str(folder / "local")}.items():
