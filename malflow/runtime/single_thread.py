@@ -17,6 +17,7 @@ from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.placement import states_of
 from malflow.plan import compile_graph
+from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.keeper import Keeper
 from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.run import Run
@@ -203,51 +204,8 @@ class SingleThreadRuntime:
                 _rescale(run, request.parallelism, request.answer)
 
 
-class SingleThreadRuntimeBuilder:
+class SingleThreadRuntimeBuilder(RuntimeBuilder):
     """Configure a `SingleThreadRuntime` step by step."""
-
-    def __init__(self) -> None:
-        self._options: dict[str, Any] = {}
-
-    def persistence(self, persistence: Persistence) -> SingleThreadRuntimeBuilder:
-        """Set where state is kept between runs."""
-        self._options["persistence"] = persistence
-        return self
-
-    def snapshots(self, interval: timedelta) -> SingleThreadRuntimeBuilder:
-        """Set how often state is kept."""
-        self._options["snapshots"] = interval
-        return self
-
-    def parallelism(self, workers: int) -> SingleThreadRuntimeBuilder:
-        """Set how many logical workers share the thread."""
-        self._options["parallelism"] = workers
-        return self
-
-    def restore(self, snapshot: Literal["latest"] | int | None) -> SingleThreadRuntimeBuilder:
-        """Set what to begin with: ``"latest"``, the id of a snapshot, or None to begin with nothing."""
-        self._options["restore"] = snapshot
-        return self
-
-    def recovery(self, recovery: Literal["strict", "previous"]) -> SingleThreadRuntimeBuilder:
-        """Set what to do if the snapshot to begin with is damaged."""
-        self._options["recovery"] = recovery
-        return self
-
-    def renamed(self, renamed: Mapping[str, str]) -> SingleThreadRuntimeBuilder:
-        """Set the new names of stateful operators by their old ones."""
-        self._options["renamed"] = renamed
-        return self
-
-    def allow_dropped_state(self, names: Collection[str]) -> SingleThreadRuntimeBuilder:
-        """Set which stateful operators' state may be dropped where the program has no place for it."""
-        self._options["allow_dropped_state"] = names
-        return self
-
-    def debug(self, debug: bool = True) -> SingleThreadRuntimeBuilder:
-        """Turn on the checks that cost too much to run always."""
-        self._options["debug"] = debug
-        return self
 
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SingleThreadRuntime:
         """Make the runtime.

@@ -19,6 +19,7 @@ from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, 
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
+from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
@@ -320,22 +321,41 @@ def _wait(seconds: float, is_over: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-class SparkRuntimeBuilder:
-    """Configure a `SparkRuntime` step by step: each option is a method with its name."""
+class SparkRuntimeBuilder(RuntimeBuilder):
+    """Configure a `SparkRuntime` step by step."""
 
-    def __init__(self) -> None:
-        self._options: dict[str, Any] = {}
+    def spark(self, session: SparkSession) -> SparkRuntimeBuilder:
+        """Set the session to run in."""
+        return self._with("spark", session)
 
-    def __getattr__(self, name: str) -> Callable[[Any], SparkRuntimeBuilder]:
-        if name.startswith("_"):
-            raise AttributeError(name)
+    def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
+        """Set how long a tick lasts at least."""
+        return self._with("trigger", interval)
 
-        def option(value: Any) -> SparkRuntimeBuilder:
-            self._options[name] = value
-            return self
+    def max_records_per_tick(self, records: int) -> SparkRuntimeBuilder:
+        """Set how many records a tick may poll."""
+        return self._with("max_records_per_tick", records)
 
-        return option
+    def scratch(self, url: str) -> SparkRuntimeBuilder:
+        """Set the folder for what changes from tick to tick."""
+        return self._with("scratch", url)
+
+    def scratch_options(self, options: Mapping[str, Any]) -> SparkRuntimeBuilder:
+        """Set what fsspec needs to open that folder."""
+        return self._with("scratch_options", options)
+
+    def restart(self, policy: RestartPolicy) -> SparkRuntimeBuilder:
+        """Set what to do when Spark fails."""
+        return self._with("restart", policy)
+
+    def name(self, name: str) -> SparkRuntimeBuilder:
+        """Set the name of the query."""
+        return self._with("name", name)
 
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SparkRuntime:
-        """Make the runtime."""
+        """Make the runtime.
+
+        Raises:
+            GraphError: if an option is not what it must be.
+        """
         return SparkRuntime(build_dataflow, **self._options)
