@@ -71,9 +71,9 @@ class DeltaSum:
 
     >>> total = DeltaSum()
     >>> total.add(Delta({"a": 1, "b": 2}, appended=2))
-    >>> total.add(Delta({"a": 3}, frozenset({"b", "c"})))
+    >>> total.add(Delta({"a": 3}, frozenset({"b"})))
     >>> total.delta()
-    Delta(changed={'a': 3}, deleted=frozenset({'b', 'c'}), appended=1, whole=False)
+    Delta(changed={'a': 3}, deleted=frozenset({'b'}), appended=1, whole=False)
     """
 
     def __init__(self) -> None:
