@@ -20,6 +20,7 @@ _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the queries are too short to be compiled well
+    "spark.executorEnv.PYTHONWARNINGS": "error,ignore::ResourceWarning",  # of what starts the processes of Python
     "spark.executorEnv.PYTHONPATH": str(_ROOT),  # functions of test modules are found by name there
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -123,6 +123,7 @@ class Source(Operator):
         """Poll each part once; at the end of the run give the epoch `MAX`."""
         del edges
         if self.final:
+            self.polled, self.counts = 0, {}
             return ((Batch(None, (), (), ((0, MAX),)),),)
         if self.replay is None:
             self._pace()

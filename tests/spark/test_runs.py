@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,13 @@ from malflow import DataMessage, GraphError, OperatorError, SingleThreadRuntime,
 from malflow.errors import FencedError
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import (
+    SingleIteratorSource,
+    StatefulSource,
+    StatefulSourceImpl,
+    StatefulSourcePartition,
+    StatelessSource,
+)
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
 from tests.spark.flows import add, backend_at, expected_sums, kept_sums, sums
 
@@ -258,3 +265,72 @@ def test_what_can_not_work_is_refused_before_anything_runs(spark: Any, tmp_path:
     for options in ({"parallelism": 0}, {"snapshots": 3}, {"trigger": 1}, {"max_records_per_tick": 0}):
         with pytest.raises(GraphError):
             SparkRuntime(sums(1), **options)  # type: ignore[arg-type]
+
+
+def test_the_progress_of_the_query_tells_what_each_operator_took(spark: Any) -> None:
+    handle = SparkRuntime(sums(200), parallelism=2, spark=spark, max_records_per_tick=100, name="told").start()
+    poll(lambda: handle.query is not None)
+    query = handle.query
+    assert query is not None
+    assert handle.await_termination(SECONDS)
+    told = Counter[str]()
+    for progress in query.recentProgress:
+        assert progress.name == "told"
+        counts = progress.observedMetrics["malflow"].asDict()
+        told.update({name: taken or 0 for name, taken in counts.items()})
+    assert told == dict.fromkeys(("numbers", "check", "key", "sum", "out"), 600)
+    assert handle.progress.records == told
+
+
+class Waiting(StatefulSourceImpl[str, str, int, int]):
+    """The lines of a file that is still being written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def list_parts(self) -> list[str]:
+        return ["lines"]
+
+    def build_part(self, part: str, state: int | None) -> WaitingPart:
+        return WaitingPart(self.path, state or 0)
+
+
+class WaitingPart(StatefulSourcePartition[str, int, int]):
+    def __init__(self, path: Path, at: int) -> None:
+        self.path = path
+        self.at = at
+        self.over = False
+
+    def poll(self) -> tuple[str, int] | None:
+        lines = self.path.read_text(encoding="utf-8").splitlines()
+        if len(lines) == self.at:
+            return None
+        self.at += 1
+        self.over = lines[self.at - 1] == "end"
+        return lines[self.at - 1], self.at
+
+    def is_finished(self) -> bool:
+        return self.over
+
+    def snapshot(self) -> int:
+        return self.at
+
+
+def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.touch()
+    out: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        provider.new_stream().source("lines", StatefulSource(Waiting(path))).sink("out", out)
+
+    handle = SparkRuntime(build, parallelism=1, spark=spark).start()
+    poll(lambda: handle.progress.tick > 3)
+    first = handle.progress.tick
+    handle.await_termination(1.0)
+    assert 0 < handle.progress.tick - first <= 20, "a rest is of 50 ms"
+    path.write_text("one\ntwo\n", encoding="utf-8")
+    poll(lambda: len(out) == 2)
+    path.write_text("one\ntwo\nend\n", encoding="utf-8")
+    assert handle.await_termination(SECONDS)
+    assert out.values == ["one", "two", "end"]

@@ -187,7 +187,7 @@ class Driver:
         self._gate = gate
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # what it holds is in the scratch folder now
-        self.query = Query(self._session, settings.name, job, len(self._program.stages), gate)
+        self.query = Query(self._session, settings.name, job, self._program, gate)
         self.query.start(gate.first(busy))
         self.query.wait()
         return gate

@@ -15,7 +15,7 @@ from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.host import loaded_error
-from malflow.runtime.spark.job import Control, Report
+from malflow.runtime.spark.job import Control, Report, counted
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.settings import Request
@@ -103,6 +103,7 @@ class Gate:
         self.counts: Counter[str] = Counter()
         self.polled = 0
         self.rescaling: Request | None = None
+        self._names = counted(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
         self._scratch = scratch
@@ -148,10 +149,12 @@ class Gate:
         found = [(it.stage, it.worker) for it in reports if it.tick == control.tick]
         if len(found) != len(self._reporters) or set(found) != self._reporters:
             raise RunFailed(f"tick {control.tick} was not reported by each worker once, but by {sorted(found)}")
+        _check_that_all_has_come(reports)
         self.tick = control.tick
         self.polled = sum(it.polled for it in reports)
-        for it in reports:
-            self.counts.update(it.counts)
+        for row in rows:
+            if row.counts is not None:
+                self.counts.update(dict(zip(self._names, row.counts, strict=True)))
         if not control.final:
             self.chains.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)
@@ -210,3 +213,23 @@ class Gate:
         self._began = time.monotonic()
         self._control = Control(self.tick + 1, self.chains.last, sorted(self._ended), **how)
         return self._control
+
+
+def _check_that_all_has_come(reports: list[Report]) -> None:
+    """Compare what workers have sent with what others have taken.
+
+    A source that gave nothing may give something when Spark, which has lost what a task wrote, does that task again:
+    then some workers have taken the one, and others the other.
+
+    Raises:
+        RunFailed: if they are not the same.
+    """
+    sent = {(channel, it.worker, target): n for it in reports for (channel, target), n in it.sent.items()}
+    taken = {(channel, sender, it.worker): n for it in reports for (channel, sender), n in it.taken.items()}
+    if sent != taken:
+        channel, sender, target = next(iter(sent.items() ^ taken.items()))[0]
+        came, went = (counts.get((channel, sender, target), 0) for counts in (taken, sent))
+        raise RunFailed(
+            f"worker {target} took {came} records of the {went} that worker {sender} sent to it on channel {channel}: "
+            "Spark has done a part of the tick again, with other records"
+        )

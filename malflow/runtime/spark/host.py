@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,9 @@ from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
-from malflow.runtime.spark.job import CONTROL, Control, Job, Report
+from malflow.runtime.spark.job import CONTROL, Control, Job, Report, counted
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
+from malflow.runtime.spark.script import install_classes
 from malflow.runtime.spark.ship import Shipped
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, pack, read_rows, sink_row, unpack, write_rows
 from malflow.snapshot.codec import PickleCodec
@@ -92,6 +92,7 @@ class _Turn:
         self._program, self._parts, self._scratch = _load(job)
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
+        self._taken: dict[tuple[int, int], int] = {}
         self._name = (job.scratch.run, job.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
@@ -105,21 +106,25 @@ class _Turn:
             if place is None:
                 passing.append(row)
             else:
-                inputs[place][row.sender] = unpack(row.blob)
+                inputs[place][row.sender] = batches = unpack(row.blob)
+                self._taken[row.channel, row.sender] = sum(map(len, batches))
         yield from passing
         del rows, passing
         worker, outputs, report = self._done(inputs, None)
         if report is None:  # it was done before: what was read then is what counts
-            worker, outputs, report = self._done(
-                inputs, self._scratch.read(self._stage, self._worker, self._control.tick)
-            )
-        for at, by_target in enumerate(outputs):
+            before = self._scratch.read(self._stage, self._worker, self._control.tick)
+            worker, outputs, report = self._done(inputs, before)
+        assert report is not None  # noqa: S101 - there is one where it is known what was done before
+        sent: dict[tuple[int, int], int] = {}
+        for channel, by_target in enumerate(outputs, first[self._stage]):
             for target, batches in enumerate(by_target):
                 if batches:
-                    yield Row(target, first[self._stage] + at, self._worker, pack(batches))
+                    sent[channel, target] = sum(map(len, batches))
+                    yield Row(target, channel, self._worker, pack(batches))
         for number, batches in _shipped(worker):
             yield Row(self._worker, sink_row(number), self._worker, pack(batches))
-        yield Row(self._worker, REPORT, self._worker, pickle.dumps(report, 5))
+        counts = [self._counts[name] for name in counted(self._program)]
+        yield Row(self._worker, REPORT, self._worker, pickle.dumps(replace(report, sent=sent), 5), counts)
 
     def _done(self, inputs: list[list[list[Batch]]], before: Change | None) -> tuple[Worker, Outputs, Report | None]:
         """Do the tick, and write down what has changed.
@@ -145,6 +150,11 @@ class _Turn:
             pass  # what a try that failed has left
         self._counts.clear()
         polls: list[dict[str, dict[Any, int]]] = []
+        if before is not None and before.taken != self._taken:
+            raise RunFailed(
+                f"tick {self._control.tick} was done again with other records than before, in stage {self._stage} of "
+                f"worker {self._worker}: it took {before.taken}, and now {self._taken}"
+            )
         if self._stage == 0:
             outputs = self._poll(worker, polls, None if before is None else before.polls)
         else:
@@ -258,9 +268,9 @@ class _Turn:
             bytes=None,
             whole=False,
             keys={},
-            counts=dict(self._counts),
             polled=polled,
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
+            taken=self._taken,
         )
         if self._control.final:
             return report, 0
@@ -268,7 +278,7 @@ class _Turn:
         if not deltas and not polled:
             return report, None if before is None and self._was_polled() else 0
         states = worker.states()
-        change = Change(self._control.tick, self._last, deltas, polls if polled else ())
+        change = Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken)
         if before is None:
             size = self._scratched(change)
         else:  # Spark compares what is sent again with what was sent
@@ -327,10 +337,8 @@ def _load(job: Job) -> tuple[Program, Mapping[str, Any], Scratch]:
                 with suppress(Exception):
                     sink.close()
         _LOADED.clear()
-        program, parts, classes = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
-        main = sys.modules["__main__"]
-        for name, kind in classes.items():
-            setattr(main, name, kind)  # so that their objects are pickled by reference, as on the driver
+        install_classes(job.scratch.classes)
+        program, parts = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
         _LOADED[key] = (program, parts, Scratch(job.scratch, job.generation))
     return _LOADED[key]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from malflow.errors import OperatorError
 from malflow.operators.failure import shown
 from malflow.runtime.spark.scratch import Scratch, ScratchPlace
+from malflow.runtime.spark.script import install_classes
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.codec import Codec
 from malflow.snapshot.data_file import Section, pack
@@ -48,6 +49,7 @@ class Increment:
             OperatorError: if a state can't be written.
             StoreError: if a file can't be written.
         """
+        install_classes(self.place.classes)
         files = pack(self._sections(worker))
         return [write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files]
 

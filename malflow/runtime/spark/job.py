@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from malflow.plan import Program
 from malflow.runtime.spark.scratch import ScratchPlace
 
-__all__ = ["CONTROL", "Control", "Job", "Report"]
+__all__ = ["CONTROL", "Control", "Job", "Report", "counted"]
 
 CONTROL: Final = "malflow.control"
 """The local property of Spark by which the driver tells the tasks of a tick what they must know."""
@@ -22,7 +23,7 @@ class Job:
     Attributes:
         generation: its number.
         parallelism: how many workers there are.
-        payload: the program, the parts of each source that each worker holds, and the classes of the script.
+        payload: the program, and the parts of each source that each worker holds.
         scratch: where changes lie.
         attempts: how often Spark tries a task.
         most: how many records a worker may poll in a tick, over all of its sources.
@@ -79,9 +80,10 @@ class Report:
         bytes: the size of its change; None where nothing has changed.
         whole: whether the change is all of its state.
         keys: how many keys each state holds that has changed.
-        counts: how many records each operator took, and each source gave.
         polled: how many records the sources gave.
         live: the sources that have an unfinished part here.
+        taken: how many records came, by channel and sender.
+        sent: how many records went on, by channel and target.
     """
 
     tick: int
@@ -90,9 +92,12 @@ class Report:
     bytes: int | None
     whole: bool
     keys: Mapping[str, int]
-    counts: Mapping[str, int]
     polled: int
     live: Sequence[str]
+    taken: Mapping[tuple[int, int], int]
+    sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
-Payload = tuple[Any, Mapping[str, Sequence[Sequence[Any]]], Mapping[str, type]]
+def counted(program: Program) -> list[str]:
+    """Name what the counts of a report are of."""
+    return [vertex.node.name for vertex in program.vertices]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from malflow.errors import GraphError
@@ -14,7 +13,7 @@ __all__ = ["payload"]
 
 
 def payload(program: Program, parts: Parts) -> bytes:
-    """Pickle the program with the parts of its sources, and the classes of the script, which have no module there.
+    """Pickle the program with the parts of its sources.
 
     Functions and classes of the script travel by value, those of modules by name: the modules must be there.
 
@@ -24,15 +23,10 @@ def payload(program: Program, parts: Parts) -> bytes:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     try:
-        data: bytes = cloudpickle.dumps((shipping(program), parts, _classes_of_the_script()), 5)
+        data: bytes = cloudpickle.dumps((shipping(program), parts), 5)
     except Exception as error:
         raise _refused(program, error) from error
     return data
-
-
-def _classes_of_the_script() -> dict[str, type]:
-    main = vars(sys.modules["__main__"])
-    return {name: kind for name, kind in main.items() if isinstance(kind, type) and kind.__module__ == "__main__"}
 
 
 def _refused(program: Program, error: Exception) -> GraphError:

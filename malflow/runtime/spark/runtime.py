@@ -24,6 +24,7 @@ from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.script import pickled_classes
 from malflow.runtime.spark.session import check_session, is_local, make_session, require_spark, tries_of_a_task
 from malflow.runtime.spark.settings import Progress, Request, RestartPolicy, Settings
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
@@ -125,23 +126,41 @@ class SparkRuntime:
             RunFailed: if Spark failed, more often than `restart` allows.
         """
         self._stopping = False
+        program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
         with signals_stop(self.stop, lambda: self._stopping):
-            handle = self.start()
+            handle = self._started(program, session, ours=ours)
             if self._stopping:
                 handle.stop()
             handle.await_termination()
 
     def start(self) -> SparkHandle:
-        """Build the dataflow and start it; it runs beside the caller."""
+        """Build the dataflow and start it; it runs beside the caller.
+
+        Raises:
+            MalflowError: what `execute` raises before anything has run.
+        """
+        program, session, ours = self._prepared()
+        return self._started(program, session, ours=ours)
+
+    def _prepared(self) -> tuple[Program, SparkSession, bool]:
+        """Build the dataflow, and give it with a session, and whether that is to be stopped at the end."""
         require_spark()
         graph = Graph()
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
-        session, ours = (self._spark, False) if self._spark is not None else make_session()
-        check_session(session)
-        self._check_places(session)
+        self._check_places()
+        return program, *((self._spark, False) if self._spark is not None else make_session())
+
+    def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
+        try:
+            check_session(session)
+            settings = self._settings(session)
+        except BaseException:
+            if ours:
+                session.stop()
+            raise
         parallelism = self._parallelism or session.sparkContext.defaultParallelism
-        self._handle = SparkHandle(session, program, parallelism, self._settings(session), ours=ours)
+        self._handle = SparkHandle(session, program, parallelism, settings, ours=ours)
         return self._handle
 
     def stop(self) -> None:
@@ -163,7 +182,7 @@ class SparkRuntime:
             raise SnapshotError("the run has not started; nothing can be asked of it yet")
         return self._handle
 
-    def _check_places(self, session: SparkSession) -> None:
+    def _check_places(self) -> None:
         url = getattr(self._persistence, "_url", "")
         if str(url).startswith("memory:"):
             raise GraphError(f"{self._persistence!r} is in the memory of one process; Spark has several: use a folder")
@@ -171,17 +190,17 @@ class SparkRuntime:
             raise GraphError(
                 f"scratch={self._scratch!r} is in the memory of one process; Spark has several: use a folder"
             )
-        if is_local(session):
-            return
-        if self._scratch is None:
+
+    def _settings(self, session: SparkSession) -> Settings:
+        if self._scratch is None and not is_local(session):
             raise GraphError(
                 f"on a cluster ({session.sparkContext.master}) scratch= must name a folder that all machines reach, "
                 "such as s3://bucket/scratch"
             )
-
-    def _settings(self, session: SparkSession) -> Settings:
+        run, key = secrets.token_hex(8), secrets.token_bytes(32)
+        classes = pickled_classes()
         scratch = self._scratch or tempfile.mkdtemp(prefix=_SCRATCH)
-        place = ScratchPlace(scratch, self._scratch_options, secrets.token_hex(8), secrets.token_bytes(32))
+        place = ScratchPlace(scratch, self._scratch_options, run, key, classes)
         return Settings(
             name=self._name,
             persistence=self._persistence,

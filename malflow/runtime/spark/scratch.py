@@ -38,12 +38,14 @@ class ScratchPlace:
         options: what fsspec needs to open it.
         run: tells this run's files from those of all others.
         key: signs the files, where others could write.
+        classes: those of the script, pickled, which the files name.
     """
 
     url: str
     options: Mapping[str, Any] = field(repr=False)
     run: str
     key: bytes = field(repr=False)
+    classes: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,14 @@ class Change:
         before: the tick of the change before it, `NEVER` if there is none.
         deltas: what changed in each state.
         polls: how many records each part of each source gave, poll by poll.
+        taken: how many records came, by channel and sender.
     """
 
     tick: int
     before: int
     deltas: Mapping[str, Delta]
     polls: Sequence[Mapping[str, Mapping[Any, int]]] = ()
+    taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:

@@ -67,20 +67,26 @@ def make_session() -> tuple[SparkSession, bool]:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, and says where to run
+        return _configured(SparkSession.builder).getOrCreate(), True
     _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
-    builder: Any = SparkSession.builder.appName("malflow")
+    builder = _configured(SparkSession.builder.appName("malflow"))
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         builder = builder.master("local[*, 4]")  # 4: tasks that fail are tried again, as on a cluster
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
-    for name, value in _CONF.items():
-        builder = builder.config(name, value)
     with _filtered_errors():
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")  # what concerns the user is raised
     return session, True
+
+
+def _configured(builder: Any) -> Any:
+    for name, value in _CONF.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 def check_session(session: Any) -> None:

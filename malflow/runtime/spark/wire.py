@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAILURE", "REPORT", "SCHEMA", "Row", "pack", "read_rows", "sink_of", "sink_row", "unpack", "write_rows"]
 
-SCHEMA: Final = "worker int, channel int, sender int, blob binary"
+SCHEMA: Final = "worker int, channel int, sender int, blob binary, counts array<bigint>"
 
 REPORT: Final = -1
 """The channel of what a worker reports of its tick to the driver."""
@@ -32,12 +32,14 @@ class Row(NamedTuple):
         channel: the number of a channel of the program; below zero, something for the driver.
         sender: the worker that sent it.
         blob: what it holds.
+        counts: of a report: how many records each operator took, and each source gave, in the order of `counted`.
     """
 
     worker: int
     channel: int
     sender: int
     blob: bytes
+    counts: Sequence[int] | None = None
 
 
 def sink_row(sink: int) -> int:
@@ -78,8 +80,8 @@ def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """Write rows to Arrow, each in a batch of its own: a blob may be large."""
     import pyarrow as pa  # noqa: PLC0415 - only the extra has it
 
-    columns = [("worker", pa.int32()), ("channel", pa.int32()), ("sender", pa.int32()), ("blob", pa.binary())]
-    schema = pa.schema(columns)
+    kinds = (pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
+    schema = pa.schema([*zip(Row._fields, kinds, strict=True)])
     for row in rows:
-        arrays = [pa.array([value], kind) for value, (_, kind) in zip(row, columns, strict=True)]
+        arrays = [pa.array([value], kind) for value, kind in zip(row, kinds, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
