@@ -14,11 +14,11 @@ run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays_crash.py
 
 test: check
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not spark"
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# The tests that need Spark, in one process; they need Java 17, too.
-spark: $(VENV)/.spark
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -m spark
+# Those tests only that run on Spark; they need Java 17, and are skipped where there is none.
+spark: $(VENV)/.dev
+	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m spark
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check
@@ -40,10 +40,6 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.installed
-
-$(VENV)/.spark: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
-	touch $@ $(VENV)/.dev $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

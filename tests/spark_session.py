@@ -13,13 +13,16 @@ import pytest
 from malflow import MissingDependency
 from malflow.runtime.spark.session import _require_java, require_spark
 
-__all__ = ["spark"]
+__all__ = ["QUICK_JAVA", "spark"]
+
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Java: the queries are too short to be compiled well, and two processors are few."""
 
 _ROOT = Path(__file__).parents[1]
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the queries are too short to be compiled well
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONWARNINGS": "error,ignore::ResourceWarning",  # of what starts the processes of Python
     "spark.executorEnv.PYTHONPATH": str(_ROOT),  # functions of test modules are found by name there
     "spark.sql.adaptive.enabled": "false",

@@ -18,8 +18,9 @@ import pytest
 
 from malflow import MissingDependency
 from malflow.runtime.spark.session import _require_java, require_spark
+from tests.spark_session import QUICK_JAVA
 
-__all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "poll"]
+__all__ = ["CLUSTER", "QUICK_JAVA", "SECONDS", "Driver", "need_spark", "poll"]
 
 CLUSTER = "local-cluster[2,1,1024]"
 SECONDS = 300

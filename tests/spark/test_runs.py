@@ -109,15 +109,15 @@ def test_a_run_that_keeps_nothing_is_rescaled_too(spark: Any) -> None:
     out: VecSink[Any, Any, Any] = VecSink()
 
     def build(provider: Any) -> None:
-        numbers = provider.new_stream().source("numbers", SingleIteratorSource([1] * 4_000))
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource([1] * 2_000))
         numbers.key_distribute("all", lambda m: m.timestamp % 7).stateful_map("sum", add, default=int).sink("out", out)
 
     handle = SparkRuntime(build, parallelism=1, spark=spark, max_records_per_tick=500).start()
     handle.rescale(3).result(SECONDS)
     assert handle.await_termination(SECONDS)
     finals = {m.key: m.value for m in out}
-    assert finals == {key: len(range(key, 4_000, 7)) for key in range(7)}
-    assert len(out) == 4_000
+    assert finals == {key: len(range(key, 2_000, 7)) for key in range(7)}
+    assert len(out) == 2_000
 
 
 def test_a_stop_keeps_what_was_done_and_the_next_run_goes_on(spark: Any, tmp_path: Path) -> None:
@@ -147,13 +147,13 @@ def test_a_snapshot_can_be_asked_for(spark: Any, tmp_path: Path) -> None:
 
 def test_increments_hold_what_changed_and_a_base_comes_when_they_outgrow_it(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retain=100)
-    runtime = SparkRuntime(sums(6_000), backend, timedelta(seconds=0.05), 2, spark=spark, max_records_per_tick=600)
+    runtime = SparkRuntime(sums(2_400), backend, timedelta(seconds=0.05), 2, spark=spark, max_records_per_tick=600)
     runtime.execute()
     kinds = [it.kind for it in snapshots(backend)]
     assert {"base", "increment"} == set(kinds)
     for it in snapshots(backend):
-        SingleThreadRuntime(sums(6_000), FsspecBackend(str(tmp_path / "state"), job="sums"), restore=it.id).execute()
-        assert kept_sums(backend) == expected_sums(6_000)
+        SingleThreadRuntime(sums(2_400), FsspecBackend(str(tmp_path / "state"), job="sums"), restore=it.id).execute()
+        assert kept_sums(backend) == expected_sums(2_400)
         break
     assert fsck(backend).problems == ()
 

@@ -16,13 +16,14 @@ from typing import Any
 from malflow import RestartPolicy, SparkRuntime
 from malflow.sinks import VecSink
 from tests.spark.programs.faults import Options, backend_of, faulty
+from tests.spark_session import QUICK_JAVA
 
 _ROOT = Path(__file__).parents[3]
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.driver.host": "127.0.0.1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONPATH": str(_ROOT),
     "spark.locality.wait": "0",
     "spark.shuffle.io.maxRetries": "1",
