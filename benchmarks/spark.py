@@ -106,8 +106,9 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
     try:
         if case.peer == "trickle":
             return spark_flow.measure_trickle(session, case.workers, warm_up, seconds)
-        if case.peer == "empty":
-            return spark_peers.measure_empty(session, case.workers, warm_up, seconds)
+        if case.peer.startswith("empty"):
+            in_python = case.peer == "empty in Python"
+            return spark_peers.measure_empty(session, case.workers, warm_up, seconds, in_python=in_python)
         if case.peer == "malflow":
             return asdict(spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds))
         return asdict(spark_peers.measure_peer(case.peer, session, case.keys, case.batch, warm_up, seconds))
@@ -153,7 +154,12 @@ class Bench:
 
     def latency(self) -> None:
         """Compare ticks that hold next to nothing with the emptiest query."""
-        found = self._in_turn({"malflow": Case("trickle"), "emptiest query": Case("empty")}, self._child)
+        cases = {
+            "malflow": Case("trickle"),
+            "emptiest query": Case("empty"),
+            "the same, its source in Python": Case("empty in Python"),
+        }
+        found = self._in_turn(cases, self._child)
         rows = []
         for peer, rounds in found.items():
             ticks = [1_000 * tick for ticks in rounds for tick in ticks]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
@@ -169,10 +170,59 @@ def measure_peer(peer: str, session: SparkSession, keys: int, batch: int, warm_u
     )
 
 
-def measure_empty(session: SparkSession, workers: int, warm_up: float, seconds: float) -> list[float]:
+class Ticks(DataSource):
+    """A source written in Python, the emptiest that gives as many partitions a batch as there are workers."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name the format."""
+        return "ticks"
+
+    def schema(self) -> str:
+        """Give the schema."""
+        return "value long"
+
+    def streamReader(self, schema: Any) -> TickReader:  # noqa: N802 - theirs
+        """Give the reader."""
+        del schema
+        return TickReader(int(self.options["workers"]))
+
+
+class TickReader(DataSourceStreamReader):
+    """Gives another batch whenever it is asked."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._at = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - theirs
+        """Begin at the first batch."""
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - theirs
+        """Offer the next batch."""
+        self._at += 1
+        return {"at": self._at}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Give each worker a partition."""
+        del start, end
+        return [InputPartition(worker) for worker in range(self._workers)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        """Give two rows."""
+        yield (partition.value,)
+        yield (partition.value + 1,)
+
+
+def measure_empty(
+    session: SparkSession, workers: int, warm_up: float, seconds: float, *, in_python: bool
+) -> list[float]:
     """Run a query of two stages that does nothing, and give the seconds from batch to batch."""
-    ticks = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 2 * workers)
-    rows = ticks.option("numPartitions", workers).load().selectExpr("CAST(value % 2 AS int) AS worker", "value")
+    session.dataSource.register(Ticks)
+    ticks = session.readStream.format("ticks" if in_python else "rate-micro-batch").option("workers", workers)
+    ticks = ticks.option("rowsPerBatch", 2 * workers).option("numPartitions", workers)
+    rows = ticks.load().selectExpr("CAST(value % 2 AS int) AS worker", "value")
     schema = "worker int, value long"
     first = rows.mapInArrow(_same, schema)
     second = first.repartitionById(workers, "worker").mapInArrow(_same, schema)

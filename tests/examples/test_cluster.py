@@ -20,7 +20,7 @@ import pytest
 
 from malflow.snapshot import FsspecBackend
 from tests.kept import kept_states
-from tests.spark.clusters import QUICK_JAVA, SECONDS, need_spark
+from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"
 TEXTS = {"first.txt": "to be or not to be\n", "second.txt": "that is the question\nnot to be\n"}
@@ -47,13 +47,11 @@ def standalone(folder: Path) -> Iterator[dict[str, str]]:
     assert submit.startswith("spark-submit ")
     port = str(free_port())
     environment = {
-        **os.environ,
+        **users_environment(),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "MASTER": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_WORKER_CORES": "2",
         "SPARK_WORKER_MEMORY": "1g",

@@ -1,12 +1,43 @@
-"""The flights on Spark."""
+"""The examples on Spark."""
 
 from __future__ import annotations
 
+import importlib
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples import on_spark
+from malflow import SingleThreadRuntime
+from tests.spark.clusters import SECONDS, need_spark, users_environment
+
+ROOT = Path(__file__).parents[2]
+BUILT = [
+    path.stem
+    for path in sorted((ROOT / "examples").glob("*.py"))
+    if "\ndef build_" in path.read_text(encoding="utf-8") and path.stem != "first"
+]
+ALL_ON_SPARK = """
+import importlib
+import sys
+
+from malflow import SparkRuntime
+from malflow.runtime.spark.session import make_session
+
+session, _ = make_session()
+for name in sys.argv[1:]:
+    module = importlib.import_module(f"examples.{name}")
+    for function in dir(module):
+        if function.startswith("build_"):
+            SparkRuntime(getattr(module, function), parallelism=2, spark=session).execute()
+session.stop()
+"""
 
 
 @pytest.mark.spark
@@ -20,3 +51,31 @@ def test_the_flights_come_to_the_same_on_spark(spark: Any, capsys: pytest.Captur
         "cancelled      3 keys               3 keys  equal\n"
         "26,483 flights left\n"
     )
+
+
+def counted(lines: Iterable[str]) -> Counter[str]:
+    return Counter(re.sub(r" @ worker \d$", "", line) for line in lines)
+
+
+@pytest.mark.spark
+def test_all_examples_say_on_spark_what_they_say_on_one_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a user function prints comes from another process, and appears on the standard error."""
+    need_spark()
+    for name in BUILT:
+        module = importlib.import_module(f"examples.{name}")
+        for function in dir(module):
+            if function.startswith("build_"):
+                SingleThreadRuntime(getattr(module, function), parallelism=2).execute()
+    expected = counted(capsys.readouterr().out.splitlines())
+    assert len(expected) > len(BUILT)
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_ON_SPARK, *BUILT],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=users_environment(),
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert counted([*done.stdout.splitlines(), *done.stderr.splitlines()]) == expected

