@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(str(error))
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("malflow tests")
     for name, value in _CONF.items():
         builder = builder.config(name, value)

@@ -16,6 +16,7 @@ import pytest
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
 from malflow.errors import FencedError, OperatorError, RunFailed, StoreError
 from malflow.partitioners import stable_hash
+from malflow.runtime.spark.session import lend_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import Restored, Session, Start
@@ -205,6 +206,7 @@ def hashes(keys: Sequence[Any]) -> list[int]:
 
 
 def test_keys_have_one_place_whatever_the_seed_of_hashes(spark: Any) -> None:
+    lend_interpreter(spark)
     keys = ["a", ("b", 1), b"c", 4, None, True, 2.5, frozenset({"x", "y"})]
     seeds = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.environ.get("PYTHONHASHSEED"), hashes(keys)))
     ((seed, there),) = seeds.collect()

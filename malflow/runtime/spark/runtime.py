@@ -25,7 +25,14 @@ from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.script import pickled_classes
-from malflow.runtime.spark.session import check_session, is_local, make_session, require_spark, tries_of_a_task
+from malflow.runtime.spark.session import (
+    check_session,
+    is_local,
+    lend_interpreter,
+    make_session,
+    require_spark,
+    tries_of_a_task,
+)
 from malflow.runtime.spark.settings import Progress, Request, RestartPolicy, Settings
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
@@ -154,6 +161,7 @@ class SparkRuntime:
     def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
         try:
             check_session(session)
+            lend_interpreter(session)
             settings = self._settings(session)
         except BaseException:
             if ours:

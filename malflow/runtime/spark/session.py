@@ -18,7 +18,7 @@ from malflow.errors import GraphError, MissingDependency
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "is_local", "make_session", "require_spark", "tries_of_a_task"]
+__all__ = ["check_session", "is_local", "lend_interpreter", "make_session", "require_spark", "tries_of_a_task"]
 
 _OLDEST_JAVA = 17
 _OLDEST_SPARK = (4, 2)
@@ -70,8 +70,6 @@ def make_session() -> tuple[SparkSession, bool]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, and says where to run
         return _configured(SparkSession.builder).getOrCreate(), True
     _require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
     builder = _configured(SparkSession.builder.appName("malflow"))
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         builder = builder.master("local[*, 4]")  # 4: tasks that fail are tried again, as on a cluster
@@ -113,6 +111,19 @@ def check_session(session: Any) -> None:
             "spark.python.worker.reuse=false ends each process after one task, so that all state would be read again "
             "in each tick; turn it on"
         )
+
+
+def lend_interpreter(session: SparkSession) -> None:
+    """Have the processes of a session on this machine run the Python of this one, and find the modules it finds.
+
+    Spark starts whatever ``python3`` is on the PATH, unless it was told otherwise.
+    """
+    context: Any = session.sparkContext
+    told = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if is_local(session) and not told:
+        context.pythonExec = sys.executable
+        paths = [context.environment.get("PYTHONPATH", ""), *sys.path]
+        context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
 
 
 def is_local(session: SparkSession) -> bool:
