@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from malflow.graph import ExchangeNode, Graph, Port, SourceNode, UnionNode, Vertex
+from malflow.graph import EpochsNode, ExchangeNode, Graph, Port, SourceNode, UnionNode, Vertex
 from malflow.partitioners import Partitioner
 
 __all__ = ["Channel", "Program", "Stage", "Step", "compile_graph"]
@@ -36,12 +36,14 @@ class Step:
     Attributes:
         vertex: its index in the graph.
         edges: how many inputs it merges.
+        timed: whether epochs are generated behind it, so that the order of what it merges can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the channels that begin there, as indices into the stage's `outputs`.
     """
 
     vertex: int
     edges: int
+    timed: bool
     consumers: tuple[tuple[tuple[int, int], ...], ...]
     channels: tuple[tuple[int, ...], ...]
 
@@ -118,4 +120,14 @@ def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: 
     )
     leaving = tuple(tuple(at for at, channel in enumerate(outputs) if channel.source == port) for port in ports)
     edges = len(vertices[index].inputs) if isinstance(vertices[index].node, UnionNode) else 1
-    return Step(index, edges, consumers, leaving)
+    return Step(index, edges, _is_timed(vertices, index), consumers, leaving)
+
+
+def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:
+    reached = {index}
+    for target, vertex in enumerate(vertices):
+        if any(port.vertex in reached for port in vertex.inputs):
+            if isinstance(vertex.node, EpochsNode):
+                return True
+            reached.add(target)
+    return False

@@ -234,9 +234,9 @@ class Worker:
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
                 return node.logic(context)
             case ExchangeNode():
-                return Merge(context, len(self._workers))
+                return Merge(context, len(self._workers), in_turn=step.timed)
             case UnionNode():
-                return Merge(context, step.edges)
+                return Merge(context, step.edges, in_turn=True)
             case SinkNode(sink=sink):
                 return (
                     StatelessSinkWriter(context, sink)

@@ -152,13 +152,20 @@ class Merge(Operator):
     The epoch of the result is the least of the edges' latest ones, given when it grows; an edge that gave none yet
     holds it back, but one from which nothing comes, an idle one, does not count. Records are taken from the edge whose
     epoch is the lowest; between edges without epochs, in turn.
+
+    Args:
+        context: what every operator gets.
+        edges: how many there are.
+        in_turn: whether the order between edges without epochs matters; without that, each edge's batches pass as they
+            are.
     """
 
     state: KeyedState
 
-    def __init__(self, context: OperatorContext, edges: int) -> None:
+    def __init__(self, context: OperatorContext, edges: int, *, in_turn: bool) -> None:
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked)
+        self._in_turn = in_turn
         self._frontiers: list[Any] = [MIN] * edges
         self._merged: Any = MIN
         self._idle: Sequence[int] = (0,) * edges
@@ -201,6 +208,8 @@ class Merge(Operator):
             return edges[alone]
         if any(batch.epochs for batches in edges for batch in batches):
             return (concat(self._by_frontier(edges)),)
+        if not self._in_turn:
+            return [batch for batches in edges for batch in batches]
         return (interleave([concat(batches) for batches in edges if batches]),)
 
     def _alone(self, edges: Sequence[Sequence[Batch]]) -> int | None:

@@ -17,7 +17,7 @@ BUSY, IDLE = 0, 1
 
 
 def merge_of(edges: int, state: dict[Any, Any] | None = None) -> Merge:
-    merge = Merge(OperatorContext("merge", tracked=True), edges)
+    merge = Merge(OperatorContext("merge", tracked=True), edges, in_turn=True)
     if state is not None:
         merge.apply(Delta(state, whole=True))
     return merge
