@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from malflow.batch import Batch
@@ -24,7 +22,6 @@ FAILURE: Final = -2
 """The channel of an error that ends the run."""
 
 _FIRST_SINK = -3
-_ARRAYS: Final[dict[type, str]] = {int: "q", float: "d"}
 
 
 class Row(NamedTuple):
@@ -57,9 +54,7 @@ def sink_of(channel: int) -> int:
 
 def pack(batches: Sequence[Batch]) -> bytes:
     """Make one blob of some batches: their columns, pickled."""
-    columns = [
-        (_packed(batch.keys), _packed(batch.values), _packed(batch.timestamps), batch.epochs) for batch in batches
-    ]
+    columns = [(batch.keys, batch.values, batch.timestamps, batch.epochs) for batch in batches]
     try:
         return pickle.dumps(columns, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -71,23 +66,7 @@ def pack(batches: Sequence[Batch]) -> bytes:
 
 def unpack(blob: bytes) -> list[Batch]:
     """Read what `pack` made."""
-    columns = pickle.loads(blob)  # noqa: S301 - this run wrote it
-    return [Batch(_listed(keys), _listed(values), _listed(times), epochs) for keys, values, times, epochs in columns]
-
-
-def _packed(column: Sequence[Any] | None) -> Any:
-    """Put a column of nothing but numbers of the machine into an array, which is read several times as fast."""
-    if not isinstance(column, (list, tuple)):
-        return column
-    types = set(map(type, column))
-    if len(types) == 1 and (code := _ARRAYS.get(types.pop())) is not None:
-        with suppress(OverflowError):
-            return array(code, column)
-    return column
-
-
-def _listed(column: Any) -> Any:
-    return column.tolist() if type(column) is array else column
+    return [Batch(*columns) for columns in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
 
 def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
