@@ -33,6 +33,9 @@ IN_SPARK = (
 )
 PEERS = ("malflow", *IN_SPARK, "bytewax", "loop", "two loops")
 BATCHES = {**dict.fromkeys(IN_SPARK, (100_000, 1_000_000, 4_000_000)), "bytewax": (1_000, 10_000)}
+OWN = ("malflow", "trickle", "empty", "empty in Python")
+"""What runs in a session that malflow makes."""
+
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
 TARGETS |= {(keys, "bytewax"): 2.0 for keys in KEYS}
 GROWING_WORKERS = (1, 2, 4, 8)
@@ -102,7 +105,7 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
         return asdict(process_peers.measure_loop(case.keys, 1 if case.peer == "loop" else CORES, warm_up, seconds))
     from workloads import spark_flow, spark_peers  # noqa: PLC0415 - as above
 
-    session = spark_peers.make_session(CORES)
+    session = _own_session() if case.peer in OWN else spark_peers.make_session(CORES)
     try:
         if case.peer == "trickle":
             return spark_flow.measure_trickle(session, case.workers, warm_up, seconds)
@@ -114,6 +117,15 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
         return asdict(spark_peers.measure_peer(case.peer, session, case.keys, case.batch, warm_up, seconds))
     finally:
         session.stop()
+
+
+def _own_session() -> Any:
+    """Make a session as malflow makes it where it is given none."""
+    from malflow.runtime.spark.session import make_session  # noqa: PLC0415 - as above
+
+    session, _ = make_session()
+    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+    return session
 
 
 # In the parent
@@ -216,7 +228,13 @@ class Bench:
         command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
         here = str(Path(__file__).parent)
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        master = f"--conf spark.master=local[{CORES},4] pyspark-shell"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": master,
+        }
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
         if done.returncode != 0:
             raise SystemExit(f"{case} failed:\n{done.stderr[-_TOLD:]}")

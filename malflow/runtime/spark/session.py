@@ -24,6 +24,9 @@ _OLDEST_JAVA = 17
 _OLDEST_SPARK = (4, 2)
 _INSTALL = "pip install 'malflow[spark]'"
 _CONF = {
+    # Java only carries bytes here: what it would spend on compiling well and on collecting garbage beside the work
+    # would be taken from the processes of Python.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
