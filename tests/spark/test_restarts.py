@@ -193,12 +193,20 @@ def test_a_module_that_the_workers_lack_is_named(spark: Any, tmp_path: Path, mon
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_on_the_driver  # type: ignore[import-not-found] # noqa: PLC0415 - it was just written
 
+    monkeypatch.setattr(sys, "path", [it for it in sys.path if it != str(tmp_path)])
     out: VecSink[Any, Any, Any] = VecSink()
     with pytest.raises(RunFailed, match="No module named 'only_on_the_driver'"):
         SparkRuntime(
             lambda provider: sums(10, out)(Through(provider, only_on_the_driver.double)), parallelism=1, spark=spark
         ).execute()
     assert out.values == []
+
+
+def test_processes_of_python_are_kept_from_run_to_run(spark: Any) -> None:
+    lend_interpreter(spark)
+    told = dict(spark.sparkContext.environment)
+    SparkRuntime(sums(1), parallelism=1, spark=spark).execute()
+    assert spark.sparkContext.environment == told
 
 
 def hashes(keys: Sequence[Any]) -> list[int]:

@@ -119,13 +119,14 @@ def check_session(session: Any) -> None:
 def lend_interpreter(session: SparkSession) -> None:
     """Have the processes of a session on this machine run the Python of this one, and find the modules it finds.
 
-    Spark starts whatever ``python3`` is on the PATH, unless it was told otherwise.
+    Spark starts whatever ``python3`` is on the PATH, unless it was told otherwise. Its processes are kept from run to
+    run, as long as what is said here stays the same.
     """
     context: Any = session.sparkContext
     told = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if is_local(session) and not told:
         context.pythonExec = sys.executable
-        paths = [context.environment.get("PYTHONPATH", ""), *sys.path]
+        paths = [*context.environment.get("PYTHONPATH", "").split(os.pathsep), *sys.path]
         context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
 
 
