@@ -23,6 +23,9 @@ BUILT = [
     for path in sorted((ROOT / "examples").glob("*.py"))
     if "\ndef build_" in path.read_text(encoding="utf-8") and path.stem != "first"
 ]
+ONE_BY_ONE = "--conf spark.master=local[1,4] pyspark-shell"
+"""One process of Python at a time: the lines of several would run into each other."""
+
 ALL_ON_SPARK = """
 import importlib
 import sys
@@ -74,7 +77,7 @@ def test_all_examples_say_on_spark_what_they_say_on_one_thread(capsys: pytest.Ca
         capture_output=True,
         text=True,
         check=False,
-        env=users_environment(),
+        env={**users_environment(), "PYSPARK_SUBMIT_ARGS": ONE_BY_ONE},
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-3000:]
