@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from malflow import MAX, OperatorError
+from malflow import MAX, OperatorError, StreamProvider
 from malflow.batch import Batch
+from malflow.graph import ExchangeNode, Graph
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import Merge
+from malflow.plan import compile_graph
+from malflow.sources import SingleIteratorSource
 from malflow.state import Delta
 
 BUSY, IDLE = 0, 1
@@ -107,3 +110,28 @@ def test_epochs_that_cannot_be_compared_are_named() -> None:
     merge = merge_of(2)
     with pytest.raises(OperatorError, match="operator 'merge' failed: epochs of its inputs can't be compared"):
         tick(merge, epochs("now"), epochs(5))
+
+
+def program(*, timed: bool) -> list[bool]:
+    """Tell of each exchange whether its merging is in turn."""
+    graph = Graph()
+    keyed = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([1]))
+    first = keyed.key_distribute("first", lambda msg: msg.value)
+    if timed:
+        first, _late = first.generate_epochs("epochs", lambda msg, _epoch: msg.timestamp)
+    first.key_distribute("second", lambda msg: msg.value)
+    made = compile_graph(graph)
+    steps = [step for stage in made.stages for step in stage.steps]
+    return [step.timed for step in steps if isinstance(made.vertices[step.vertex].node, ExchangeNode)]
+
+
+def test_exchanges_are_merged_in_turn_where_epochs_are_generated_behind_them() -> None:
+    assert program(timed=False) == [False, False]
+    assert program(timed=True) == [True, False]
+
+
+@pytest.mark.parametrize(("in_turn", "expected"), [(True, [1, 4, 2, 5, 3]), (False, [1, 2, 3, 4, 5])])
+def test_records_without_epochs_are_taken_in_turn_where_their_order_matters(in_turn: bool, expected: list[int]) -> None:
+    merge = Merge(OperatorContext("merge"), 2, in_turn=in_turn)
+    edges = [[Batch(None, [1, 2], [1, 2]), Batch(None, [3], [3])], [Batch(None, [4, 5], [4, 5])]]
+    assert [value for (batch,) in merge.run(edges) for value in batch.values] == expected
