@@ -253,6 +253,10 @@ def test_nothing_is_left_behind(spark: Any, tmp_path: Path, monkeypatch: pytest.
     before = set(threading.enumerate())
     SparkRuntime(sums(50), parallelism=2, spark=spark).execute()
     assert list(tmp_path.iterdir()) == []
+    theirs = tmp_path / "malflow-scratch-of-the-user"
+    SparkRuntime(sums(50), parallelism=2, spark=spark, scratch=str(theirs)).execute()
+    assert theirs.is_dir(), "a folder that was given stays, whatever its name"
+    assert [it for it in theirs.rglob("*") if it.is_file()] == []
     assert [it.name for it in set(threading.enumerate()) - before if it.name.startswith("malflow")] == []
     assert spark.streams.active == []
 

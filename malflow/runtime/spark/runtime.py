@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError, require_methods
@@ -47,7 +46,6 @@ _log = logging.getLogger("malflow.runtime")
 
 _NOTHING = NoPersistence()
 _POLL_SECONDS = 0.5
-_SCRATCH = "malflow-scratch-"
 
 
 class SparkRuntime:
@@ -207,7 +205,7 @@ class SparkRuntime:
             )
         run, key = secrets.token_hex(8), secrets.token_bytes(32)
         classes = pickled_classes()
-        scratch = self._scratch or tempfile.mkdtemp(prefix=_SCRATCH)
+        scratch = self._scratch or tempfile.mkdtemp(prefix="malflow-scratch-")
         place = ScratchPlace(scratch, self._scratch_options, run, key, classes)
         return Settings(
             name=self._name,
@@ -221,6 +219,7 @@ class SparkRuntime:
             attempts=tries_of_a_task(session),
             scratch=place,
             restart=self._restart,
+            is_temporary=self._scratch is None,
         )
 
 
@@ -309,7 +308,7 @@ class SparkHandle:
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         finally:
-            if Path(self._settings.scratch.url).name.startswith(_SCRATCH):
+            if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
                 self._session.stop()

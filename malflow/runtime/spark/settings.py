@@ -45,6 +45,7 @@ class Settings:
         attempts: how often Spark tries a task.
         scratch: where changes lie between ticks.
         restart: what to do when Spark fails.
+        is_temporary: whether the folder of the changes was made for the run, and goes with it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Settings:
     attempts: int
     scratch: ScratchPlace
     restart: RestartPolicy
+    is_temporary: bool
 
 
 @dataclass(frozen=True, slots=True)
