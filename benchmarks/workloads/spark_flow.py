@@ -23,6 +23,7 @@ FEWEST_TICKS = 5
 """Ticks that a window of nearly empty ones has at least."""
 
 
+_ROUNDS = 2
 _LOOK_SECONDS = 0.005
 _SETTLED_SECONDS = 0.02
 _FEW = 4
@@ -121,7 +122,8 @@ def measure_sum(session: Any, keys: int, workers: int, warm_up: float, seconds: 
         )
         handle = runtime.start()
         deadline = time.monotonic() + warm_up
-        while time.monotonic() < deadline or handle.progress.records.get("sum", 0) < keys:
+        known = _ROUNDS * workers * keys  # records after which every process has met about every key
+        while time.monotonic() < deadline or handle.progress.records.get("sum", 0) < known:
             handle.await_termination(_LOOK_SECONDS)
         first = last = _next_mark(handle)
         while last.at < first.at + seconds:
