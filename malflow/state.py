@@ -26,7 +26,7 @@ ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), typ
 """Types whose values can't be changed in place, nor anything in them."""
 
 _SLACK = 1024
-"""Keys that may have changed beside twice those there are, before a whole delta is the smaller one."""
+"""Keys that may have changed beside three quarters of those there are, before a whole delta is the cheaper one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class KeyedState(dict[Any, Any]):
         dirty = self._dirty
         if dirty is not None:
             dirty.update(keys)
-            if len(dirty) > 2 * len(self) + _SLACK:
+            if 4 * (len(dirty) - _SLACK) > 3 * len(self):
                 self._dirty = None
 
     def forget(self) -> None:

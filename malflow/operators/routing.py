@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from malflow.batch import Batch, concat, interleave
 from malflow.message import MAX, MIN, NoKey
@@ -110,20 +111,22 @@ class Router:
         self._operator_name = operator_name
         self._workers = workers
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
-        self._routes = _Routes(partitioner, workers)
+        self._routes = _routes_of(operator_name, partitioner, workers)
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
         """Give each worker's records with all epochs, and leave out workers that get nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
         chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
-        routes, index = self._routes, 0
+        add = {worker: indices.append for worker, indices in chosen.items()}
+        index = -1
         try:
-            for index, key in enumerate(batch.key_column()):
-                chosen[routes[key]].append(index)
+            for index, worker in enumerate(map(self._routes.__getitem__, batch.key_column())):
+                add[worker](index)
         except Exception as error:
-            key = NoKey if batch.keys is None else batch.keys[index]
-            record = (key, batch.values[index], batch.timestamps[index])
+            failed = index + 1
+            key = NoKey if batch.keys is None else batch.keys[failed]
+            record = (key, batch.values[failed], batch.timestamps[failed])
             raise operator_error(self._operator_name, error, record, self._routes.partitioner) from error
         return [(worker, part) for worker in self._workers if (part := _share(batch, chosen[worker]))]
 
@@ -144,6 +147,18 @@ class _Routes(dict[Any, int]):
             self.clear()
         self[key] = worker
         return worker
+
+
+_ROUTES: WeakValueDictionary[tuple[str, int, Sequence[int]], _Routes] = WeakValueDictionary()
+
+
+def _routes_of(operator_name: str, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
+    """Give what all workers of an exchange in this process remember together: the answers are the same for all."""
+    name = operator_name, id(partitioner), tuple(workers)  # no other object has this id while the routes hold that one
+    routes = _ROUTES.get(name)
+    if routes is None:
+        routes = _ROUTES[name] = _Routes(partitioner, workers)
+    return routes
 
 
 class Merge(Operator):
