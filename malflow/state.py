@@ -182,8 +182,9 @@ class KeyedState(dict[Any, Any]):
         tail = list(takewhile(dirty.__contains__, reversed(self)))
         dirty.difference_update(tail)
         changed = {key: self[key] for key in dirty if key in self}
-        deleted = frozenset(key for key in dirty if key not in changed)
-        changed.update((key, self[key]) for key in reversed(tail))
+        deleted = frozenset(dirty.difference(changed) if len(changed) < len(dirty) else ())
+        tail.reverse()
+        changed.update(zip(tail, map(self.__getitem__, tail), strict=True))
         return Delta(changed, deleted, len(tail))
 
     def apply(self, delta: Delta) -> None:

@@ -57,8 +57,9 @@ class SparkRuntime:
         snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
         parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
         spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
-        trigger: how long a tick lasts at least.
-        max_records_per_tick: how many records a tick may poll; None polls for half a second, as long as there are any.
+        trigger: how long a tick lasts at least. Of longer ones half is for polling: more records a second, later.
+        max_records_per_tick: how many records a tick may poll; None polls for half a second, or half of the trigger if
+            that is longer, as long as there are any.
         scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
         scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.
@@ -214,7 +215,7 @@ class SparkRuntime:
             interval=self._interval,
             pause=self._trigger,
             most=self._most,
-            poll_seconds=_POLL_SECONDS,
+            poll_seconds=max(_POLL_SECONDS, self._trigger / 2),
             debug=self._debug,
             attempts=tries_of_a_task(session),
             scratch=place,
