@@ -286,6 +286,25 @@ def test_the_progress_of_the_query_tells_what_each_operator_took(spark: Any) -> 
     assert handle.progress.records == told
 
 
+def slowly(number: int) -> int:
+    time.sleep(0.05)
+    return number
+
+
+def test_a_long_tick_takes_what_waits(spark: Any) -> None:
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(24)))
+        numbers.map("slow", slowly).sink("out", VecSink())
+
+    handle = SparkRuntime(build, parallelism=1, spark=spark, trigger=timedelta(seconds=5)).start()
+    poll(lambda: handle.query is not None)
+    query = handle.query
+    assert query is not None
+    assert handle.await_termination(SECONDS)
+    taken = [progress.observedMetrics["malflow"].asDict()["slow"] or 0 for progress in query.recentProgress]
+    assert (sum(taken), max(taken)) == (24, 24), "half a second is not enough for them, half of five is"
+
+
 class Waiting(StatefulSourceImpl[str, str, int, int]):
     """The lines of a file that is still being written."""
 
