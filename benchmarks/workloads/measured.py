@@ -11,6 +11,7 @@ from pathlib import Path
 __all__ = ["Measured", "cpu_seconds", "scattered"]
 
 _STEP = 7_919
+_SHORTEST = 100_000
 _PARENT, _USER, _SYSTEM = 1, 11, 12
 """The places in a line of /proc/<process>/stat, counted from behind the name of the program."""
 
@@ -38,8 +39,11 @@ class Measured:
 
 @cache
 def scattered(keys: int) -> list[int]:
-    """List the numbers below `keys` in an order that jumps about; one list a process."""
-    return [number * _STEP % keys for number in range(keys)]
+    """List the numbers below `keys` in an order that jumps about, often enough to cut it in slices of some thousands.
+
+    There is one list a process.
+    """
+    return [number * _STEP % keys for number in range(keys)] * -(-_SHORTEST // keys)
 
 
 def cpu_seconds() -> float:

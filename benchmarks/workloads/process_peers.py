@@ -133,7 +133,7 @@ def measure_loop(keys: int, processes: int, warm_up: float, seconds: float) -> M
 
 def _loop(keys: int, warm_up: float, seconds: float) -> dict[str, Any]:
     numbers, states = scattered(keys), defaultdict(int)
-    slices = [numbers[start : start + _SLICE] for start in range(0, keys, _SLICE)]
+    slices = [numbers[start : start + _SLICE] for start in range(0, len(numbers), _SLICE)]
     _loop_for(warm_up, slices, states)
     begin, cpu = time.monotonic(), time.process_time()
     records = _loop_for(seconds, slices, states)
