@@ -31,9 +31,9 @@ IN_SPARK = (
     "applyInPandasWithState by record",
     "transformWithState",
 )
-PEERS = ("malflow", *IN_SPARK, "bytewax", "loop", "two loops")
+PEERS = ("malflow", "malflow in long ticks", *IN_SPARK, "bytewax", "loop", "two loops")
 BATCHES = {**dict.fromkeys(IN_SPARK, (100_000, 1_000_000, 4_000_000)), "bytewax": (1_000, 10_000)}
-OWN = ("malflow", "trickle", "empty", "empty in Python")
+OWN = ("malflow", "malflow in long ticks", "trickle", "empty", "empty in Python")
 """What runs in a session that malflow makes."""
 
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
@@ -41,6 +41,8 @@ TARGETS |= {(keys, "bytewax"): 2.0 for keys in KEYS}
 GROWING_WORKERS = (1, 2, 4, 8)
 GROWING_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 CORES = 2
+LONG_TICK = 8.0
+"""Seconds of a trigger: of ticks that long half is for polling."""
 _TOLD = 4_000
 """Characters of what a child said that are shown where it failed; Spark says much at each start."""
 
@@ -112,8 +114,10 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
         if case.peer.startswith("empty"):
             in_python = case.peer == "empty in Python"
             return spark_peers.measure_empty(session, case.workers, warm_up, seconds, in_python=in_python)
-        if case.peer == "malflow":
-            return asdict(spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds))
+        if case.peer.startswith("malflow"):
+            trigger = LONG_TICK if "long" in case.peer else 0.0
+            measured = spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds, trigger=trigger)
+            return asdict(measured)
         return asdict(spark_peers.measure_peer(case.peer, session, case.keys, case.batch, warm_up, seconds))
     finally:
         session.stop()
@@ -252,7 +256,7 @@ def _sum_row(keys: int, peer: str, batch: int | None, found: Mapping[str, Sequen
         f"{median(it.rate for it in its):,.0f}",
         f"{median(1e6 * it.cpu / it.records for it in its):.2f}",
         f"{median(it.tick for it in its):.2f}" if its[0].ticks else "",
-        f"{median(it.snapshots for it in its):.0f}" if peer == "malflow" else "",
+        f"{median(it.snapshots for it in its):.0f}" if peer.startswith("malflow") else "",
         f"{median(ratios):.2f}",
         f"{min(ratios):.2f}",
         "" if target is None else f">= {target:g}",

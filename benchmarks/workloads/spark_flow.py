@@ -23,7 +23,6 @@ FEWEST_TICKS = 5
 """Ticks that a window of nearly empty ones has at least."""
 
 
-_ROUNDS = 2
 _LOOK_SECONDS = 0.005
 _SETTLED_SECONDS = 0.02
 _FEW = 4
@@ -110,7 +109,9 @@ class _Mark:
     snapshots: int
 
 
-def measure_sum(session: Any, keys: int, workers: int, warm_up: float, seconds: float) -> Measured:
+def measure_sum(
+    session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
+) -> Measured:
     """Run a running sum with a snapshot each second, and measure a window of whole ticks."""
     with tempfile.TemporaryDirectory() as folder:
         runtime = SparkRuntime(
@@ -119,10 +120,11 @@ def measure_sum(session: Any, keys: int, workers: int, warm_up: float, seconds: 
             snapshots=timedelta(seconds=1),
             parallelism=workers,
             spark=session,
+            trigger=timedelta(seconds=trigger),
         )
         handle = runtime.start()
         deadline = time.monotonic() + warm_up
-        known = _ROUNDS * workers * keys  # records after which every process has met about every key
+        known = workers * keys  # records after which each part has given about every key
         while time.monotonic() < deadline or handle.progress.records.get("sum", 0) < known:
             handle.await_termination(_LOOK_SECONDS)
         first = last = _next_mark(handle)
