@@ -14,7 +14,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.host import loaded_error
+from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.job import Control, Report, counted
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.scratch import Scratch

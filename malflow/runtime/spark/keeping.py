@@ -11,7 +11,7 @@ from malflow.errors import MalflowError, RunFailed
 from malflow.placement import states_of
 from malflow.plan import Program
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.host import dumps_error, loaded_error
+from malflow.runtime.spark.failures import dumps_error, loaded_error
 from malflow.runtime.spark.increments import Increment
 from malflow.runtime.spark.query import said
 from malflow.runtime.spark.scratch import NEVER, ScratchPlace
