@@ -11,13 +11,13 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from malflow.snapshot import fsck, snapshots
+from tests.disks import make_room, small_disk
 from tests.processes.children import assert_exact, assert_plausible, backend_of, finish, newest, run
 from tests.processes.programs.counting import Options
 
@@ -204,32 +204,19 @@ def test_a_disk_that_stays_full_ends_the_run_at_its_end_with_the_last_snapshot_s
     assert_exact(tmp_path, SMALL.size, outputs=False)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a disk of 64 pages."""
-    disk = tmp_path / "state"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "malflow-test", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("this user may not mount")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)  # noqa: S607 - wherever it is
-
-
-def test_a_disk_that_is_really_full_leaves_whole_snapshots_and_room_lets_the_next_run_go_on(
-    tmp_path: Path, small_disk: Path
-) -> None:
+def test_a_disk_that_is_really_full_leaves_whole_snapshots_and_room_lets_the_next_run_go_on(tmp_path: Path) -> None:
     options = Options(size=1_000, retain=1_000)
-    code, errors = run(tmp_path, options)
-    assert code == 1
-    assert "No space left on device; free some space" in errors
-    assert len(list(snapshots(backend_of(tmp_path)))) > 3
-    assert fsck(backend_of(tmp_path)).problems == ()
-    assert temporary(small_disk) == []
-    assert_plausible(tmp_path)
-    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)  # noqa: S607 - wherever it is
-    finish(tmp_path, options.size)
-    assert_exact(tmp_path, options.size)
+    with small_disk(tmp_path / "state", 256) as disk:
+        code, errors = run(tmp_path, options)
+        assert code == 1
+        assert "No space left on device; free some space" in errors
+        assert len(list(snapshots(backend_of(tmp_path)))) > 3
+        assert fsck(backend_of(tmp_path)).problems == ()
+        assert temporary(disk) == []
+        assert_plausible(tmp_path)
+        make_room(disk)
+        finish(tmp_path, options.size)
+        assert_exact(tmp_path, options.size)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from malflow import SingleThreadRuntime
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
+from tests.disks import make_room, small_disk
 from tests.spark.clusters import SECONDS, Driver, need_spark, poll
 from tests.spark.flows import KEYS, PARTS, expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty
@@ -113,28 +112,15 @@ def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Dri
     assert_exact(tmp_path)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a disk of little room."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "malflow-test", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("this user may not mount")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)  # noqa: S607 - wherever it is
-
-
-def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(
-    cluster: Driver, tmp_path: Path, small_disk: Path
-) -> None:
-    end = cluster.run(folder=str(tmp_path), scratch=str(small_disk), attempts=1, every=0)
-    kind, text, _ = end["error"]
-    assert (kind, end["restarts"]) == ("StoreError", 1)
-    assert "No space left on device; free some space" in text
-    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)  # noqa: S607 - wherever it is
-    assert cluster.run(folder=str(tmp_path), scratch=str(small_disk))["error"] is None
-    assert [it for it in small_disk.rglob("*") if it.is_file()] == []
+def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: Driver, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16) as disk:
+        end = cluster.run(folder=str(tmp_path), scratch=str(disk), attempts=1, every=0)
+        kind, text, _ = end["error"]
+        assert (kind, end["restarts"]) == ("StoreError", 1)
+        assert "No space left on device; free some space" in text
+        make_room(disk)
+        assert cluster.run(folder=str(tmp_path), scratch=str(disk))["error"] is None
+        assert [it for it in disk.rglob("*") if it.is_file()] == []
     assert_exact(tmp_path)
 
 
