@@ -67,6 +67,21 @@ def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace,
             scratch.read(0, 2, 5)
 
 
+def test_what_a_killed_process_has_left_is_never_read_and_goes_with_the_rest(
+    place: ScratchPlace, tmp_path: Path
+) -> None:
+    other, scratch = Scratch(place, 1), Scratch(place, 2)
+    assert other.write(0, 2, change(5, 50))
+    assert scratch.write(0, 2, change(5, 50))
+    for file in [it for it in tmp_path.rglob("*") if it.is_file()]:
+        file.with_name(f".tmp-000000000006-0-2-{8 * 'ab'}").write_bytes(file.read_bytes()[:20])
+    assert scratch.find(0, 2, 6) is None
+    scratch.clear()
+    assert {it.parent.name for it in tmp_path.rglob("*") if it.is_file()} == {"1"}
+    other.clear()
+    assert [it for it in tmp_path.rglob("*") if it.is_file()] == []
+
+
 @pytest.fixture
 def server() -> Iterator[FaultyS3]:
     with FaultyS3() as started:

@@ -165,10 +165,11 @@ class Scratch:
             self._store.delete(self._name(stage, worker, tick))
 
     def clear(self) -> None:
-        """Remove everything of this generation."""
+        """Remove everything of this generation, and what processes that were killed have left half done."""
         with suppress(StoreError):
             for name in self._store.list(self._folder()):
                 self._store.delete(name)
+            self._store.sweep(self._folder(), lambda _: True)
 
     def _folder(self) -> str:
         return f"{self._place.run}/{self.generation}/"
