@@ -137,6 +137,54 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     assert before[0] not in cluster.executors()
 
 
+def killed(folder: Path) -> dict[str, Path]:
+    """Tell of each kill in a write the temporary name of the file."""
+    marks = [it for it in folder.iterdir() if it.name.startswith(("worker ", "executor ", "only-executor "))]
+    return {it.name: Path(it.read_text(encoding="utf-8")) for it in marks}
+
+
+def test_workers_that_are_killed_in_a_write_of_changes_leave_nothing_that_is_read(
+    cluster: Driver, tmp_path: Path
+) -> None:
+    places = [
+        ("check", 10, "worker torn"),
+        ("sum", 40, "worker written"),
+        ("check", 70, "worker linked"),
+        ("sum", 100, "worker linked"),
+    ]
+    end = cluster.run(folder=str(tmp_path), deeds=places)
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    assert set(killed(tmp_path)) == {f"{kill} at {number} in {place}" for place, number, kill in places}
+    assert [it for it in (tmp_path / "scratch").rglob("*") if it.is_file()] == []
+    assert_exact(tmp_path)
+
+
+def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster: Driver, tmp_path: Path) -> None:
+    kills = ["worker torn", "worker written", "worker linked"]
+    end = cluster.run(folder=str(tmp_path), kills=kills, every=0.01)
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    assert set(killed(tmp_path)) == {f"{kill} in a snapshot" for kill in kills}
+    assert_exact(tmp_path)
+
+
+def test_executors_that_are_killed_in_a_write_cost_no_record_and_what_is_late_is_not_named(
+    cluster: Driver, tmp_path: Path
+) -> None:
+    before, kills = cluster.executors(), ["executor linked", "only-executor torn"]
+    end = cluster.run(folder=str(tmp_path), deeds=[("check", 10, "executor torn")], kills=kills, every=0.01)
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    done = killed(tmp_path)
+    assert set(done) == {"executor torn at 10 in check", *(f"{kill} in a snapshot" for kill in kills)}
+    (tmp_path / "over").touch()
+    temporary = done["only-executor torn in a snapshot"]
+    late = temporary.with_name(temporary.name.removeprefix(".tmp-").rpartition("-")[0])
+    poll(late.exists)
+    assert f"d/{late.name}" in fsck(backend_of(Options(str(tmp_path)))).unused
+    assert_exact(tmp_path)
+    poll(lambda: len(cluster.executors()) == 2)
+    assert set(cluster.executors()) != set(before)
+
+
 @pytest.mark.parametrize("point", ["before-manifest:2", "manifest-written:2"])
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()

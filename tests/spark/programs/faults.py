@@ -18,6 +18,7 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from tests.spark.flows import KEYS, PARTS
+from tests.spark.programs.writes import KILLS, Deadly, arm
 
 SIGNING_KEY = "a key of sixteen bytes or more"
 
@@ -42,6 +43,7 @@ class Options:
         storage_options: what is needed to open what lies elsewhere.
         sleep: how long each number takes, in seconds.
         breaks_at: the number at which the sink breaks, where there is to be one that writes where the workers are.
+        kills: who is killed while a file of a snapshot is written, and where.
     """
 
     folder: str
@@ -58,6 +60,7 @@ class Options:
     local: str = ""
     sleep: float = 0
     breaks_at: int | None = None
+    kills: Sequence[str] = ()
 
     def do(self, where: str, number: int) -> None:
         """Do what is to be done here."""
@@ -86,6 +89,7 @@ def backend_of(options: Options) -> FsspecBackend:
         storage_options=options.storage_options,
         signing_key=SIGNING_KEY,
         retry_for=timedelta(seconds=2),
+        codec=Deadly(options) if options.kills else "pickle",
     )
 
 
@@ -231,8 +235,17 @@ def flip_scratch(options: Options, mark: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_in_write(options: Options, mark: str) -> None:
+    """Kill while the changes of this tick are written."""
+    arm(options, _scratch(options), {mark: mark.partition(" at ")[0]})
+
+
+def _scratch(options: Options) -> Path:
+    return Path(options.scratch or f"{options.folder}/scratch")
+
+
 def _changes(options: Options) -> list[Path]:
-    files = [file for file in Path(options.scratch or f"{options.folder}/scratch").rglob("*") if file.is_file()]
+    files = [file for file in _scratch(options).rglob("*") if file.is_file()]
     assert files
     return files
 
@@ -249,4 +262,4 @@ DEEDS: dict[str, Callable[[Options, str], None]] = {
         lose_scratch,
         flip_scratch,
     )
-}
+} | dict.fromkeys(KILLS, kill_in_write)
