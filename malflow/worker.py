@@ -104,6 +104,14 @@ class Worker:
         writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
         release_all((*(source.suspend for source in self.sources), *(writer.close for writer in writers)))
 
+    @property
+    def takes_pieces(self) -> bool:
+        """Tell whether it comes to the same if what came in a tick, without epochs, is given in several runs.
+
+        The order must be theirs: by input, and by worker.
+        """
+        return all(active.operator.takes_pieces for active in self._active.values())
+
     def run(self, inputs: Inputs, ended: Collection[str] = (), *, final: bool = False) -> Outputs:
         """Take one tick: poll the sources once, and carry everything through the stage.
 

@@ -143,6 +143,8 @@ class Operator:
     """
 
     state: KeyedState | None = None
+    takes_pieces = True
+    """Whether it comes to the same if what came in a tick, without epochs, is given in several runs."""
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context

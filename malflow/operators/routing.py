@@ -181,6 +181,7 @@ class Merge(Operator):
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked)
         self._in_turn = in_turn
+        self.takes_pieces = not in_turn
         self._frontiers: list[Any] = [MIN] * edges
         self._merged: Any = MIN
         self._idle: Sequence[int] = (0,) * edges

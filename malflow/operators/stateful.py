@@ -70,6 +70,7 @@ class StatefulOp(Operator):
         self._on_data = getattr(logic, "on_data", logic)
         self._on_epoch = overridden(logic, "on_epoch", StatefulLogic)
         self._on_schedule = overridden(logic, "on_schedule", StatefulLogic)
+        self.takes_pieces = self._on_schedule is None
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Let the logic act on the tick's start, then take what came in."""

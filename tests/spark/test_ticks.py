@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow import StreamProvider
+from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
 from malflow.batch import Batch
 from malflow.errors import RunFailed
 from malflow.graph import Graph
 from malflow.plan import Program, compile_graph
+from malflow.runtime.spark import wire
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.gate import Gate, Outlets, Wishes
 from malflow.runtime.spark.host import _Turn
@@ -21,10 +23,15 @@ from malflow.runtime.spark.job import Control, Job, Report
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.scratch import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.session import require_spark
-from malflow.runtime.spark.wire import REPORT, Row, pack
+from malflow.runtime.spark.wire import FAILURE, REPORT, Parcel, Row, unpack
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+from malflow.worker import Worker
 from tests.spark.flows import sums
 
 WORKERS = 2
+OURS = [key for key in range(20) if rendezvous_select(key, range(WORKERS)) == 0]
+"""Keys of worker 0."""
 
 
 def program() -> Program:
@@ -74,7 +81,9 @@ def test_a_stage_that_is_done_again_with_other_records_starts_the_run_again(tmp_
     control = Control(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
-        rows = [Row(0, 0, 1, pack([Batch([0] * len(values), values, values)]))]
+        parcel = Parcel()
+        parcel.add([Batch([0] * len(values), values, values)])
+        rows = [Row(0, 0, 1, blob) for blob in parcel.blobs()]
         return [*_Turn(job, 1, 0, control).take(rows)]
 
     def reported(rows: list[Row]) -> Any:
@@ -86,3 +95,68 @@ def test_a_stage_that_is_done_again_with_other_records_starts_the_run_again(tmp_
         RunFailed, match=r"was done again with other records.*it took \{\(0, 1\): 3\}, and now \{\(0, 1\): 4\}"
     ):
         done([1, 2, 3, 4])
+
+
+class Scheduled(StatefulLogic[Any, Any, Any, Any, Any]):
+    """Tells how often it was asked."""
+
+    def on_data(self, msg: Any, state: int, output: Any) -> int:
+        output.send(msg)
+        return state
+
+    def on_schedule(self, states: Any, output: Any) -> None:
+        output.send(DataMessage(OURS[0], "a tick", 0))
+
+
+def kept(provider: StreamProvider, *, how: str) -> None:
+    """Add up numbers, behind an exchange alone, or with something that makes a difference of the order or of runs."""
+    numbers = provider.new_stream().source("numbers", SingleIteratorSource([0]))
+    keyed = numbers.key_distribute("key", lambda msg: msg.value % 5)
+    if how == "joined":
+        keyed = keyed.union(numbers.key_distribute("other", lambda msg: msg.value % 5))
+    if how == "timed":
+        keyed, _ = keyed.generate_epochs("epochs", lambda msg, _: msg.timestamp)
+    if how == "scheduled":
+        keyed = keyed.stateful_op("op", Scheduled(), default=int)
+    keyed.stateful_map("sum", lambda key, value, total: ((value, total), total + 1), default=int).sink("out", VecSink())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["alone", "joined", "timed", "scheduled"])
+def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_spark()
+    graph = Graph()
+    kept(StreamProvider(graph), how=how)
+    made = compile_graph(graph)
+    control = Control(1, [[NEVER] * WORKERS] * 2)
+    runs = []
+    run = Worker.run
+
+    def counted(worker: Worker, *what: Any, **how: Any) -> Any:
+        runs.append(worker)
+        return run(worker, *what, **how)
+
+    monkeypatch.setattr(Worker, "run", counted)
+
+    def taken(size: int) -> tuple[list[Any], list[Any], int]:
+        monkeypatch.setattr(wire, "_PIECE", size)
+        rows = []
+        for sender in range(WORKERS):
+            parcel = Parcel()
+            for number in range(sender, 40, 2):
+                parcel.add([Batch([OURS[number % 5]], [number], [number])])
+            rows += [Row(0, 0, sender, blob) for blob in parcel.blobs()]
+        job = Job(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False)
+        runs.clear()
+        given = [*_Turn(replace(job, generation=size), 1, 0, control).take(rows)]
+        sums = [row for row in given if row.channel < FAILURE]
+        state = Scratch(job.scratch, size).read(1, 0, 1).deltas["sum"]
+        values = [value for row in sums for batch in unpack(row.blob) for value in batch.values]
+        return values, list(state.changed.items()), len(runs)
+
+    in_one, in_many = taken(10_000), taken(1)
+    assert in_one[:2] == in_many[:2]
+    assert len(in_one[0]) == 40 + (how == "scheduled")
+    assert (in_one[2], in_many[2]) == ((2, 40) if how == "alone" else (1, 1))

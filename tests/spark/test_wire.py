@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.batch import Batch
-from malflow.runtime.spark.wire import pack, unpack
+from malflow.batch import Batch, concat
+from malflow.runtime.spark import wire
+from malflow.runtime.spark.wire import Parcel, opened, pack, unpack
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -39,3 +42,37 @@ def test_every_value_has_its_type_again(values: list[Any], keyed: bool, times: l
     assert (None if one.keys is None else typed(one.keys)) == (typed(values) if keyed else None)
     assert list(one.epochs) == [(length, 7)]
     assert (len(other), other.keys) == (0, None)
+
+
+batches = st.lists(
+    st.integers(0, 5).flatmap(
+        lambda size: st.builds(
+            Batch,
+            st.one_of(st.none(), st.lists(st.integers(), min_size=size, max_size=size)),
+            st.lists(things, min_size=size, max_size=size),
+            st.lists(st.integers(), min_size=size, max_size=size),
+            st.lists(st.tuples(st.just(size), st.integers()), max_size=2),
+        )
+    )
+)
+
+
+@given(sent=batches, piece=st.integers(1, 8), blob=st.integers(1, 200), random=st.randoms())
+def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
+    sent: list[Batch], piece: int, blob: int, random: Any
+) -> None:
+    with patch.object(wire, "_PIECE", piece), patch.object(wire, "_BLOB", blob):
+        parcel = Parcel()
+        for batch in sent:
+            parcel.add([batch])
+        blobs = [*parcel.blobs()]
+    assert bool(parcel) == bool(sent)
+    assert parcel.records == sum(map(len, sent))
+    random.shuffle(blobs)
+    pieces = opened(blobs)
+    assert sum(piece.records for piece in pieces) == parcel.records
+    assert all(it.timed == bool(it.batch().epochs) for it in pieces)
+    came, went = concat([Batch(None, (), ()), *(it.batch() for it in pieces)]), concat([Batch(None, (), ()), *sent])
+    for column in map(attrgetter, ("values", "timestamps", "epochs")):
+        assert typed(column(came)) == typed(column(went))
+    assert typed(came.key_column()) == typed(went.key_column())

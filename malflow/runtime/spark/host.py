@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,23 @@ from malflow.runtime.spark.job import CONTROL, Control, Job, Report, counted
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
 from malflow.runtime.spark.script import install_classes
 from malflow.runtime.spark.ship import Shipped
-from malflow.runtime.spark.wire import FAILURE, REPORT, Row, pack, read_rows, sink_row, unpack, write_rows
+from malflow.runtime.spark.wire import (
+    FAILURE,
+    REPORT,
+    Parcel,
+    Piece,
+    Row,
+    opened,
+    pack,
+    read_rows,
+    sink_row,
+    write_rows,
+)
 from malflow.snapshot.codec import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
 from malflow.state import Delta
-from malflow.worker import Outputs, Worker
+from malflow.worker import Inputs, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +53,9 @@ class _Held:
 
 
 _Name = tuple[str, int, int, int]
+_Arrived = Mapping[tuple[int, int], Sequence[Piece]]
+"""What has come to a stage, by the place of its input and the worker that sent it."""
+
 _LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
 _HELD: dict[_Name, _Held] = {}
 _SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
@@ -94,62 +108,65 @@ class _Turn:
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
+        self._parcels: list[list[Parcel]] = []
         self._name = (job.scratch.run, job.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
         """Run the stage, write down what changed, and give what goes on."""
-        first = _first_channels(self._program)
         own = self._inputs
-        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in own]
+        blobs: dict[tuple[int, int], list[bytes]] = {}
         passing: list[Row] = []
         for row in rows:
-            place = own.get(row.channel)
-            if place is None:
-                passing.append(row)
+            if row.channel in own:
+                blobs.setdefault((row.channel, row.sender), []).append(row.blob)
             else:
-                inputs[place][row.sender] = batches = unpack(row.blob)
-                self._taken[row.channel, row.sender] = sum(map(len, batches))
+                passing.append(row)
         yield from passing
         del rows, passing
-        worker, outputs, report = self._done(inputs, None)
+        arrived = {(own[channel], sender): opened(them) for (channel, sender), them in blobs.items()}
+        self._taken = {
+            (channel, sender): sum(piece.records for piece in arrived[own[channel], sender])
+            for channel, sender in blobs
+        }
+        del blobs
+        worker, report = self._done(arrived, None)
         if report is None:  # it was done before: what was read then is what counts
             before = self._scratch.read(self._stage, self._worker, self._control.tick)
-            worker, outputs, report = self._done(inputs, before)
+            worker, report = self._done(arrived, before)
         assert report is not None  # noqa: S101 - there is one where it is known what was done before
         sent: dict[tuple[int, int], int] = {}
-        for channel, by_target in enumerate(outputs, first[self._stage]):
-            for target, batches in enumerate(by_target):
-                if batches:
-                    sent[channel, target] = sum(map(len, batches))
-                    yield Row(target, channel, self._worker, pack(batches))
+        for channel, by_target in enumerate(self._parcels, _first_channels(self._program)[self._stage]):
+            for target, parcel in enumerate(by_target):
+                if parcel:
+                    sent[channel, target] = parcel.records
+                    yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
         for number, batches in _shipped(worker):
             yield Row(self._worker, sink_row(number), self._worker, pack(batches))
         counts = [self._counts[name] for name in counted(self._program)]
         yield Row(self._worker, REPORT, self._worker, pickle.dumps(replace(report, sent=sent), 5), counts)
 
-    def _done(self, inputs: list[list[list[Batch]]], before: Change | None) -> tuple[Worker, Outputs, Report | None]:
+    def _done(self, arrived: _Arrived, before: Change | None) -> tuple[Worker, Report | None]:
         """Do the tick, and write down what has changed.
 
         Args:
-            inputs: what other workers have sent.
+            arrived: what other workers have sent.
             before: what the same tick changed when it was done before.
 
         Returns:
-            The worker, what it gives, and what is to be told of it: None if the tick has been done before.
+            The worker, and what is to be told of it: None if the tick has been done before.
         """
         worker = self._bring()
         try:
-            return worker, *self._do(worker, inputs, before)
+            return worker, self._do(worker, arrived, before)
         except BaseException as error:
             release_all((worker.release,), error)
             raise
 
-    def _do(
-        self, worker: Worker, inputs: list[list[list[Batch]]], before: Change | None
-    ) -> tuple[Outputs, Report | None]:
+    def _do(self, worker: Worker, arrived: _Arrived, before: Change | None) -> Report | None:
         for _ in _shipped(worker):
             pass  # what a try that failed has left
         self._counts.clear()
+        self._parcels = [[Parcel() for _ in range(self._job.parallelism)] for _ in worker.stage.outputs]
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
@@ -157,18 +174,40 @@ class _Turn:
                 f"worker {self._worker}: it took {before.taken}, and now {self._taken}"
             )
         if self._stage == 0:
-            outputs = self._poll(worker, polls, None if before is None else before.polls)
+            self._poll(worker, polls, None if before is None else before.polls)
         else:
-            outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
-            self._counts.update(worker.counts)
+            self._take_in(worker, arrived)
         report, size = self._written(worker, polls, before)
         if size is None:
             worker.release()
-            return outputs, None
+            return None
         for sink in worker.sinks:
             sink.flush()
         _HELD[self._name] = _Held(worker, self._control.tick)
-        return outputs, report
+        return report
+
+    def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
+        """Take what has come, piece by piece where that comes to the same: each is worked on as soon as it is read."""
+        pieces = [(place, sender, piece) for (place, sender), them in sorted(arrived.items()) for piece in them]
+        timed = any(piece.timed for _, _, piece in pieces)
+        if not pieces or timed or self._control.final or not worker.takes_pieces:
+            self._run(worker, self._input(worker, pieces))
+            return
+        for piece in pieces:
+            self._run(worker, self._input(worker, [piece]))
+
+    def _input(self, worker: Worker, pieces: Iterable[tuple[int, int, Piece]]) -> Inputs:
+        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in worker.stage.inputs]
+        for place, sender, piece in pieces:
+            inputs[place][sender].append(piece.batch())
+        return inputs
+
+    def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
+        outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
+        self._counts.update(worker.counts)
+        for parcels, by_target in zip(self._parcels, outputs, strict=True):
+            for parcel, batches in zip(parcels, by_target, strict=True):
+                parcel.add(batches)
 
     @property
     def _inputs(self) -> dict[int, int]:
@@ -212,52 +251,44 @@ class _Turn:
             worker.apply(change.deltas)
         return _opened(worker)
 
-    def _poll(
-        self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None
-    ) -> Outputs:
+    def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
         """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
         for source in worker.sources:
             source.rest()
         try:
             if before is None:
-                return self._poll_on(worker, polls)
-            return self._poll_again(worker, polls, before)
+                self._poll_on(worker, polls)
+            else:
+                self._poll_again(worker, polls, before)
         finally:
             for source in worker.sources:
                 source.replay = None
 
-    def _poll_on(self, worker: Worker, polls: list[Any]) -> Outputs:
+    def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
         deadline = time.monotonic() + self._job.poll_seconds
         left = self._job.most
-        total: Outputs | None = None
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
                 source.replay = None if self._control.polls else {}
-            polled, total = self._polled(worker, polls, total)
+            polled = self._polled(worker, polls)
             if self._control.final or not polled or time.monotonic() >= deadline:
-                return total
+                return
             if left is not None and (left := left - polled) <= 0:
-                return total
+                return
             for source in worker.sources:
                 source.adapt(worker.largest)
 
-    def _poll_again(
-        self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]
-    ) -> Outputs:
-        total: Outputs | None = None
+    def _poll_again(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]) -> None:
         for counts in before or [{}]:
             for source in worker.sources:
                 source.replay = counts.get(source.context.operator_name, {})
-            _, total = self._polled(worker, polls, total)
-        assert total is not None  # noqa: S101 - there is one poll at least
-        return total
+            self._polled(worker, polls)
 
-    def _polled(self, worker: Worker, polls: list[Any], total: Outputs | None) -> tuple[int, Outputs]:
-        outputs = worker.run((), frozenset(self._control.ended), final=self._control.final)
-        self._counts.update(worker.counts)
+    def _polled(self, worker: Worker, polls: list[Any]) -> int:
+        self._run(worker)
         polls.append({source.context.operator_name: dict(source.counts) for source in worker.sources})
-        return sum(source.polled for source in worker.sources), _joined(total, outputs)
+        return sum(source.polled for source in worker.sources)
 
     def _written(self, worker: Worker, polls: list[Any], before: Change | None) -> tuple[Report, int | None]:
         """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
@@ -351,15 +382,6 @@ def _first_channels(program: Program) -> list[int]:
         numbers.append(first)
         first += len(stage.outputs)
     return numbers
-
-
-def _joined(total: Outputs | None, more: Outputs) -> Outputs:
-    if total is None:
-        return more
-    for by_target, more_by_target in zip(total, more, strict=True):
-        for batches, more_batches in zip(by_target, more_by_target, strict=True):
-            batches.extend(more_batches)
-    return total
 
 
 def _shipped(worker: Worker) -> Iterator[tuple[int, list[Batch]]]:

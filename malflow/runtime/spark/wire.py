@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from malflow.batch import Batch
+from malflow.batch import Batch, concat
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FAILURE", "REPORT", "SCHEMA", "Row", "pack", "read_rows", "sink_of", "sink_row", "unpack", "write_rows"]
+__all__ = [
+    "FAILURE",
+    "REPORT",
+    "SCHEMA",
+    "Parcel",
+    "Piece",
+    "Row",
+    "opened",
+    "pack",
+    "read_rows",
+    "sink_of",
+    "sink_row",
+    "unpack",
+    "write_rows",
+]
 
 SCHEMA: Final = "worker int, channel int, sender int, blob binary, counts array<bigint>"
 
@@ -22,6 +37,12 @@ FAILURE: Final = -2
 """The channel of an error that ends the run."""
 
 _FIRST_SINK = -3
+
+_PIECE = 4_096
+"""Records of a piece, at least: few enough to stay in the processor's cache while they are packed and worked on."""
+
+_BLOB = 4 << 20
+"""Bytes after which a blob is full: Java holds each of them whole."""
 
 
 class Row(NamedTuple):
@@ -54,7 +75,92 @@ def sink_of(channel: int) -> int:
 
 def pack(batches: Sequence[Batch]) -> bytes:
     """Make one blob of some batches: their columns, pickled."""
-    columns = [(batch.keys, batch.values, batch.timestamps, batch.epochs) for batch in batches]
+    return _dumps([_columns(batch) for batch in batches])
+
+
+def unpack(blob: bytes) -> list[Batch]:
+    """Read what `pack` made."""
+    return [Batch(*columns) for columns in pickle.loads(blob)]  # noqa: S301 - this run wrote it
+
+
+class Piece(NamedTuple):
+    """Some records, packed on their own.
+
+    Attributes:
+        records: how many.
+        timed: whether there are epochs among them.
+        data: their columns, pickled.
+    """
+
+    records: int
+    timed: bool
+    data: bytes
+
+    def batch(self) -> Batch:
+        """Read them."""
+        return Batch(*pickle.loads(self.data))  # noqa: S301 - this run wrote it
+
+
+class Parcel:
+    """What one worker sends to another on one channel in a tick.
+
+    It is packed as it comes, and read piece by piece: so that a tick of any length takes no more room than its bytes.
+
+    Attributes:
+        records: how many there are.
+    """
+
+    __slots__ = ("_batches", "_pieces", "_waiting", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._pieces: list[Piece] = []
+        self._batches: list[Batch] = []
+        self._waiting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces or self._batches)
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Put some batches in."""
+        for batch in batches:
+            self._batches.append(batch)
+            self.records += len(batch)
+            self._waiting += len(batch)
+            if self._waiting >= _PIECE:
+                self._pack()
+
+    def blobs(self) -> Iterator[bytes]:
+        """Give what is in it, as blobs that are not too large."""
+        if self._batches:
+            self._pack()
+        number, size, pieces = 0, 0, list[Piece]()
+        for piece in self._pieces:
+            pieces.append(piece)
+            size += len(piece.data)
+            if size >= _BLOB:
+                yield pickle.dumps((number, pieces), 5)
+                number, size, pieces = number + 1, 0, []
+        if pieces:
+            yield pickle.dumps((number, pieces), 5)
+
+    def _pack(self) -> None:
+        batch = concat(self._batches)
+        self._pieces.append(Piece(len(batch), bool(batch.epochs), _dumps(_columns(batch))))
+        self._batches, self._waiting = [], 0
+
+
+def opened(blobs: Iterable[bytes]) -> list[Piece]:
+    """Give the pieces of a parcel, whose blobs may come in any order."""
+    numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
+    return [piece for _, pieces in numbered for piece in pieces]
+
+
+def _columns(batch: Batch) -> tuple[Any, ...]:
+    return batch.keys, batch.values, batch.timestamps, batch.epochs
+
+
+def _dumps(columns: object) -> bytes:
     try:
         return pickle.dumps(columns, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -62,11 +168,6 @@ def pack(batches: Sequence[Batch]) -> bytes:
 
         packed: bytes = cloudpickle.dumps(columns, 5)
         return packed
-
-
-def unpack(blob: bytes) -> list[Batch]:
-    """Read what `pack` made."""
-    return [Batch(*columns) for columns in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
 
 def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
