@@ -45,6 +45,12 @@ def checks(folder: Path) -> int:
     return len((folder / "checks").read_text(encoding="utf-8").split())
 
 
+def killed(folder: Path) -> dict[str, Path]:
+    """Tell of each kill in a write the temporary name of the file."""
+    marks = [it for it in folder.iterdir() if it.name.startswith(("worker ", "executor ", "only-executor "))]
+    return {it.name: Path(it.read_text(encoding="utf-8")) for it in marks}
+
+
 def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: Driver, tmp_path: Path) -> None:
     deeds = [
         ("check", 10, "die_once"),
@@ -137,12 +143,6 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     assert before[0] not in cluster.executors()
 
 
-def killed(folder: Path) -> dict[str, Path]:
-    """Tell of each kill in a write the temporary name of the file."""
-    marks = [it for it in folder.iterdir() if it.name.startswith(("worker ", "executor ", "only-executor "))]
-    return {it.name: Path(it.read_text(encoding="utf-8")) for it in marks}
-
-
 def test_workers_that_are_killed_in_a_write_of_changes_leave_nothing_that_is_read(
     cluster: Driver, tmp_path: Path
 ) -> None:
@@ -150,7 +150,6 @@ def test_workers_that_are_killed_in_a_write_of_changes_leave_nothing_that_is_rea
         ("check", 10, "worker torn"),
         ("sum", 40, "worker written"),
         ("check", 70, "worker linked"),
-        ("sum", 100, "worker linked"),
     ]
     end = cluster.run(folder=str(tmp_path), deeds=places)
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
@@ -167,17 +166,27 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
     assert_exact(tmp_path)
 
 
-def test_executors_that_are_killed_in_a_write_cost_no_record_and_what_is_late_is_not_named(
+def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
+    before = cluster.executors()
+    end = cluster.run(folder=str(tmp_path), deeds=[("check", 10, "executor torn")])
+    assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
+    assert set(killed(tmp_path)) == {"executor torn at 10 in check"}
+    assert [it for it in (tmp_path / "scratch").rglob("*") if it.is_file()] == []
+    assert_exact(tmp_path)
+    poll(lambda: len(cluster.executors()) == 2)
+    assert set(cluster.executors()) != set(before)
+
+
+def test_an_executor_that_is_killed_in_a_write_of_a_snapshot_costs_no_record_and_what_comes_late_is_not_named(
     cluster: Driver, tmp_path: Path
 ) -> None:
-    before, kills = cluster.executors(), ["executor linked", "only-executor torn"]
-    end = cluster.run(folder=str(tmp_path), deeds=[("check", 10, "executor torn")], kills=kills, every=0.01)
+    before = cluster.executors()
+    end = cluster.run(folder=str(tmp_path), kills=["only-executor torn"], every=0.01)
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
-    done = killed(tmp_path)
-    assert set(done) == {"executor torn at 10 in check", *(f"{kill} in a snapshot" for kill in kills)}
-    (tmp_path / "over").touch()
-    temporary = done["only-executor torn in a snapshot"]
+    (temporary,) = killed(tmp_path).values()
     late = temporary.with_name(temporary.name.removeprefix(".tmp-").rpartition("-")[0])
+    assert not late.exists()
+    (tmp_path / "over").touch()
     poll(late.exists)
     assert f"d/{late.name}" in fsck(backend_of(Options(str(tmp_path)))).unused
     assert_exact(tmp_path)
