@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,31 @@ def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster
     assert (end["error"], end["restarts"]) == (None, 1)
     assert (tmp_path / "missed").exists()
     assert "goes on from its last snapshot" in end["warnings"][0]
+    assert_exact(tmp_path)
+
+
+@pytest.mark.parametrize("compares", [True, False], ids=["Spark compares", "malflow compares"])
+def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
+    cluster: Driver, tmp_path: Path, compares: bool
+) -> None:
+    deeds = [("sum", number, "lose_shuffle_and_be_fickle") for number in range(50, 50 + KEYS)]
+    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=compares)
+    assert (end["error"], end["restarts"]) == (None, 1)
+    assert (tmp_path / "lost").exists()
+    told = "with indeterminate output|with other records" if compares else "with other records"
+    assert re.search(f"goes on from its last snapshot .* ({told})", end["warnings"][0])
+    assert_exact(tmp_path)
+
+
+def test_a_worker_that_has_done_a_tick_and_gets_other_records_starts_the_run_again(
+    cluster: Driver, tmp_path: Path
+) -> None:
+    deeds = [("sum", number, "be_fickle_and_die") for number in range(50, 50 + KEYS)]
+    end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=False)
+    assert (end["error"], end["restarts"]) == (None, 1)
+    assert (tmp_path / "lost").exists()
+    assert set(killed(tmp_path)) == {"worker linked"}
+    assert "was done again with other records than before, in stage 1 of" in end["warnings"][0]
     assert_exact(tmp_path)
 
 

@@ -218,8 +218,9 @@ class Gate:
 def _check_that_all_has_come(reports: list[Report]) -> None:
     """Compare what workers have sent with what others have taken.
 
-    A source that gave nothing may give something when Spark, which has lost what a task wrote, does that task again:
-    then some workers have taken the one, and others the other.
+    A function that looks at more than its record may give something else when Spark, which has lost what a task wrote,
+    does that task again: then some workers have taken the one, and others the other. Spark compares what it has lost
+    with what comes again, too, unless it is told not to.
 
     Raises:
         RunFailed: if they are not the same.

@@ -34,6 +34,9 @@ _CONF = {
 }
 
 
+_COMPARES = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+
+
 class Warnings(logging.Handler):
     """Keeps what was warned of."""
 
@@ -64,6 +67,7 @@ class Program:
         """Start a run."""
         chosen = Options(**options)
         self.warnings.texts.clear()
+        self.session.conf.set(_COMPARES, chosen.compares)
         self.out: VecSink[Any, Any, Any] = VecSink()
         runtime = SparkRuntime(
             faulty(chosen, self.out),

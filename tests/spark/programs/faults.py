@@ -44,6 +44,7 @@ class Options:
         sleep: how long each number takes, in seconds.
         breaks_at: the number at which the sink breaks, where there is to be one that writes where the workers are.
         kills: who is killed while a file of a snapshot is written, and where.
+        compares: whether Spark compares what a task that is done again gives with what it gave.
     """
 
     folder: str
@@ -61,6 +62,7 @@ class Options:
     sleep: float = 0
     breaks_at: int | None = None
     kills: Sequence[str] = ()
+    compares: bool = True
 
     def do(self, where: str, number: int) -> None:
         """Do what is to be done here."""
@@ -75,6 +77,11 @@ class Options:
         except FileExistsError:
             return True
         return False
+
+    def is_so(self, name: str) -> bool:
+        """Tell whether something has happened, and the run was not started again since."""
+        runs = Path(self.folder, "scratch")
+        return Path(self.folder, name).exists() and len(list(runs.iterdir())) == 1
 
     def count(self, name: str) -> int:
         """Count how often this was called."""
@@ -104,13 +111,17 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
         options.do("check", value)
         return value
 
+    def keep(value: int) -> bool:
+        return value % 2 == 0 or not options.is_so("fickle")
+
     def add(_key: Any, value: int, total: int) -> tuple[int, int]:
         options.do("sum", value)
         return total + value, total + value
 
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", Numbers(options))
-        keyed = numbers.map("check", check).key_distribute("key", lambda msg: msg.value % KEYS)
+        kept = numbers.map("check", check).filter("keep", keep)
+        keyed = kept.key_distribute("key", lambda msg: msg.value % KEYS)
         sums = keyed.stateful_map("sum", add, default=int)
         sums.sink("out", StatelessSink(out))
         if options.breaks_at is not None:
@@ -139,8 +150,7 @@ class NumbersPart(StatefulSourcePartition[int, int, int]):
     def __init__(self, options: Options, position: int) -> None:
         self.options = options
         self.position = position
-        runs = Path(options.folder, "scratch")
-        self.gone = Path(options.folder, "forgotten").exists() and len(list(runs.iterdir())) == 1
+        self.gone = options.is_so("forgotten")
 
     def poll_batch(self, limit: int) -> tuple[list[int], list[int]]:
         if self.gone:
@@ -217,6 +227,18 @@ def lose_shuffle_and_forget(options: Options, mark: str) -> None:
     lose_shuffle(options, mark)
 
 
+def lose_shuffle_and_be_fickle(options: Options, mark: str) -> None:
+    """Remove what Spark has written, and have a function give other results when it is called again."""
+    options.happened("fickle")
+    lose_shuffle(options, mark)
+
+
+def be_fickle_and_die(options: Options, mark: str) -> None:
+    """The same, and end a process when it has written down what changed."""
+    lose_shuffle_and_be_fickle(options, mark)
+    arm(options, _scratch(options), {"worker linked": "worker linked"})
+
+
 def lose_scratch(options: Options, mark: str) -> None:
     """Remove the changes of all ticks before, and end the process, which had them in memory."""
     if not options.happened(mark):
@@ -259,6 +281,8 @@ DEEDS: dict[str, Callable[[Options, str], None]] = {
         raise_always,
         lose_shuffle,
         lose_shuffle_and_forget,
+        lose_shuffle_and_be_fickle,
+        be_fickle_and_die,
         lose_scratch,
         flip_scratch,
     )
