@@ -32,7 +32,10 @@ IN_SPARK = (
     "transformWithState",
 )
 PEERS = ("malflow", "malflow in long ticks", *IN_SPARK, "bytewax", "loop", "two loops")
-BATCHES = {**dict.fromkeys(IN_SPARK, (100_000, 1_000_000, 4_000_000)), "bytewax": (1_000, 10_000)}
+BATCHES = {"bytewax": (1_000, 10_000)}
+LARGE_BATCH, MANY_KEYS, FEWER = 1_000_000, 10_000, 100_000
+"""Records a batch of those in Spark: with many keys fewer of them, or a batch would take minutes."""
+
 OWN = ("malflow", "malflow in long ticks", "trickle", "empty", "empty in Python")
 """What runs in a session that malflow makes."""
 
@@ -146,11 +149,13 @@ class Bench:
         """Compare the running sum; give the rates of each round, by keys and peer."""
         rows, tried_rows = [], []
         peers = self._options.peers
-        tuned = [peer for peer in BATCHES if peer in peers]
+        tuned = [peer for peer in (*IN_SPARK, *BATCHES) if peer in peers]
         rates: dict[int, dict[str, list[float]]] = {}
         for keys in self._options.keys:
-            tried = {peer: self._try_batches(peer, keys) for peer in tuned}
-            best = {peer: max(by_size, key=lambda size: by_size[size].rate) for peer, by_size in tried.items()}
+            sizes = {peer: self._sizes(peer, keys) for peer in tuned}
+            tried = {peer: self._try_batches(peer, keys) for peer in tuned if len(sizes[peer]) > 1}
+            best = {peer: sizes[peer][0] for peer in tuned}
+            best |= {peer: max(by_size, key=lambda size: by_size[size].rate) for peer, by_size in tried.items()}
             cases = {peer: Case(peer, keys, CORES, best.get(peer, 0)) for peer in peers}
             found = self._in_turn(cases, self._measured)
             rates[keys] = {peer: [it.rate for it in found[peer]] for peer in peers}
@@ -163,9 +168,9 @@ class Bench:
             rows,
         )  # fmt: skip
         print("\nthe sizes of batches that were tried: records/s (seconds a batch), one run each\n")
-        sizes = sorted({size for by_size in map(self._sizes, tuned) for size in by_size})
-        cells = [(*names, *(by_size.get(size, "") for size in sizes)) for *names, by_size in tried_rows]
-        print_table(("peer", "keys", *(f"{size:,}" for size in sizes)), cells)
+        columns = sorted({size for *_, by_size in tried_rows for size in by_size})
+        cells = [(*names, *(by_size.get(size, "") for size in columns)) for *names, by_size in tried_rows]
+        print_table(("peer", "keys", *(f"{size:,}" for size in columns)), cells)
         return rates
 
     def latency(self) -> None:
@@ -205,11 +210,13 @@ class Bench:
             )
         return costs
 
-    def _sizes(self, peer: str) -> Sequence[int]:
-        return self._options.batches or BATCHES[peer] if peer in IN_SPARK else BATCHES[peer]
+    def _sizes(self, peer: str, keys: int) -> Sequence[int]:
+        if peer not in IN_SPARK:
+            return BATCHES[peer]
+        return self._options.batches or (FEWER if keys > MANY_KEYS else LARGE_BATCH,)
 
     def _try_batches(self, peer: str, keys: int) -> dict[int, Measured]:
-        return {size: self._measured(Case(peer, keys, CORES, size)) for size in self._sizes(peer)}
+        return {size: self._measured(Case(peer, keys, CORES, size)) for size in self._sizes(peer, keys)}
 
     def _in_turn(self, cases: Mapping[Any, Case], measure: Callable[[Case], Any]) -> dict[Any, list[Any]]:
         """Measure each case once a round, each round beginning with another one."""
