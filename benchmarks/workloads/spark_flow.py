@@ -112,7 +112,10 @@ class _Mark:
 def measure_sum(
     session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
 ) -> Measured:
-    """Run a running sum with a snapshot each second, and measure a window of whole ticks."""
+    """Run a running sum with a snapshot each second, and measure a window of whole ticks.
+
+    It has as many records as there are keys, at least: so that new bases of snapshots have their share in it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         runtime = SparkRuntime(
             _running_sum(keys, workers),
@@ -128,7 +131,7 @@ def measure_sum(
         while time.monotonic() < deadline or handle.progress.records.get("sum", 0) < known:
             handle.await_termination(_LOOK_SECONDS)
         first = last = _next_mark(handle)
-        while last.at < first.at + seconds:
+        while last.at < first.at + seconds or last.records < first.records + keys:
             last = _next_mark(handle)
         handle.stop()
         handle.await_termination()

@@ -149,6 +149,17 @@ def test_deltas_while_keys_come_and_go_stay_small() -> None:
     assert state.delta() == Delta(whole=True)
 
 
+def test_a_delta_of_most_keys_is_the_whole_state() -> None:
+    state = KeyedState(tracked=True)
+    state.update(dict.fromkeys(range(10_000), 0))
+    state.delta()
+    for changed, whole in ((7_000, False), (9_000, True)):
+        state.touch(range(changed))
+        delta = state.delta()
+        assert (delta.whole, len(delta.changed)) == (whole, 10_000 if whole else changed)
+        assert not state.delta()
+
+
 def test_a_state_travels_as_a_plain_dict() -> None:
     state = KeyedState(lambda: 0, tracked=True)
     state["a"] = 1

@@ -308,7 +308,7 @@ class _Turn:
             return report, 0
         deltas = worker.delta(whole=self._control.whole)
         if not deltas and not polled:
-            return report, None if before is None and self._was_polled() else 0
+            return report, 0  # nothing came before either: a part that may give something writes its position
         states = worker.states()
         change = Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken)
         if before is None:
@@ -317,10 +317,6 @@ class _Turn:
             size = self._scratch.size(self._stage, self._worker, self._control.tick)
         keys = {name: len(states[name]) for name in deltas}
         return replace(report, bytes=size, whole=change.is_whole, keys=keys), size
-
-    def _was_polled(self) -> bool:
-        """Tell whether records came when the tick was done before, which did not come now."""
-        return self._stage == 0 and self._scratch.find(0, self._worker, self._control.tick) is not None
 
     def _scratched(self, change: Change) -> int | None:
         try:
