@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -76,9 +77,8 @@ def _rates(axes: Any, rates: Mapping[int, Mapping[str, Sequence[float]]]) -> Non
         heights = [median(by_peer[peer]) for peer in peers]
         bars = axes.bar(places, heights, width, label=f"{keys:,} keys", color=_COLOURS[at % len(_COLOURS)])
         axes.bar_label(bars, labels=[f"{height / 1e3:,.0f}k" for height in heights], fontsize=7)
-    axes.set_xticks(
-        range(len(peers)), [peer.replace("With", "\nWith").replace(" by", "\nby") for peer in peers], fontsize=8
-    )
+    labels = [re.sub(r" ?(InPandas|With|by |in long)", r"\n\1", peer) for peer in peers]
+    axes.set_xticks(range(len(peers)), labels, fontsize=8)
     axes.set(title="Running sum on two cores", ylabel="records a second", yscale="log")
     axes.legend(frameon=False, fontsize=8)
 
@@ -92,8 +92,8 @@ def _costs(axes: Any, what: str, costs: Mapping[str, Mapping[int, Sequence[float
             [max(its) - middle for middle, its in zip(middles, rounds, strict=True)],
         ]
         axes.errorbar(counts, middles, errors, marker="o", capsize=3, label=label, color=_COLOURS[at + 1])
-    axes.set(title=f"Cost of a record as {what} grow", xlabel=f"{what}, log", ylabel="ns a record")
-    axes.set(xscale="log", ylim=(0, None))
+    axes.set(title=f"Cost of a record as {what} grow", xlabel=f"{what}, log", ylabel="ns a record, log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(list(costs[what]), [f"{count:,}" for count in costs[what]], fontsize=8)
     axes.minorticks_off()
     axes.legend(frameon=False, fontsize=8)

@@ -11,7 +11,7 @@ EXAMPLES = settings.default.max_examples
 
 TestRecovery = RecoveryMachine.TestCase
 TestRecovery.settings = settings(
-    max_examples=max(60, EXAMPLES * 5 // 2), stateful_step_count=30, report_multiple_bugs=False
+    max_examples=max(60, EXAMPLES * 3 // 2), stateful_step_count=30, report_multiple_bugs=False
 )
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase

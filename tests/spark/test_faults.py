@@ -7,10 +7,11 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime
+from malflow import SingleThreadRuntime, SparkRuntime
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
 from tests.disks import make_room, small_disk
@@ -233,13 +234,12 @@ def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path
     assert_exact(tmp_path)
 
 
-def test_a_driver_that_is_killed_anywhere_is_continued_exactly(tmp_path: Path) -> None:
-    need_spark()
-    with Driver(tmp_path / "first", "local[2]") as driver:
+def test_a_driver_that_is_killed_anywhere_is_continued_exactly(spark: Any, tmp_path: Path) -> None:
+    with Driver(tmp_path / "driver", "local[2]") as driver:
         driver.ask("start", folder=str(tmp_path), every=0.01)
         poll(lambda: driver.ask("progress")["tick"] >= 2)
         driver.process.kill()
         assert driver.process.wait(SECONDS) == -signal.SIGKILL
-    with Driver(tmp_path / "second", "local[2]") as driver:
-        assert driver.run(folder=str(tmp_path))["error"] is None
+    options = Options(str(tmp_path))
+    SparkRuntime(faulty(options, VecSink()), backend_of(options), parallelism=3, spark=spark).execute()
     assert_exact(tmp_path)
