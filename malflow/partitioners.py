@@ -47,13 +47,19 @@ def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
     0
     """
     encoded = _encode(key)
-    scores: tuple[int, ...] = ()
+    first = _scores(encoded, 0)
+    others: dict[int, tuple[int, ...]] = {}
     chosen, best = None, -1
     for worker in workers:
-        while worker >= len(scores):
-            scores += _scores(encoded, len(scores) // _LANES)
-        if scores[worker] > best:
-            chosen, best = worker, scores[worker]
+        if 0 <= worker < _LANES:
+            score = first[worker]
+        else:
+            block, lane = divmod(worker, _LANES)
+            if block not in others:
+                others[block] = _scores(encoded, block)
+            score = others[block][lane]
+        if score > best:
+            chosen, best = worker, score
     if chosen is None:
         raise ValueError("there are no workers to select from")
     return chosen

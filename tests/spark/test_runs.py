@@ -19,12 +19,10 @@ from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import (
     SingleIteratorSource,
     StatefulSource,
-    StatefulSourceImpl,
-    StatefulSourcePartition,
     StatelessSource,
 )
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
-from tests.spark.flows import add, backend_at, expected_sums, kept_sums, sums
+from tests.spark.flows import Waiting, add, backend_at, expected_sums, kept_sums, sums
 
 pytestmark = pytest.mark.spark
 
@@ -303,40 +301,6 @@ def test_a_long_tick_takes_what_waits(spark: Any) -> None:
     assert handle.await_termination(SECONDS)
     taken = [progress.observedMetrics["malflow"].asDict()["slow"] or 0 for progress in query.recentProgress]
     assert (sum(taken), max(taken)) == (24, 24), "half a second is not enough for them, half of five is"
-
-
-class Waiting(StatefulSourceImpl[str, str, int, int]):
-    """The lines of a file that is still being written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def list_parts(self) -> list[str]:
-        return ["lines"]
-
-    def build_part(self, part: str, state: int | None) -> WaitingPart:
-        return WaitingPart(self.path, state or 0)
-
-
-class WaitingPart(StatefulSourcePartition[str, int, int]):
-    def __init__(self, path: Path, at: int) -> None:
-        self.path = path
-        self.at = at
-        self.over = False
-
-    def poll(self) -> tuple[str, int] | None:
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        if len(lines) == self.at:
-            return None
-        self.at += 1
-        self.over = lines[self.at - 1] == "end"
-        return lines[self.at - 1], self.at
-
-    def is_finished(self) -> bool:
-        return self.over
-
-    def snapshot(self) -> int:
-        return self.at
 
 
 def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from malflow.runtime.spark.scratch import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.session import require_spark
 from malflow.runtime.spark.wire import FAILURE, REPORT, Parcel, Row, unpack
 from malflow.sinks import StatelessSink, VecSink
-from malflow.sources import SingleIteratorSource, StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources import SingleIteratorSource
 from malflow.worker import Worker
-from tests.spark.flows import sums
+from tests.spark.flows import Waiting, sums
 
 WORKERS = 2
 OURS = [key for key in range(20) if rendezvous_select(key, range(WORKERS)) == 0]
@@ -162,44 +162,12 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
     assert (in_one[2], in_many[2]) == ((2, 40) if how == "alone" else (1, 1))
 
 
-class Growing(StatefulSourceImpl[str, str, int, int]):
-    """The lines of a file that is still being written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def list_parts(self) -> list[str]:
-        return ["lines"]
-
-    def build_part(self, part: str, state: int | None) -> GrowingPart:
-        del part
-        return GrowingPart(self.path, state or 0)
-
-
-class GrowingPart(StatefulSourcePartition[str, int, int]):
-    """Its reader."""
-
-    def __init__(self, path: Path, at: int) -> None:
-        self.path, self.at = path, at
-
-    def poll(self) -> tuple[str, int] | None:
-        lines = self.path.read_text(encoding="utf-8").splitlines()[self.at :]
-        self.at += bool(lines)
-        return (lines[0], self.at) if lines else None
-
-    def is_finished(self) -> bool:
-        return False
-
-    def snapshot(self) -> int:
-        return self.at
-
-
 @pytest.mark.spark
 def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path) -> None:
     require_spark()
     graph, path = Graph(), tmp_path / "lines"
     path.touch()
-    StreamProvider(graph).new_stream().source("lines", Growing(path)).sink("out", StatelessSink(VecSink()))
+    StreamProvider(graph).new_stream().source("lines", Waiting(path)).sink("out", StatelessSink(VecSink()))
     made = compile_graph(graph)
     job = Job(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
 

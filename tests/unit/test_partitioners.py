@@ -225,6 +225,13 @@ def test_the_order_of_workers_does_not_matter(key: Any, workers: list[int]) -> N
     assert rendezvous_select(key, workers) == rendezvous_select(key, range(9))
 
 
+def test_the_numbers_of_workers_may_have_gaps() -> None:
+    few = [0, 7, 8, 10**12]
+    assert {rendezvous_select(key, few) for key in range(100)} == set(few)
+    with pytest.raises(OverflowError):
+        rendezvous_select(1, [-1])
+
+
 @pytest.mark.parametrize("workers", [3, 8, 9, 17])
 def test_keys_are_spread_evenly(workers: int) -> None:
     load = Counter(rendezvous_select(f"key-{n}", range(workers)) for n in range(10_000))

@@ -123,11 +123,10 @@ class _Turn:
                 passing.append(row)
         yield from passing
         del rows, passing
-        arrived = {(own[channel], sender): opened(them) for (channel, sender), them in blobs.items()}
-        self._taken = {
-            (channel, sender): sum(piece.records for piece in arrived[own[channel], sender])
-            for channel, sender in blobs
-        }
+        arrived: dict[tuple[int, int], list[Piece]] = {}
+        for (channel, sender), them in blobs.items():
+            arrived[own[channel], sender] = pieces = opened(them)
+            self._taken[channel, sender] = sum(piece.records for piece in pieces)
         del blobs
         worker, report = self._done(arrived, None)
         if report is None:  # it was done before: what was read then is what counts

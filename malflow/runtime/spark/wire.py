@@ -104,7 +104,7 @@ class Piece(NamedTuple):
 class Parcel:
     """What one worker sends to another on one channel in a tick.
 
-    It is packed as it comes, and read piece by piece: so that a tick of any length takes no more room than its bytes.
+    It is packed as it comes, and can be read piece by piece: so that a long tick takes no more room than its bytes.
 
     Attributes:
         records: how many there are.
