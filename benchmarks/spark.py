@@ -33,8 +33,9 @@ IN_SPARK = (
 )
 PEERS = ("malflow", "malflow in long ticks", *IN_SPARK, "bytewax", "loop", "two loops")
 BATCHES = {"bytewax": (1_000, 10_000)}
-LARGE_BATCH, MANY_KEYS, FEWER = 1_000_000, 10_000, 100_000
-"""Records a batch of those in Spark: with many keys fewer of them, or a batch would take minutes."""
+MANY_KEYS = 10_000
+BATCH, BATCH_OF_MANY_KEYS = 1_000_000, 100_000
+"""Records a batch of those in Spark: fewer where there are many keys, or a batch would take even more minutes."""
 
 OWN = ("malflow", "malflow in long ticks", "trickle", "empty", "empty in Python")
 """What runs in a session that malflow makes."""
@@ -213,7 +214,7 @@ class Bench:
     def _sizes(self, peer: str, keys: int) -> Sequence[int]:
         if peer not in IN_SPARK:
             return BATCHES[peer]
-        return self._options.batches or (FEWER if keys > MANY_KEYS else LARGE_BATCH,)
+        return self._options.batches or [BATCH_OF_MANY_KEYS if keys > MANY_KEYS else BATCH]
 
     def _try_batches(self, peer: str, keys: int) -> dict[int, Measured]:
         return {size: self._measured(Case(peer, keys, CORES, size)) for size in self._sizes(peer, keys)}
