@@ -16,7 +16,7 @@ from malflow.runtime.run import Run
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.gate import Gate, Outlets, Wishes
-from malflow.runtime.spark.host import ReleaseTask
+from malflow.runtime.spark.held import ReleaseTask
 from malflow.runtime.spark.job import Job
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.payload import payload

@@ -6,8 +6,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
@@ -16,9 +15,9 @@ from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
 from malflow.runtime.spark.failures import dumps_error
+from malflow.runtime.spark.held import HELD, SINKS, Held, load
 from malflow.runtime.spark.job import CONTROL, Control, Job, Report, counted
-from malflow.runtime.spark.scratch import NEVER, Change, Scratch
-from malflow.runtime.spark.script import install_classes
+from malflow.runtime.spark.scratch import NEVER, Change
 from malflow.runtime.spark.ship import Shipped
 from malflow.runtime.spark.wire import (
     FAILURE,
@@ -41,25 +40,11 @@ from malflow.worker import Inputs, Worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReleaseTask", "StageTask"]
+__all__ = ["StageTask"]
 
 
-@dataclass(slots=True)
-class _Held:
-    """A worker between two ticks, and the tick at whose end it stands."""
-
-    worker: Worker
-    tick: int
-
-
-_Name = tuple[str, int, int, int]
 _Arrived = Mapping[tuple[int, int], Sequence[Piece]]
 """What has come to a stage, by the place of its input and the worker that sent it."""
-
-_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
-_HELD: dict[_Name, _Held] = {}
-_SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
-"""The sinks that are shared by all workers of this process, for each run."""
 
 
 class StageTask:
@@ -104,7 +89,7 @@ class _Turn:
         self._stage = stage
         self._worker = worker
         self._control = control
-        self._program, self._parts, self._scratch = _load(job)
+        self._program, self._parts, self._scratch = load(job)
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
@@ -182,7 +167,7 @@ class _Turn:
             return None
         for sink in worker.sinks:
             sink.flush()
-        _HELD[self._name] = _Held(worker, self._control.tick)
+        HELD[self._name] = Held(worker, self._control.tick)
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
@@ -224,7 +209,7 @@ class _Turn:
 
     def _bring(self) -> Worker:
         """Bring the worker to where the tick before left it."""
-        held = _HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
+        held = HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
         if held is not None and held.tick < self._control.tick:
             if held.tick < self._last:
                 held.worker.release()
@@ -245,7 +230,7 @@ class _Turn:
             travel=_travel,
         )
         shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
-        _SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
+        SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
         for change in self._scratch.since(self._stage, self._worker, self._last, NEVER):
             worker.apply(change.deltas)
         return _opened(worker)
@@ -324,50 +309,6 @@ class _Turn:
             raise
         except Exception as error:
             raise _unwritable(change.deltas, error) from error
-
-
-class ReleaseTask:
-    """Has a process let go of what it holds of a run, as a function that Spark calls; its rows are what went wrong."""
-
-    def __init__(self, run: str) -> None:
-        self._run = run
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Close sinks, suspend readers, forget states."""
-        for _ in batches:
-            pass
-        return write_rows(Row(0, FAILURE, 0, error) for error in _release(self._run))
-
-
-def _release(run: str) -> list[bytes]:
-    names = [name for name in _HELD if name[0] == run]
-    workers = [_HELD.pop(name).worker for name in names]
-    for key in [key for key in _LOADED if key[0] == run]:
-        del _LOADED[key]
-    sinks = _SINKS.pop(run, {}).values()
-    try:
-        release_all((*(worker.release for worker in workers), *(sink.close for sink in sinks)))
-    except MalflowError as error:
-        return [dumps_error(error)]
-    return []
-
-
-def _load(job: Job) -> tuple[Program, Mapping[str, Any], Scratch]:
-    """Unpack the program, once a process and generation; let go of earlier runs."""
-    key = (job.scratch.run, job.generation)
-    if key not in _LOADED:
-        for name in [name for name in _HELD if name[:2] != key]:
-            with suppress(Exception):  # of a run that is over
-                _HELD.pop(name).worker.release()
-        for run in [run for run in _SINKS if run != key[0]]:
-            for sink in _SINKS.pop(run).values():
-                with suppress(Exception):
-                    sink.close()
-        _LOADED.clear()
-        install_classes(job.scratch.classes)
-        program, parts = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
-        _LOADED[key] = (program, parts, Scratch(job.scratch, job.generation))
-    return _LOADED[key]
 
 
 def _first_channels(program: Program) -> list[int]:
