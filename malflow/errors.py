@@ -39,6 +39,7 @@ __all__ = [
     "offers",
     "release_all",
     "require_methods",
+    "told",
 ]
 
 
@@ -166,19 +167,34 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
         error: what is being raised already, if anything.
 
     Raises:
-        Exception: the first that was raised, with the others in its notes, unless there is an `error` to note them in.
+        BaseException: the first that was raised, with the others in its notes, unless there is an `error` to note them
+            in; what ends a process, such as KeyboardInterrupt, goes before what does not.
     """
     first = error
     for release in releases:
         try:
             release()
-        except Exception as failure:  # noqa: BLE001 - the others must be called too; it is told or raised below
+        except BaseException as failure:  # noqa: BLE001 - the others must be called too; it is told or raised below
             if first is None:
                 first = failure
-            else:
-                first.add_note(f"and while closing: {failure}")
-    if error is None and first is not None:
+                continue
+            if isinstance(first, Exception) and not isinstance(failure, Exception):
+                first, failure = failure, first
+            first.add_note(f"and while closing: {_named(failure)}")
+    if first is not None and first is not error:
         raise first
+
+
+def told(error: BaseException) -> str:
+    """Return the text of an exception of the user's, whose `str` may fail itself."""
+    try:
+        return str(error)
+    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error that is being told
+        return f"<its str raised {type(worse).__name__}>"
+
+
+def _named(error: BaseException) -> str:
+    return told(error) if isinstance(error, MalflowError) else f"{type(error).__name__}: {told(error)}"
 
 
 def offers(thing: object, method: str) -> bool:

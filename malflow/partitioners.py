@@ -124,14 +124,14 @@ def _encode(key: Any) -> bytes:
     if type(key) not in PLAIN_TYPES:
         cls = type(key)
         if hasattr(cls, "__stable_key__"):
-            return _encode_parts(b"o", map(_encode, (cls.__qualname__, key.__stable_key__())))
+            return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
         _refuse_equality_of_its_own(key)
     if isinstance(key, str):
         return b"s" + key.encode("utf-8", "surrogatepass")
     if isinstance(key, (Complex, Decimal)):
         return _encode_number(key)
     if isinstance(key, tuple):
-        return _encode_parts(b"t", map(_encode, key))
+        return _encode_parts(b"t", [_encode(part) for part in key])
     if isinstance(key, bytes):
         return b"b" + key
     if key is None or key is NoKey:
@@ -158,15 +158,15 @@ def _encode_number(key: Any) -> bytes:
     if isinstance(key, Integral):
         return _encode_integer(int(key))
     if isinstance(key, Complex) and not isinstance(key, Rational) and key.imag:
-        return _encode_parts(b"c", (_encode_number(key.real), _encode_number(key.imag)))
+        return _encode_parts(b"c", [_encode_number(key.real), _encode_number(key.imag)])
     real = key if isinstance(key, Decimal) else key.real
     if real in (float("inf"), float("-inf")):
         return b"f+" if real > 0 else b"f-"
     ratio = (real.numerator, real.denominator) if isinstance(real, Rational) else real.as_integer_ratio()
-    numerator, denominator = map(int, ratio)
+    numerator, denominator = int(ratio[0]), int(ratio[1])
     if denominator == 1:
         return _encode_integer(numerator)
-    return _encode_parts(b"r", (_encode_integer(numerator), _encode_integer(denominator)))
+    return _encode_parts(b"r", [_encode_integer(numerator), _encode_integer(denominator)])
 
 
 def _encode_integer(number: int) -> bytes:
@@ -182,24 +182,25 @@ def _encode_object(key: Any) -> bytes:
     if isinstance(key, time):
         return b"T" + _clock(key).encode()
     if isinstance(key, timedelta):
-        return _encode_parts(b"l", map(_encode_number, (key.days, key.seconds, key.microseconds)))
+        return _encode_parts(b"l", [_encode_number(part) for part in (key.days, key.seconds, key.microseconds)])
     if isinstance(key, UUID):
         return b"u" + key.bytes
     if isinstance(key, frozenset):
-        return _encode_parts(b"z", sorted(map(_encode, key)))
+        return _encode_parts(b"z", sorted([_encode(part) for part in key]))
     if isinstance(key, Enum):
-        return _encode_parts(b"e", map(_encode, (cls.__module__, cls.__qualname__, key.name)))
+        return _encode_parts(b"e", [_encode(part) for part in (cls.__module__, cls.__qualname__, key.name)])
     if is_dataclass(key) and isinstance(key, Hashable) and "__eq__" in vars(cls):
-        content = (getattr(key, field.name) for field in fields(key) if field.compare)
-        return _encode_parts(b"a", map(_encode, (cls.__qualname__, *content)))
+        content = [getattr(key, field.name) for field in fields(key) if field.compare]
+        return _encode_parts(b"a", [_encode(part) for part in (cls.__qualname__, *content)])
     raise TypeError(
         f"{key!r} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of such, a frozen "
         "dataclass, or give the class a method __stable_key__() that returns one of these"
     )
 
 
-def _encode_parts(tag: bytes, parts: Any) -> bytes:
-    return tag + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+def _encode_parts(tag: bytes, parts: list[bytes]) -> bytes:
+    """Join encoded parts: a list, since a StopIteration of the user's would end a lazy sequence as if it were whole."""
+    return tag + b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
 def _instant(moment: datetime) -> str:

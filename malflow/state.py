@@ -14,7 +14,7 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from typing import Any, SupportsIndex
 
 from malflow.message import MAX, MIN, NoKey
@@ -179,12 +179,16 @@ class KeyedState(dict[Any, Any]):
         if dirty is None:
             return Delta(self, whole=True)
         # Keys that were inserted since are dirty and at the end: all of them are in the longest dirty tail.
-        tail = list(takewhile(dirty.__contains__, reversed(self)))
+        tail = []
+        for key in reversed(self):
+            if key not in dirty:
+                break
+            tail.append(key)
         dirty.difference_update(tail)
         changed = {key: self[key] for key in dirty if key in self}
         deleted = frozenset(dirty.difference(changed) if len(changed) < len(dirty) else ())
         tail.reverse()
-        changed.update(zip(tail, map(self.__getitem__, tail), strict=True))
+        changed.update({key: self[key] for key in tail})
         return Delta(changed, deleted, len(tail))
 
     def apply(self, delta: Delta) -> None:

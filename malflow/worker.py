@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.batch import Batch
-from malflow.errors import release_all
+from malflow.errors import MalflowError, release_all
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -32,6 +32,8 @@ from malflow.sinks.contract import StatelessSink
 from malflow.state import Delta, KeyedState
 
 __all__ = ["Inputs", "Outputs", "Worker"]
+
+R = TypeVar("R")
 
 Inputs = Sequence[Sequence[Sequence[Batch]]]
 """For each input channel of a stage, and each worker that may have sent, the batches it sent in this tick."""
@@ -128,13 +130,7 @@ class Worker:
         self.counts = {}
         for active in self._active.values():
             taken = sum(len(batch) for batches in active.edges for batch in batches)
-            emitted = self._checked(active) if self._debug else active.operator.run(active.edges)
-            for batches in emitted:
-                for batch, targets in zip(batches, active.targets, strict=True):
-                    if batch:
-                        largest = max(largest, len(batch))
-                        for target in targets:
-                            target.append(batch)
+            largest = max(largest, _named(active.operator, self._carry, active))
             for edge in active.edges:
                 edge.clear()
             if not active.exchange:
@@ -143,6 +139,17 @@ class Worker:
             self.counts[source.context.operator_name] = source.polled
         self.largest = largest
         return self._outputs
+
+    def _carry(self, active: _Active) -> int:
+        """Run an operator and pass on what it emits; return the size of the largest batch."""
+        largest = 1
+        for batches in self._checked(active) if self._debug else active.operator.run(active.edges):
+            for batch, targets in zip(batches, active.targets, strict=True):
+                if batch:
+                    largest = max(largest, len(batch))
+                    for target in targets:
+                        target.append(batch)
+        return largest
 
     def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:
         name = active.operator.context.operator_name
@@ -160,7 +167,7 @@ class Worker:
         """
         if whole:
             self.forget()
-        deltas = {active.state_id: active.operator.delta() for active in self._active.values()}
+        deltas = {active.state_id: _named(active.operator, active.operator.delta) for active in self._active.values()}
         return {state_id: delta for state_id, delta in deltas.items() if delta}
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
@@ -260,6 +267,16 @@ class Worker:
                 targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
                 targets.extend(_Sender(self, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
+
+
+def _named(operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
+    """Let an operator act; whatever user code raises there, in comparisons and hashes too, names the operator."""
+    try:
+        return act(*arguments)
+    except MalflowError:
+        raise
+    except Exception as error:
+        raise operator.error(error) from error
 
 
 class _Target(Protocol):

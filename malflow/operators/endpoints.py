@@ -44,13 +44,13 @@ def list_parts(
         parts = list(source.impl.list_parts())
         for part in parts:
             check_key(part)
+        twice = [part for part in parts if parts.count(part) > 1] if len(set(parts)) < len(parts) else []
     except (GraphError, MissingDependency):
         raise
     except Exception as error:
         raise operator_error(operator_name, error, None, source.impl) from error
-    if len(set(parts)) < len(parts):
-        twice = next(part for part in parts if parts.count(part) > 1)
-        raise operator_error(operator_name, f"it lists part {twice!r} more than once", None, source.impl)
+    if twice:
+        raise operator_error(operator_name, f"it lists part {shown(twice[0])} more than once", None, source.impl)
     return parts
 
 

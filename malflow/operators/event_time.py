@@ -10,6 +10,7 @@ from malflow.batch import Batch
 from malflow.errors import GraphError, OperatorError
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
+from malflow.operators.moments import check_epoch, check_timestamps
 from malflow.state import Delta, KeyedState
 
 __all__ = ["AssignTimestamps", "GenerateEpochs", "limit_out_of_orderness"]
@@ -61,6 +62,7 @@ class AssignTimestamps(Operator):
             timestamps = self.call_each(self.callback, batch, rest)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
+        check_timestamps(self, batch, timestamps)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         return (Batch(batch.keys, batch.values, timestamps, epochs),)
 
@@ -83,6 +85,7 @@ class GenerateEpochs(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
+        check_timestamps(self, batch, batch.timestamps)
         rest = iter(batch.values)
         try:
             on_time, epochs = self._walk(batch, rest)
@@ -106,10 +109,14 @@ class GenerateEpochs(Operator):
             for view.key, view.value, timestamp in islice(rows, end - len(on_time)):
                 view.timestamp = timestamp
                 candidate = generator(view, previous)
-                on_time.append(previous is None or timestamp > previous)
+                on_time.append(True if previous is None or timestamp > previous else False)  # noqa: SIM210 - as bool()
                 if candidate is not None and (previous is None or candidate > previous):
+                    if previous is None:
+                        check_epoch(candidate)
                     previous = candidate
                     epochs.append((len(on_time), candidate))
+                elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+                    check_epoch(candidate)
             if arrived is not None and (previous is None or arrived > previous):
                 previous = arrived
                 epochs.append((end, arrived))

@@ -9,7 +9,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, told
 
 __all__ = ["describe", "operator_error", "shape_error", "shown"]
 
@@ -38,7 +38,7 @@ def operator_error(
         callback: the user's function or object.
         about: what else was at hand, such as ``part 'a'``.
     """
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {_told(error)}"
+    reason = error if isinstance(error, str) else f"{type(error).__name__}: {told(error)}"
     at = f" at {about}" if about else ""
     if record is not None:
         key, value, timestamp = map(shown, record)
@@ -48,13 +48,6 @@ def operator_error(
     return OperatorError(
         f"operator '{operator}' failed{at}: {reason}{by}", operator=operator, record=record, callback=place
     )
-
-
-def _told(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error that is being told
-        return f"<its str raised {type(worse).__name__}>"
 
 
 def _place(error: BaseException | str, callback: Any) -> str | None:
@@ -118,7 +111,7 @@ def shape_error(error: Exception, expected: str) -> Exception | str:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     in_malflow = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith("malflow.operators")
-    if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(str(error)):
-        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else str(error)
+    if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(told(error)):
+        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else told(error)
         return f"it must return {expected}; {got}"
     return error

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from malflow.batch import Batch, concat, interleave
+from malflow.errors import told
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
@@ -55,7 +56,7 @@ class Split(Operator):
         self.callback(message, chosen)
         if len(chosen) != self._outputs:
             raise ValueError(f"the partitioner made {len(chosen)} flags of {self._outputs}; set flags, don't add any")
-        flags.append(list(map(bool, chosen)))
+        flags.append([True if flag else False for flag in chosen])  # noqa: SIM210 - cheaper than bool()
 
 
 class KeyBy(Operator):
@@ -80,7 +81,7 @@ class KeyBy(Operator):
             try:
                 check_key(key)
             except Exception as error:
-                reason = f"its key can't be used: {error}"
+                reason = f"its key can't be used: {told(error)}"
                 record = (key, batch.values[index], batch.timestamps[index])
                 raise self.error(reason, record) from error
 
@@ -123,12 +124,18 @@ class Router:
         try:
             for index, worker in enumerate(map(self._routes.__getitem__, batch.key_column())):
                 add[worker](index)
+            while index + 1 < len(batch):  # a StopIteration ended the map: called by itself, it raises
+                add[self._routes[self._key(batch, index + 1)]](index + 1)
+                index += 1
         except Exception as error:
             failed = index + 1
-            key = NoKey if batch.keys is None else batch.keys[failed]
-            record = (key, batch.values[failed], batch.timestamps[failed])
+            record = (self._key(batch, failed), batch.values[failed], batch.timestamps[failed])
             raise operator_error(self._operator_name, error, record, self._routes.partitioner) from error
         return [(worker, part) for worker in self._workers if (part := _share(batch, chosen[worker]))]
+
+    @staticmethod
+    def _key(batch: Batch, index: int) -> Any:
+        return NoKey if batch.keys is None else batch.keys[index]
 
 
 class _Routes(dict[Any, int]):
@@ -200,8 +207,8 @@ class Merge(Operator):
             if any(edges):
                 for batch in self._merge(edges):
                     yield (batch,)
-        except TypeError as error:
-            raise self.error(f"epochs of its inputs can't be compared: {error}") from error
+        except Exception as error:
+            raise self.error(f"epochs of its inputs can't be compared: {told(error)}") from error
 
     def settle(self) -> None:
         """Write down the epochs, and which edges are idle."""

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, told
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failure import shape_error, shown
@@ -44,7 +44,7 @@ class StatefulMap(Operator):
         return (batch.with_values(values),)
 
     def _explained(self, error: Exception) -> Exception | str:
-        if type(error) in (TypeError, AttributeError) and "NoneType" in str(error) and not self._has_default:
+        if type(error) in (TypeError, AttributeError) and "NoneType" in told(error) and not self._has_default:
             hint = "a key without a state has the state None; default= makes another, such as default=int"
             error.add_note(hint)
         return shape_error(error, "(value, state)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
@@ -96,13 +96,10 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
         Raises:
             UnwritableValue: if a value can't be written.
         """
-        chosen: Iterable[Any] = values
-        if self._formatter is not None:
-            chosen = map(self._formatter, map(DataMessage, keys, values, timestamps))
         lines: list[bytes] = []
         try:
-            lines.extend(map(self._line, chosen))  # keeps what came before an exception
-        finally:
+            self._write_down(lines, keys, values, timestamps)
+        finally:  # what came before an exception is kept
             self._ready_file().write(b"".join(lines))
 
     def flush(self) -> None:
@@ -118,6 +115,16 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
         self._file = None
         self._closed = True
         self._opened.close()
+
+    def _write_down(self, lines: list[bytes], keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Add the lines one by one, calling nothing of the user's through `map`: a StopIteration would end it."""
+        add, line, formatter = lines.append, self._line, self._formatter
+        if formatter is None:
+            for value in values:
+                add(line(value))
+            return
+        for message in map(DataMessage, keys, values, timestamps):
+            add(line(formatter(message)))
 
     @abstractmethod
     def _line(self, value: Any) -> bytes:

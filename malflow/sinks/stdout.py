@@ -30,7 +30,7 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Print a run of messages with one write."""
-        sys.stdout.write("".join(map(_line, keys, values, timestamps)))
+        sys.stdout.write("".join([_line(*record) for record in zip(keys, values, timestamps, strict=True)]))
 
     def flush(self) -> None:
         """Hand the lines to the terminal, file or pipe."""

@@ -508,3 +508,60 @@ def test_every_part_is_released_whatever_the_others_raise(runtime: Any, log: Log
     assert sorted(log) == ["part-0", "part-1", "part-2"]
     assert "OSError: no part-" in str(error)
     assert len(error.__notes__) == 2
+
+
+def next_of_none(*_: Any) -> Any:
+    return next(iter(()))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_partitioner_that_finds_no_worker_drops_no_record(parallelism: int) -> None:
+    def only_zero(key: Any, workers: Any) -> int:
+        return next(worker for worker in workers if worker == key)
+
+    build = lambda s: s.key_distribute("by", lambda m: m.value % 4, only_zero)  # noqa: E731
+    error = failure(build, range(20), parallelism=parallelism)
+    assert (error.operator, error.key, error.value) == ("by", parallelism, parallelism)
+    assert isinstance(error.__cause__, StopIteration)
+    assert "only_zero" in str(error)
+
+
+@pytest.mark.parametrize("where", ["name", "tuple", "fields"])
+def test_a_key_whose_stable_key_stops_is_refused(where: str) -> None:
+    key = {"name": Stopping(), "tuple": (1, Stopping()), "fields": frozenset({Stopping()})}[where]
+    error = failure(lambda s: s.key_distribute("by", lambda m: key))
+    assert isinstance(error.__cause__, StopIteration)
+
+
+class Stopping:
+    __stable_key__ = next_of_none
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def test_flags_of_a_split_are_all_asked_for() -> None:
+    flag = type("Flag", (), {"__bool__": next_of_none})()
+
+    def partitioner(msg: Any, outputs: Any) -> None:
+        outputs[0] = flag
+
+    assert isinstance(failure(lambda s: s.split("op", partitioner, 2)).__cause__, StopIteration)
+
+
+def test_a_failure_to_close_one_sink_leaves_none_open() -> None:
+    class Interrupting(Closing):
+        def close(self) -> None:
+            super().close()
+            raise KeyboardInterrupt
+
+    sinks = [Closing("close"), Interrupting(), Closing()]
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", sis([0]))
+        for number, sink in enumerate(sinks):
+            stream.sink(f"out-{number}", StatelessSink(sink))
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        SingleThreadRuntime(build_dataflow).execute()
+    assert [sink.log[-1] for sink in sinks] == ["close"] * 3
+    assert "OSError: disk full" in caught.value.__notes__[0]

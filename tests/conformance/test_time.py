@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from malflow import MAX, StreamProvider, limit_out_of_orderness
+from malflow import (
+    MAX,
+    DataMessage,
+    OperatorError,
+    SingleThreadRuntime,
+    StreamProvider,
+    limit_out_of_orderness,
+)
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
 from tests.logs import Log
@@ -213,3 +221,57 @@ def test_a_worker_without_parts_holds_nobody_back(runtime: Any, log: Log) -> Non
     runtime(build_dataflow, parallelism=3).execute()
     for worker in range(3):
         assert [epoch for at, epoch in log if at == worker] == [*range(10), MAX]
+
+
+class NotATime:
+    """Compares as the NaT of pandas and numpy does."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "NaT"
+
+
+NAT = NotATime()
+
+no_moments = pytest.mark.parametrize("moment", [float("nan"), Decimal("nan"), (1, float("nan")), NAT, None], ids=repr)
+
+
+@no_moments
+@pytest.mark.parametrize("first", [0, 5])
+def test_what_is_no_timestamp_is_refused_at_the_record(runtime: Any, moment: Any, first: int) -> None:
+    def build(stream: Any) -> Any:
+        stamped = stream.assign_timestamps("stamp", lambda m: moment if m.value == first else 1.0 * m.value)
+        return stamped.generate_epochs("epochs", limit_out_of_orderness(1))[0]
+
+    with pytest.raises(OperatorError, match=r"value \d+, timestamp .* is no timestamp") as caught:
+        values_of(runtime, range(10), build)
+    assert (caught.value.operator, caught.value.value) == ("stamp", first)
+
+
+@no_moments
+def test_a_source_gives_timestamps_that_can_be_compared(moment: Any) -> None:
+    def restamp(msg: Any, output: Any) -> None:
+        output.send(DataMessage(msg.key, msg.value, moment if msg.value == 3 else msg.value))
+
+    with pytest.raises(OperatorError, match=r"operator 'epochs' failed at .*value 3, .* is no timestamp"):
+        values_of(
+            SingleThreadRuntime,
+            range(10),
+            lambda s: s.stateless_op("restamp", restamp).generate_epochs("epochs", lambda m, _: 1)[0],
+        )
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("epoch", [float("nan"), NAT], ids=repr)
+def test_an_epoch_equals_itself(runtime: Any, epoch: Any, first: int) -> None:
+    with pytest.raises(OperatorError, match=f"operator 'epochs' failed at .*value {first}, .*which is no epoch"):
+        values_of(
+            runtime,
+            range(10),
+            lambda s: s.generate_epochs("epochs", lambda m, _: epoch if m.value == first else m.value)[0],
+        )

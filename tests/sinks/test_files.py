@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import DataMessage, GraphError, MalflowError, NoKey
-from malflow.sinks import JsonLinesSink, StatelessSink, TextFileSink, UnwritableValue
+from malflow.sinks import JsonLinesSink, StatelessSink, StdOutSink, TextFileSink, UnwritableValue
 from malflow.sources import JsonLinesSource, TextFileSource
 
 
@@ -258,3 +258,25 @@ def test_a_sink_is_shipped_before_it_is_opened_and_shows_no_credentials(tmp_path
     copy.impl.sink(DataMessage("a", "one", 0))
     copy.impl.close()
     assert (tmp_path / "out.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("kind", [TextFileSink, JsonLinesSink])
+def test_a_formatter_that_raises_stop_iteration_drops_no_line_in_silence(kind: Any, tmp_path: Path) -> None:
+    sink = kind(tmp_path / "out", formatter=lambda msg: next(str(value) for value in [msg.value] if value != 3))
+    with pytest.raises(StopIteration):
+        sink.sink_batch([NoKey] * 9, list(range(9)), [0] * 9)
+    sink.close()
+    assert [line.strip('"') for line in (tmp_path / "out").read_text().splitlines()] == ["0", "1", "2"]
+
+
+def test_a_value_whose_text_stops_drops_no_line_in_silence(tmp_path: Path) -> None:
+    sink = TextFileSink[Any, Any, Any](tmp_path / "out")
+    with pytest.raises(StopIteration):
+        sink.sink_batch([NoKey] * 2, [1, type("Mute", (), {"__str__": lambda self: next(iter(()))})()], [0] * 2)
+    sink.close()
+
+
+def test_a_value_whose_repr_stops_is_no_end_of_what_is_printed() -> None:
+    mute = type("Mute", (), {"__repr__": lambda self: next(iter(()))})()
+    with pytest.raises(StopIteration):
+        StdOutSink[Any, Any, Any]().sink_batch([NoKey] * 2, [1, mute], [0] * 2)
