@@ -290,6 +290,8 @@ class Flow:
         expected = fold(self.fed, at, shape)
         if shape.version.counter != opened.counter:
             expected[opened.counter] = expected.pop(shape.version.counter)
+        if not opened.has_extra:
+            expected.pop("extra", None)  # it was allowed to drop that
         return Observed(restored.snapshot, sum(at), differences(restored.states, expected))
 
 

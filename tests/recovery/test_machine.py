@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings, strategies
 
 from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
 
@@ -16,6 +16,19 @@ TestRecovery.settings = settings(
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase
 TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 4))
+
+
+@given(workers=strategies.sampled_from([1, 2]))
+def test_going_back_over_a_dropped_operator_is_no_difference(workers: int) -> None:
+    machine = RecoveryMachine()
+    machine.begin(retain=2, growth=1.0, fed=12, fault=None)
+    for _ in range(2):  # a version with one more operator, and the one without it again
+        machine.change_program("extra")
+        machine.restart(workers, None)
+        machine.snapshot(ticks=1, times=1)
+        machine.holds()
+    machine.damage_a_copy(which=1, how="flip", at=0)
+    machine.teardown()
 
 
 @pytest.mark.skipif(EXAMPLES < 100, reason="a few machines can't meet all faults")
