@@ -13,7 +13,7 @@ from malflow import DataMessage, SingleThreadRuntime, Stream
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
-pytest_plugins = ["tests.spark_session"]
+pytest_plugins = ["tests.checked_snapshots", "tests.spark_session"]
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)

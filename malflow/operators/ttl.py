@@ -42,16 +42,16 @@ class ExpireMap(Generic[UK, S, T]):
 
     def __init__(self) -> None:
         self._entries: dict[UK, tuple[S, T]] = {}
-        self._order: list[tuple[T, int, UK]] = []
+        self._order: list[tuple[T, int, UK, tuple[S, T]]] = []  # an entry that was replaced stays for a while
         self._count = 0
         self._seen = -1
 
     def insert(self, key: UK, value: S, expiry: T) -> S | None:
-        """Set a value and its expiry; give the value that was there, or None."""
-        before = self._entries.get(key)
-        self._entries[key] = (value, expiry)
+        """Set a value and its expiry; return the value that was there, or None."""
+        before = self._entries.pop(key, None)  # the entries stand in the order of their insertion
+        self._entries[key] = entry = (value, expiry)
         self._count += 1
-        heappush(self._order, (expiry, self._count, key))
+        heappush(self._order, (expiry, self._count, key, entry))
         if len(self._order) > 2 * len(self._entries) + _SLACK:
             self._reorder()
         return None if before is None else before[0]
@@ -61,35 +61,37 @@ class ExpireMap(Generic[UK, S, T]):
     @overload
     def get(self, key: UK, default: D) -> S | D: ...
     def get(self, key: UK, default: Any = None) -> Any:
-        """Give the value of a key, or `default` where there is none."""
+        """Return the value of a key, or `default` where there is none."""
         entry = self._entries.get(key)
         return default if entry is None else entry[0]
 
     def remove(self, key: UK) -> S | None:
-        """Drop an entry before its expiry; give its value, or None."""
+        """Drop an entry before its expiry; return its value, or None."""
         entry = self._entries.pop(key, None)
         return None if entry is None else entry[0]
 
     def expire(self, until: T) -> list[tuple[UK, S]]:
-        """Remove the entries whose expiry is at or before `until`; give their keys and values, earliest first."""
+        """Remove the entries whose expiry is at or before `until`; return their keys and values.
+
+        The earliest come first, and of several with the same expiry those that were inserted first.
+        """
         order, entries, removed = self._order, self._entries, []
         while order and order[0][0] <= until:  # type: ignore[operator] # any ordered type
-            expiry, _, key = heappop(order)
-            entry = entries.get(key)
-            if entry is not None and (entry[1] is expiry or entry[1] == expiry):
+            _, _, key, entry = heappop(order)
+            if entries.get(key) is entry:
                 del entries[key]
                 removed.append((key, entry[0]))
         return removed
 
     def is_empty(self) -> bool:
-        """Tell whether there are no entries."""
+        """Whether there are no entries."""
         return not self._entries
 
     @property
     def earliest(self) -> Any:
         """The earliest expiry; `MIN` when the map is empty."""
-        order = self._order
-        while order and not self._is_current(order[0][2], order[0][0]):
+        order, entries = self._order, self._entries
+        while order and entries.get(order[0][2]) is not order[0][3]:
             heappop(order)
         return order[0][0] if order else MIN
 
@@ -97,7 +99,7 @@ class ExpireMap(Generic[UK, S, T]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[UK]:
-        return iter(self._entries)
+        return iter(tuple(self._entries))  # who inserts meanwhile moves a key to the end
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -111,7 +113,7 @@ class ExpireMap(Generic[UK, S, T]):
         return f"ExpireMap({self._entries!r})"
 
     def __getstate__(self) -> dict[UK, tuple[S, T]]:
-        """Pickle the entries; their order follows from them."""
+        """Pickle the entries in the order of their insertion; that of their expiry follows from it."""
         return self._entries
 
     def __setstate__(self, entries: dict[UK, tuple[S, T]]) -> None:
@@ -120,12 +122,8 @@ class ExpireMap(Generic[UK, S, T]):
         self._seen = -1
         self._reorder()
 
-    def _is_current(self, key: UK, expiry: T) -> bool:
-        entry = self._entries.get(key)
-        return entry is not None and (entry[1] is expiry or entry[1] == expiry)
-
     def _reorder(self) -> None:
-        self._order = [(expiry, count, key) for count, (key, (_, expiry)) in enumerate(self._entries.items())]
+        self._order = [(entry[1], count, key, entry) for count, (key, entry) in enumerate(self._entries.items())]
         self._count = len(self._order)
         heapify(self._order)
 
@@ -166,6 +164,7 @@ class TtlMap(Operator):
                     values.append(emitted if emitted is not entries else copied(emitted))
                     if entries is None:
                         states.pop(key, None)
+                        self._planned.pop(key, None)
                         continue
                     entries._seen = run
                     states[key] = entries
@@ -197,6 +196,10 @@ class TtlMap(Operator):
         What the last epoch had to expire in them is gone already: the maps are as if they had been read since.
         """
         super().apply(delta)
+        if delta.whole:
+            self._planned, self._due = {}, []
+        for key in delta.deleted:
+            self._planned.pop(key, None)
         for key, entries in delta.changed.items():
             entries._seen = self._run
             self._plan(key, entries.earliest)
@@ -225,7 +228,11 @@ class TtlMap(Operator):
                 states.touch((key,))
             if entries.is_empty():
                 del states[key]
+                states.touch((key,))
         self._replan(again)
+        if len(self._due) > 2 * len(planned) + _SLACK:
+            self._due = list(planned.values())
+            heapify(self._due)
 
 
 def _runs(batch: Batch) -> Iterator[tuple[int, Any]]:

@@ -10,6 +10,7 @@ from malflow.errors import OperatorError
 from malflow.operators.failure import shown
 from malflow.runtime.run import Run
 from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
+from malflow.snapshot.recount import Recount
 from malflow.state import StateSpec
 
 __all__ = ["Keeper"]
@@ -22,13 +23,18 @@ class Keeper:
         persistence: where state is kept.
         operators: what the program keeps.
         start: how the run begins.
+        debug: whether to check that the snapshots come to what the states are.
     """
 
-    def __init__(self, persistence: Persistence, operators: Sequence[StateSpec], start: Start) -> None:
+    def __init__(
+        self, persistence: Persistence, operators: Sequence[StateSpec], start: Start, *, debug: bool = False
+    ) -> None:
         self._persistence = persistence
         self._operators = operators
         self._start = start
         self._session: Session | None = None
+        self._debug = debug
+        self._recount: Recount | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -44,6 +50,8 @@ class Keeper:
         if not self._persistence.keeps:
             return
         self._session, restored = self._persistence.open(self._operators, self._start)
+        if self._debug:
+            self._recount = Recount(restored)
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
 
@@ -65,7 +73,10 @@ class Keeper:
         """
         if self._session is None:
             return None
-        deltas = run.deltas(self._session.wants_base(run.parallelism))
+        base = self._session.wants_base(run.parallelism)
+        deltas = run.deltas(base)
+        if self._recount is not None:
+            self._recount.check(deltas, run.states(), base=base)
         try:
             return self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
         except UnwritableState as unwritable:

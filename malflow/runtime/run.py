@@ -147,6 +147,10 @@ class Run:
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
         return list(found.values())
 
+    def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
+        """Return the live states by worker and name, as the last deltas left them."""
+        return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
+
     def rescale(self, parallelism: int) -> None:
         """Go on with another number of workers; to be called between ticks. The next deltas are whole.
 
@@ -299,5 +303,5 @@ def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Ite
         if node.kind == "ttl_map" and not isinstance(new, ExpireMap | None):
             reason = f"it must return an ExpireMap or None; got {shown(new)}"
             raise operator_error(node.name, reason, None, migrate, about=_migration(key, state, version))
-        if new is not None:
+        if new is not None and not (node.kind == "ttl_map" and new.is_empty()):
             yield key, new

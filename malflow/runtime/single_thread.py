@@ -117,7 +117,7 @@ class SingleThreadRuntime:
             run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
             with (
                 signals_stop(self.stop, lambda: self._stopping),
-                Keeper(self._persistence, states_of(program), self._start) as keeper,
+                Keeper(self._persistence, states_of(program), self._start, debug=self._debug) as keeper,
                 run,
             ):
                 keeper.restore(run)

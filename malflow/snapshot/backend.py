@@ -104,11 +104,12 @@ class FsspecBackend:
         archive = self._established()
         names: dict[str, str] = {}
 
-        def accept(manifest: Manifest) -> None:
+        def accept(manifest: Manifest) -> dict[str, str]:
             names.clear()
             names.update(match_operators(manifest, operators, start))
+            return names
 
-        held = claim(archive, chooser(archive, start, accept), self._environment)
+        held = claim(archive, chooser(archive, start, self._codec, accept), self._environment)
         restored = load(archive, held.head, self._codec, names) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(
@@ -122,6 +123,11 @@ class FsspecBackend:
             fresh_base=any(names.get(name) != name for name in kept),
         )
         return session, restored
+
+    @property
+    def codec(self) -> Codec:
+        """How states are written."""
+        return self._codec
 
     def archive(self) -> Archive:
         """Give what is kept of the job, to look at it."""

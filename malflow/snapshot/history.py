@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -10,9 +10,11 @@ from typing import Literal
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.archive import Archive
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.data_file import decode_file, joined, raw_of
-from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.names import BOUNDARIES, DATA, MANIFESTS, sequence_of_target
+from malflow.snapshot.codec import Codec
+from malflow.snapshot.data_file import DataFile, joined, raw_of
+from malflow.snapshot.manifest import FileEntry, Manifest
+from malflow.snapshot.names import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
+from malflow.snapshot.restore import read_file, replay
 
 __all__ = ["Report", "Snapshot", "fsck", "snapshots"]
 
@@ -50,11 +52,13 @@ class Report:
         snapshots: how many snapshots there are.
         problems: what is wrong with them, a sentence each; empty if every one can be restored.
         unused: files that no retained snapshot names: being written, left by a crash, or foreign.
+        notes: what may be in order or not: files of a snapshot that has no manifest.
     """
 
     snapshots: int
     problems: tuple[str, ...]
     unused: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
@@ -73,12 +77,18 @@ def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
             yield _snapshot(manifest)
 
 
-def fsck(backend: FsspecBackend) -> Report:
-    """Read every file of every retained snapshot, and tell what is wrong.
+def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
+    """Read every retained snapshot as a start would, and report what is wrong.
+
+    Args:
+        backend: the job's place, with the codec and the keys that a run has.
+        states: whether to read the states too, for which their classes must be importable here; pickles are executed.
+            Without it the files are checked, and not what they come to.
 
     Raises:
         StoreError: if the store can't be read.
     """
+    codec = backend.codec if states else None
     archive = backend.archive()
     try:
         if archive.find() is None:
@@ -95,7 +105,7 @@ def fsck(backend: FsspecBackend) -> Report:
         manifest = None
         try:
             manifest = archive.manifest(seq)
-            found = list(_problems(archive, manifest, before))
+            found = list(_problems(archive, manifest, before, codec))
         except StoreError:
             raise
         except SnapshotError as error:
@@ -108,25 +118,53 @@ def fsck(backend: FsspecBackend) -> Report:
             contents.add(manifest.snapshot)
         problems.update(dict.fromkeys(found))
         before = (seq, archive.digest(seq))
-    present = [key for folder in (MANIFESTS, DATA, BOUNDARIES) for key in archive.list(folder)]
+    present = [key for folder in (DATA, MANIFESTS, BOUNDARIES) for key in archive.list(folder)]
     unused = [key for key in present if key not in named and (key.startswith(DATA) or sequence_of_target(key) is None)]
-    return Report(len(contents - {0}), tuple(problems), tuple(unused))
+    newest, above = _above(present)  # data was listed first: a run that commits meanwhile is not taken for damage
+    notes = tuple(
+        f"there is data of snapshot {seq} and no manifest, the newest one is {newest}: a run is writing it, was killed "
+        f"while it did, or manifest {seq} was deleted; a start goes on from {newest}"
+        for seq in above
+    )
+    return Report(len(contents - {0}), tuple(problems), tuple(unused), notes)
 
 
-def _problems(archive: Archive, manifest: Manifest, before: tuple[int, str | None] | None) -> Iterator[str]:
+def _above(present: Sequence[str]) -> tuple[int, list[int]]:
+    """Return the number of the newest manifest, and those above it of which there is data."""
+    newest = highest(key for key in present if key.startswith(MANIFESTS))
+    numbers = {sequence_of_target(key) or 0 for key in present if key.startswith(DATA)}
+    return newest, sorted(number for number in numbers if number > newest)
+
+
+def _problems(
+    archive: Archive, manifest: Manifest, before: tuple[int, str | None] | None, codec: Codec | None
+) -> Iterator[str]:
     if before is not None and before[0] + 1 != manifest.seq:
         yield f"manifests {before[0] + 1} to {manifest.seq - 1} are missing"
     elif before is not None and None not in (before[1], manifest.parent) and before[1] != manifest.parent:
         yield f"manifest {manifest.seq} was not written after the manifest {before[0]} that is there"
+    files = []
     for entry in manifest.files:
         try:
-            file = decode_file(entry.name, archive.read(entry))
-            for section in joined(section for section in file.sections if section.pieces == 1):
-                raw_of(entry.name, section, file.compression)
+            files.append(_checked_file(archive, entry))
         except StoreError:
             raise
         except SnapshotError as error:
             yield str(error)
+    if codec is None or len(files) < len(manifest.files):
+        return
+    try:
+        replay(manifest, files, codec, {entry.name: entry.name for entry in manifest.operators})
+    except SnapshotError as error:
+        yield str(error)
+
+
+def _checked_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
+    """Read a file and all that is in it, also what later files replace."""
+    name, file = read_file(archive, entry)
+    for section in joined(section for section in file.sections if section.pieces == 1):
+        raw_of(name, section, file.compression)
+    return name, file
 
 
 def _snapshot(manifest: Manifest) -> Snapshot:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.archive import Archive
 from malflow.snapshot.codec import Codec
 from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
-from malflow.snapshot.manifest import Manifest
+from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.names import manifest_key
 from malflow.snapshot.persistence import Restored, Start
 
-__all__ = ["chooser", "load"]
+__all__ = ["chooser", "load", "read_file", "replay"]
+
+Names = Mapping[str, str]
+"""The operators of a snapshot to read, with their names in the program."""
+
+States = dict[str, dict[int, dict[Any, Any]]]
+"""The states by key, for each operator and worker."""
 
 
-def chooser(archive: Archive, start: Start, accept: Callable[[Manifest], object]) -> Callable[[list[int]], Any]:
+def chooser(
+    archive: Archive, start: Start, codec: Codec, accept: Callable[[Manifest], Names]
+) -> Callable[[list[int]], Any]:
     """Make the function that picks the manifest to go on from among the numbers of those that are retained.
 
     Args:
         archive: the job.
         start: what is wanted.
-        accept: raises if a manifest can't be gone on from.
+        codec: reads states.
+        accept: names the operators to read; raises if a manifest can't be gone on from.
     """
 
     def choose(numbers: list[int]) -> Manifest | None:
@@ -32,7 +41,7 @@ def chooser(archive: Archive, start: Start, accept: Callable[[Manifest], object]
             return None
         candidates = _candidates(archive, start.restore, numbers)
         if start.recovery == "previous":
-            return _first_readable(archive, candidates, accept)
+            return _first_readable(archive, candidates, codec, accept)
         try:
             chosen = archive.manifest(candidates[0])
         except SnapshotCorrupt as error:
@@ -55,20 +64,21 @@ def _candidates(archive: Archive, restore: int | str, numbers: list[int]) -> lis
     return sorted(before, key=lambda seq: (contents[seq], archive.digest(seq) is not None, seq), reverse=True)
 
 
-def _first_readable(archive: Archive, numbers: list[int], accept: Callable[[Manifest], object]) -> Manifest | None:
+def _first_readable(
+    archive: Archive, numbers: list[int], codec: Codec, accept: Callable[[Manifest], Names]
+) -> Manifest | None:
     """Go back until a snapshot is found that is whole."""
     first: SnapshotCorrupt | None = None
     for seq in numbers:
         try:
             manifest = archive.manifest(seq)
-            for entry in manifest.files:
-                archive.read(entry)
+            files = [read_file(archive, entry) for entry in manifest.files]
+            if manifest.snapshot == 0 and first is not None:
+                break
+            replay(manifest, files, codec, accept(manifest))
         except SnapshotCorrupt as error:
             first = first or error
             continue
-        if manifest.snapshot == 0 and first is not None:
-            break
-        accept(manifest)
         return manifest
     raise SnapshotError(f"no snapshot of job '{archive.name}' can be read; the newest one: {first}") from first
 
@@ -78,7 +88,7 @@ def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
     return type(error)(f"{error}; {hint}", name=error.name)
 
 
-def load(archive: Archive, manifest: Manifest, codec: Codec, names: Mapping[str, str]) -> Restored:
+def load(archive: Archive, manifest: Manifest, codec: Codec, names: Names) -> Restored:
     """Read the state of a snapshot.
 
     Args:
@@ -91,8 +101,7 @@ def load(archive: Archive, manifest: Manifest, codec: Codec, names: Mapping[str,
         SnapshotCorrupt: if a file is not what was written, or lacks.
     """
     try:
-        states = _states(_files(archive, manifest, codec), codec, names)
-        _check_counts(manifest, states, names)
+        states = replay(manifest, [read_file(archive, entry) for entry in manifest.files], codec, names)
     except SnapshotCorrupt as error:
         raise _with_hint(error) from error
     return Restored(
@@ -105,26 +114,46 @@ def load(archive: Archive, manifest: Manifest, codec: Codec, names: Mapping[str,
     )
 
 
-def _files(archive: Archive, manifest: Manifest, codec: Codec) -> list[tuple[str, DataFile]]:
-    files = [(entry.name, decode_file(entry.name, archive.read(entry))) for entry in manifest.files]
+def read_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
+    """Read a data file; return it with its name.
+
+    Raises:
+        SnapshotCorrupt: if it is not what was written, or lacks.
+    """
+    return entry.name, decode_file(entry.name, archive.read(entry))
+
+
+def replay(manifest: Manifest, files: Sequence[tuple[str, DataFile]], codec: Codec, names: Names) -> States:
+    """Make the states of a snapshot of its files, and check all that a start depends on.
+
+    Args:
+        manifest: the snapshot.
+        files: its files with their names, in their order.
+        codec: reads states.
+        names: the operators to read, with their names in the program.
+
+    Raises:
+        SnapshotCorrupt: if the files don't come to what the manifest says.
+        SnapshotError: if a state can't be read, or another codec wrote it.
+    """
     for name, file in files:
         if file.codec != codec.name:
             raise SnapshotError(
                 f"'{name}' was written with codec '{file.codec}', and codec '{codec.name}' is asked for; say "
                 f"codec='{file.codec}', or restore=None to begin with nothing"
             )
-    return files
+    states = _states(files, codec, names)
+    _check_counts(manifest, states, names)
+    return states
 
 
-def _states(
-    files: list[tuple[str, DataFile]], codec: Codec, names: Mapping[str, str]
-) -> dict[str, dict[int, dict[Any, Any]]]:
+def _states(files: Sequence[tuple[str, DataFile]], codec: Codec, names: Names) -> States:
     """Apply the sections in their order; what a later whole state replaces is not even decoded."""
     everything = [(name, file, section) for name, file in files for section in file.sections]
     begins = {
         (section.state, section.worker): at for at, (_, _, section) in enumerate(everything) if _is_whole(section)
     }
-    states: dict[str, dict[int, dict[Any, Any]]] = {name: {} for name in names.values()}
+    states: States = {name: {} for name in names.values()}
     at: tuple[str, DataFile] = ("", files[0][1]) if files else ("", DataFile("", "", ()))
 
     def wanted() -> Iterator[Section]:
@@ -163,12 +192,14 @@ def _value(name: str, section: Section, raw: bytes, codec: Codec) -> Any:
     return value
 
 
-def _check_counts(
-    manifest: Manifest, states: Mapping[str, Mapping[int, Mapping[Any, Any]]], names: Mapping[str, str]
-) -> None:
+def _check_counts(manifest: Manifest, states: States, names: Names) -> None:
     for entry in manifest.operators:
-        if entry.name in names:
-            found = sum(map(len, states[names[entry.name]].values()))
-            if found != entry.keys:
-                reason = f"snapshot {manifest.snapshot}: operator '{entry.name}' has {found} keys of {entry.keys}"
-                raise SnapshotCorrupt(reason, name=manifest_key(manifest.seq))
+        by_worker = states[names[entry.name]] if entry.name in names else {}
+        found = sum(map(len, by_worker.values()))
+        reason = f"snapshot {manifest.snapshot}: operator '{entry.name}' has"
+        if entry.name in names and found != entry.keys:
+            raise SnapshotCorrupt(f"{reason} {found} keys of {entry.keys}", name=manifest_key(manifest.seq))
+        beyond = [worker for worker, held in by_worker.items() if held and worker >= manifest.parallelism]
+        if beyond:
+            of = f"{manifest.parallelism} workers"
+            raise SnapshotCorrupt(f"{reason} keys on worker {beyond[0]} of {of}", name=manifest_key(manifest.seq))

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from malflow import (
+    ExpireMap,
     GraphError,
     OperatorError,
     SingleThreadRuntime,
     SnapshotError,
     StreamProvider,
 )
-from malflow.snapshot import FsspecBackend, snapshots
-from malflow.testing import ScriptedSource
+from malflow.snapshot import FsspecBackend, fsck, snapshots
+from malflow.testing import PAUSE, ScriptedSource
 from tests.kept import kept, kept_states
-from tests.runtime.counting import Totals, at_once, count, counted, counting, run
+from tests.runtime.counting import MOMENT, Totals, at_once, count, counted, counting, run
 
 
 def test_an_operator_that_is_new_starts_empty(backend: FsspecBackend) -> None:
@@ -136,9 +137,40 @@ def test_a_version_that_can_not_be_reached_is_refused(backend: FsspecBackend) ->
         run(versioned("aab", 1), backend)
 
 
+@pytest.mark.damages_snapshots("those of one codec can't be read with another")
 def test_another_codec_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("msgpack")
     counted("aab", at_once(tmp_path))
     with pytest.raises(SnapshotError, match="was written with codec 'pickle', and codec 'msgpack' is asked for"):
         counted("aab", at_once(tmp_path, codec="msgpack"))
     assert counted("a", at_once(tmp_path, codec="msgpack"), restore=None) == [("a", 1)]
+
+
+def _visit(key: str, value: str, timestamp: int, entries: ExpireMap[Any, int, int]) -> Any:
+    entries.insert(value, timestamp, 10**6)
+    return value, entries
+
+
+def _without_some(entries: ExpireMap[Any, int, int], _version: int) -> ExpireMap[Any, int, int]:
+    kept: ExpireMap[Any, int, int] = ExpireMap()
+    for key in set(entries) - {"a", "c"}:
+        kept.insert(key, 1, 10**6)
+    return kept
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_map_that_a_migration_leaves_empty_is_dropped(backend: FsspecBackend, parallelism: int) -> None:
+    def go(items: Any, **version: Any) -> None:
+        def build_dataflow(provider: StreamProvider) -> None:
+            keyed = provider.new_stream().source("items", ScriptedSource(items)).key_distribute("k", lambda m: m.value)
+            keyed.ttl_map("held", _visit, **version)
+
+        run(build_dataflow, backend, snapshots=MOMENT, parallelism=parallelism, debug=True)
+
+    go("abcd")
+    migration = {"version": 2, "migrate": _without_some}
+    go([*"abcd", PAUSE, PAUSE, PAUSE, "b"], **migration)
+    assert sorted(kept_states(backend, "held")) == ["b", "d"]
+    assert fsck(backend).problems == ()
+    go([*"abcd", PAUSE, PAUSE, PAUSE, *"ba"], **migration)
+    assert sorted(kept_states(backend, "held")) == ["a", "b", "d"]

@@ -203,6 +203,7 @@ def test_what_is_no_id_is_refused_before_anything_runs(restore: Any) -> None:
         SingleThreadRuntime(counting(""), restore=restore)
 
 
+@pytest.mark.damages_snapshots("its newest one")
 def test_a_damaged_newest_snapshot_stops_the_run_unless_going_back_is_asked_for(tmp_path: Path) -> None:
     backend, sizes = at_once(tmp_path), []
     for end in (1, 2, 3):
@@ -385,3 +386,39 @@ def test_two_jobs_of_one_place_do_not_meet(tmp_path: Path) -> None:
     counted("aa", one)
     assert counted("a", other) == [("a", 1)]
     assert (kept_states(one, "count"), kept_states(other, "count")) == ({"a": 2}, {"a": 1})
+
+
+class Changeable:
+    """A key that changes in spite of all that keys must be."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Changeable) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __stable_key__(self) -> int:
+        return 7
+
+    def __repr__(self) -> str:
+        return f"Changeable({self.number})"
+
+
+def test_debug_refuses_a_snapshot_that_could_not_be_restored() -> None:
+    backend, keys = in_memory(), [Changeable(number) for number in range(3)]
+
+    def change(_key: Any, value: int, total: int) -> tuple[int, int]:
+        if value == 2:
+            keys[1].number = 0
+        return value, total + 1
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        keyed = provider.new_stream().source("n", ScriptedSource(range(3))).key_distribute("k", lambda m: keys[m.value])
+        keyed.stateful_map("count", change, int)
+
+    with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys .* a key must not change"):
+        run(build_dataflow, backend, debug=True)
+    assert ids(backend) == []

@@ -116,6 +116,7 @@ def test_a_copied_job_is_refused(tmp_path: Path) -> None:
         counted("aab", at_once(tmp_path, job="second"))
 
 
+@pytest.mark.damages_snapshots("it loses files")
 @pytest.mark.parametrize(("lost", "said"), [("m", "all manifests of job"), ("job.json", "'job.json' is missing")])
 def test_a_job_that_lost_files_never_begins_with_nothing(tmp_path: Path, lost: str, said: str) -> None:
     counted("aab", at_once(tmp_path))

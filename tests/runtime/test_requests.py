@@ -286,6 +286,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_to_who_asked(tmp_path: Any) 
     assert kept_states(backend, "count") == dict.fromkeys(range(20), 1), "the last one holds what the failed one had"
 
 
+@pytest.mark.damages_snapshots("its folder is a file at the end")
 def test_a_last_snapshot_that_can_not_be_written_fails_the_run(tmp_path: Any) -> None:
     backend = FsspecBackend(str(tmp_path), retry_for=timedelta(milliseconds=1))
     asking = Asking({19: lambda _: (tmp_path / "default" / "d").write_text("no folder")}, persistence=backend)

@@ -434,7 +434,9 @@ def test_runs_that_claim_at_once_get_different_numbers_and_only_the_last_can_com
                 archive = backend.archive()
                 assert establish(archive, backend._environment)
                 start.wait(30)
-                claims[number].append(claim(archive, chooser(archive, Start(), id), backend._environment))
+                claims[number].append(
+                    claim(archive, chooser(archive, Start(), backend.codec, lambda _: {}), backend._environment)
+                )
         except BaseException as error:  # noqa: BLE001 - it is raised below
             failures.append(error)
             start.abort()

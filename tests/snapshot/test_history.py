@@ -10,7 +10,8 @@ import pytest
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
 from malflow.snapshot.store import Transient
-from tests.snapshot.jobs import Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
+from malflow.state import Delta
+from tests.snapshot.jobs import SUM, Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
 
 
 @pytest.fixture
@@ -113,7 +114,73 @@ def test_what_a_crash_left_behind_is_told_as_unused(store: MemoryStore) -> None:
     job.save({"a": 1}).result()
     orphan = "d/00000000000000000003-1-0123456789abcdef-0123456789abcdef.mfs"
     store.objects[orphan] = b"half"
-    assert fsck(StoreBackend(store)) == Report(1, (), (orphan,))
+    report = fsck(StoreBackend(store))
+    assert (report.snapshots, report.problems, report.unused) == (1, (), (orphan,))
+    assert "a run is writing it, was killed while it did, or manifest 3 was deleted" in report.notes[0]
+
+
+def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: MemoryStore) -> None:
+    job = Job(StoreBackend(store))
+    job.save({"a": 1}).result()
+    job.save({"a": 2}).result()
+    assert fsck(StoreBackend(store)).notes == ()
+    del store.objects[manifest_key(3)]
+    report = fsck(StoreBackend(store))
+    assert report.problems == ()
+    assert "there is data of snapshot 3 and no manifest, the newest one is 2" in report.notes[0]
+
+
+def test_several_deleted_manifests_leave_a_note_each(store: MemoryStore) -> None:
+    job = Job(StoreBackend(store))
+    for value in (1, 2, 3):
+        job.save({"a": value}).result()
+    del store.objects[manifest_key(3)]
+    del store.objects[manifest_key(4)]
+    report = fsck(StoreBackend(store))
+    assert report.problems == ()
+    assert [note.partition(" and ")[0] for note in report.notes] == [
+        "there is data of snapshot 3",
+        "there is data of snapshot 4",
+    ]
+
+
+def _miscounted(store: MemoryStore) -> StoreBackend:
+    """Write a whole snapshot, and then one that says that there are more keys than there are."""
+    backend = StoreBackend(store)
+    job = Job(backend)
+    job.save({"a": 1}).result()
+    job.session.commit(2, 1, [SUM], [(0, "sum", Delta({"b": 2}, appended=1), 3)]).result()
+    return backend
+
+
+def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: MemoryStore) -> None:
+    backend = _miscounted(store)
+    assert fsck(backend).problems == ("snapshot 3: operator 'sum' has 2 keys of 3",)
+    assert fsck(backend, states=False).problems == ()
+    with pytest.raises(SnapshotCorrupt, match="operator 'sum' has 2 keys of 3; recovery='previous' goes back"):
+        Job(backend)
+
+
+def test_going_back_passes_over_a_snapshot_with_a_wrong_count(store: MemoryStore) -> None:
+    assert Job(_miscounted(store), recovery="previous").state == {"a": 1}
+
+
+def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: MemoryStore) -> None:
+    backend = StoreBackend(store)
+    job = Job(backend)
+    job.session.wants_base(1)
+    job.session.commit(1, 1, [SUM], [(7, "sum", Delta({"b": 2}, whole=True), 1)]).result()
+    problem = "snapshot 2: operator 'sum' has keys on worker 7 of 1 workers"
+    assert fsck(backend).problems == (problem,)
+    with pytest.raises(SnapshotCorrupt, match=problem):
+        Job(backend)
+
+
+def test_fsck_finds_what_another_codec_wrote(store: MemoryStore) -> None:
+    Job(StoreBackend(store)).save({"a": 1}).result()
+    (problem,) = fsck(StoreBackend(store, codec="msgpack")).problems
+    assert "was written with codec 'pickle', and codec 'msgpack' is asked for" in problem
+    assert fsck(StoreBackend(store, codec="msgpack"), states=False).problems == ()
 
 
 def test_a_job_on_the_disk_is_listed_by_another_backend(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_a_torn_data_file_is_never_read() -> None:
     assert job.faulty.fired == job.faulty.faults
 
 
+@pytest.mark.damages_snapshots("a bit is flipped")
 @pytest.mark.parametrize("folder", ["/m/", "/d/"])
 def test_a_flipped_bit_stops_the_next_run(folder: str) -> None:
     job = Job([Fault("bit_flip", "write", folder, 1 if folder == "/m/" else 0)])

@@ -208,7 +208,7 @@ class ExpireMapIsADictWithTimes(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from("abcd"), value=st.integers(), expiry=st.integers(0, 20))
     def insert(self, key: str, value: int, expiry: int) -> None:
-        before = self.model.get(key)
+        before = self.model.pop(key, None)
         assert self.entries.insert(key, value, expiry) == (before and before[0])
         self.model[key] = (value, expiry)
 

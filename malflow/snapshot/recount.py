@@ -1,0 +1,69 @@
+"""A check, for debugging, that what is written of a state comes to what the state is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from malflow.errors import SnapshotError
+from malflow.operators.failure import shown
+from malflow.snapshot.persistence import Restored
+from malflow.state import Delta, KeyedState
+
+__all__ = ["Recount"]
+
+_NONE: Any = object()
+
+
+class Recount:
+    """The keys that all deltas come to, one after the other, as a start will replay them.
+
+    Args:
+        restored: what the deltas begin with; None where that is nothing.
+    """
+
+    def __init__(self, restored: Restored | None) -> None:
+        self._keys: dict[tuple[int, str], KeyedState] = {}
+        for name, by_worker in ({} if restored is None else restored.states).items():
+            for worker, states in by_worker.items():
+                self._add(worker, name, Delta(states, whole=True))
+
+    def check(
+        self,
+        deltas: Iterable[tuple[int, str, Delta, int]],
+        states: Mapping[tuple[int, str], Mapping[Any, Any]],
+        *,
+        base: bool,
+    ) -> None:
+        """Add deltas, and compare the keys with those that the live states have.
+
+        Args:
+            deltas: worker, operator, what changed, and how many keys there are.
+            states: the live states by worker and operator.
+            base: whether the deltas are all there is.
+
+        Raises:
+            SnapshotError: naming the operator and the first key that differs.
+        """
+        if base:
+            self._keys.clear()
+        for worker, name, delta, _ in deltas:
+            self._add(worker, name, delta)
+        for (worker, name), live in states.items():
+            kept: Mapping[Any, Any] = self._keys.get((worker, name), {})
+            if list(kept) != list(live):
+                raise _difference(worker, name, kept, live)
+
+    def _add(self, worker: int, name: str, delta: Delta) -> None:
+        keys = Delta(dict.fromkeys(delta.changed), delta.deleted, delta.appended, delta.whole)
+        self._keys.setdefault((worker, name), KeyedState()).apply(keys)
+
+
+def _difference(worker: int, name: str, kept: Mapping[Any, Any], live: Mapping[Any, Any]) -> SnapshotError:
+    there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
+    first, second = (("none" if key is _NONE else f"key {shown(key)}") for key in (there, here))
+    return SnapshotError(
+        f"operator '{name}' has {len(live)} keys on worker {worker}, and a start from this snapshot would have "
+        f"{len(kept)}: the first that differs is {first} where {second} should be; a key must not change, nor its hash"
+    )

@@ -1,0 +1,60 @@
+"""Every snapshot that a test wrote, on this machine, is checked when the test has passed: by `fsck`, and by a start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from malflow.snapshot import FsspecBackend, fsck
+from malflow.snapshot.open_store import is_private
+from malflow.snapshot.persistence import Start
+from malflow.state import StateSpec
+
+MARKER = "damages_snapshots"
+_MOST = 20
+"""Jobs of one test to check, the last ones: property tests have thousands."""
+
+
+class _Opened:
+    """The jobs that were opened, each with what opened it last."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Any, tuple[FsspecBackend, Sequence[StateSpec], Start]] = {}
+
+    def note(self, backend: FsspecBackend, operators: Sequence[StateSpec], start: Start) -> None:
+        if type(backend) is FsspecBackend and is_private(backend._url, backend._filesystem):
+            key = backend._url, backend.job, id(backend._filesystem)
+            self.jobs.pop(key, None)
+            self.jobs[key] = backend, operators, start
+            if len(self.jobs) > _MOST:
+                del self.jobs[next(iter(self.jobs))]
+
+    def check(self) -> None:
+        for backend, operators, start in self.jobs.values():
+            assert fsck(backend).problems == (), f"{backend!r} has snapshots that can't be restored"
+            session, _ = backend.open(operators, replace(start, restore="latest", recovery="strict"))
+            session.close(wait=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Check what a test wrote that does no damage on purpose."""
+    opened = _Opened()
+    real = FsspecBackend.open
+
+    def noted(backend: FsspecBackend, operators: Sequence[StateSpec], start: Start) -> Any:
+        session = real(backend, operators, start)
+        opened.note(backend, operators, start)
+        return session
+
+    FsspecBackend.open = noted  # type: ignore[method-assign] # nothing else sees all backends of a test
+    try:
+        outcome = yield
+    finally:
+        FsspecBackend.open = real  # type: ignore[method-assign]
+    if item.get_closest_marker(MARKER) is None:
+        opened.check()
+    return outcome
