@@ -321,3 +321,24 @@ def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, t
     path.write_text("one\ntwo\nend\n", encoding="utf-8")
     assert handle.await_termination(SECONDS)
     assert out.values == ["one", "two", "end"]
+
+
+def slow_sum(_key: Any, value: int, total: int) -> tuple[int, int]:
+    time.sleep(0.002)
+    return total + value, total + value
+
+
+def test_a_slow_function_behind_an_exchange_is_paced(spark: Any, tmp_path: Path) -> None:
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(10**7)))
+        keyed = numbers.key_distribute("key", lambda m: m.value % 50)
+        keyed.stateful_map("sum", slow_sum, default=int).sink("out", VecSink())
+
+    backend = backend_at(tmp_path)
+    handle = SparkRuntime(build, backend, timedelta(seconds=0.5), 2, spark=spark).start()
+    poll(lambda: len([*snapshots(backend)]) > 3)
+    assert handle.progress.polled < 5_000
+    asked = time.monotonic()
+    handle.stop()
+    assert handle.await_termination(SECONDS)
+    assert time.monotonic() - asked < 15, "some ticks of about a second, on a machine that may be busy"

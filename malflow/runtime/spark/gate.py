@@ -17,6 +17,7 @@ from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.job import Control, Report, counted
 from malflow.runtime.spark.keeping import Keeping
+from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.settings import Request
 from malflow.runtime.spark.ship import driver_sinks
@@ -27,6 +28,8 @@ __all__ = ["Gate", "Wishes"]
 
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
+_AIM = 1.2
+"""Seconds that a tick is to take: of ticks that last longer, as a part of that."""
 
 
 @dataclass(slots=True)
@@ -111,8 +114,11 @@ class Gate:
         self._keeping = keeping
         self._wishes = wishes
         self._pause = pause
+        self._pace = Pace(_AIM * max(1.0, pause), chains.workers)
+        self._is_cut_short = False
         self._rest = _SHORTEST_REST
         self._began = 0.0
+        self._most_polled = 0
         self._ended: frozenset[str] = frozenset()
         self._control = Control(tick, ())
 
@@ -133,6 +139,7 @@ class Gate:
         """
         self._note(rows)
         self._outlets.deliver(rows)
+        self._learn()
         if self._control.final:
             return None
         if self._keeping is not None:
@@ -152,12 +159,18 @@ class Gate:
         _check_that_all_has_come(reports)
         self.tick = control.tick
         self.polled = sum(it.polled for it in reports)
+        self._most_polled = max(it.polled for it in reports)
         for row in rows:
             if row.counts is not None:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
         if not control.final:
             self.chains.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)
+
+    def _learn(self) -> None:
+        """Learn from how long the tick took, with what the sinks on the driver did; one that writes all state may."""
+        polled = 0 if self._control.whole else self._most_polled
+        self._is_cut_short = self._pace.note(polled, time.monotonic() - self._began)
 
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
@@ -199,7 +212,7 @@ class Gate:
 
     def _rest_a_while(self) -> None:
         """Wait, where nothing came or ticks are to last longer."""
-        left = self._began + self._pause - time.monotonic()
+        left = 0.0 if self._is_cut_short else self._began + self._pause - time.monotonic()
         if self.polled:
             self._rest = _SHORTEST_REST
         else:
@@ -211,7 +224,7 @@ class Gate:
 
     def _next(self, **how: Any) -> Control:
         self._began = time.monotonic()
-        self._control = Control(self.tick + 1, self.chains.last, sorted(self._ended), **how)
+        self._control = Control(self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, **how)
         return self._control
 
 

@@ -250,7 +250,8 @@ class _Turn:
 
     def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
         deadline = time.monotonic() + self._job.poll_seconds
-        left = self._job.most
+        limits = [most for most in (self._job.most, self._control.most) if most is not None]
+        left = min(limits, default=None)
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))

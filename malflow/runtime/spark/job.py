@@ -52,6 +52,7 @@ class Control:
         polls: whether sources are polled.
         final: whether this is the end: `MAX` flows.
         whole: whether all state is to be written down, and not only what changed.
+        most: how many records a worker may poll; None for as many as the job lets it.
     """
 
     tick: int
@@ -60,6 +61,7 @@ class Control:
     polls: bool = True
     final: bool = False
     whole: bool = False
+    most: int | None = None
 
     def dumps(self) -> str:
         """Write it as a text."""

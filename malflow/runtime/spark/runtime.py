@@ -57,9 +57,11 @@ class SparkRuntime:
         snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
         parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
         spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
-        trigger: how long a tick lasts at least. Of longer ones half is for polling: more records a second, later.
-        max_records_per_tick: how many records a tick may poll; None polls for half a second, or half of the trigger if
-            that is longer, as long as there are any.
+        trigger: how long a tick lasts at least, but for the first few, which find out how many records fit. Of longer
+            ones half is for polling: more records a second, later.
+        max_records_per_tick: how many records a tick may poll at most. None polls for half a second, or half of the
+            trigger if that is longer, as long as there are any; and fewer where slow functions or sinks make the whole
+            tick longer than about twice that.
         scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
         scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.

@@ -1,0 +1,99 @@
+"""How many records a tick may have, so that it takes a second or so, wherever the slow function is."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+__all__ = ["Pace"]
+
+_FIRST: Final = 32
+"""Records of the first tick, over all workers, where ticks may take a second."""
+
+_GROWTH: Final = 64.0
+_RECENT: Final = 8
+_TOLERATED: Final = 1.75
+_HICCUP: Final = 5.0
+_TRY_AFTER: Final = 32
+_SPREAD: Final = 1.5
+"""How far apart the numbers of records of ticks must be to tell what a tick costs without any."""
+
+
+class Pace:
+    """The most records that each worker may poll in the next tick.
+
+    A tick takes a fixed time and one for each record. Where it is shorter than it may be, the next one may have more
+    records, in proportion. Where it is longer the next one has fewer; but no fewer than take as long as the fixed time,
+    which smaller ticks would not make shorter. One tick that is a little too long does not count: the machine may have
+    been busy.
+
+    Args:
+        seconds: how long a tick is to take.
+        workers: how many workers there are.
+
+    Attributes:
+        limit: how many records a worker may poll.
+    """
+
+    def __init__(self, seconds: float, workers: int) -> None:
+        self._seconds = seconds
+        self.limit = max(1, int(_FIRST * seconds) // workers)
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
+        self._fixed = 0.0
+        self._has_begun = False
+        self._was_long = False
+        self._unknown_for = _TRY_AFTER - 2
+
+    def note(self, polled: int, seconds: float) -> bool:
+        """Learn from a tick.
+
+        Args:
+            polled: the most records that a worker polled in it.
+            seconds: how long it took.
+
+        Returns:
+            Whether it was shorter than need be because of the limit alone.
+        """
+        begins, self._has_begun = not self._has_begun, True
+        if polled == 0 or (begins and seconds > self._seconds):
+            return False  # the first one may have waited for processes to start
+        self._recent.append((polled, seconds))
+        is_bound = 2 * polled > self.limit
+        if seconds < self._seconds:
+            self._was_long = False
+            if is_bound:
+                self.limit = max(self.limit, int(polled * min(_GROWTH, self._seconds / seconds)))
+            return is_bound and 2 * seconds < self._seconds
+        was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._seconds
+        if self._was_long and (was_long or seconds > _HICCUP * self._seconds):
+            self._shrink(polled, seconds, is_bound=is_bound)
+        elif is_bound and not self._was_long:
+            self._try_more(polled, seconds)
+        return False
+
+    def _try_more(self, polled: int, seconds: float) -> None:
+        """Have more records in a tick that takes what it may, if that is the fixed time; or to learn whether it is."""
+        self._estimate()
+        if 2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER:
+            self._unknown_for = 0
+            self.limit = max(self.limit, 2 * polled)
+
+    def _shrink(self, polled: int, seconds: float, *, is_bound: bool) -> None:
+        self._estimate()
+        allowed = max(self._seconds, 2 * self._fixed)
+        share = (allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
+        if share < 1.0 or is_bound:
+            self.limit = max(1, int(polled * min(2.0, share)))
+
+    def _estimate(self) -> None:
+        """Fit a line through recent ticks, where their numbers of records differ enough."""
+        records = [polled for polled, _ in self._recent]
+        self._unknown_for += 1
+        if max(records) < _SPREAD * min(records):
+            return
+        self._unknown_for = 0
+        times = [seconds for _, seconds in self._recent]
+        mean, mean_time = sum(records) / len(records), sum(times) / len(times)
+        spread = sum((it - mean) ** 2 for it in records)
+        slope = sum((it - mean) * (at - mean_time) for it, at in self._recent) / spread
+        self._fixed = min(max(0.0, mean_time - slope * mean), *times)

@@ -1,0 +1,90 @@
+"""How many records a tick may have: against ticks of which the cost is known."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow.runtime.spark.pacing import Pace
+
+AIM = 1.2
+TICKS = 60
+
+
+def ticks(pace: Pace, fixed: float, each: float, *, noise: Random | None = None, most: int = 10**9) -> list[float]:
+    """Have ticks done that take a fixed time and one for each record, up to what sources have."""
+    taken = []
+    for _ in range(TICKS):
+        records = min(pace.limit, most)
+        seconds = (fixed + each * records) * (1.0 if noise is None else noise.uniform(0.8, 1.25))
+        pace.note(records, seconds)
+        taken.append(seconds)
+    return taken
+
+
+costs = st.floats(1e-7, 0.5)
+fixed_times = st.floats(0.01, 10.0)
+
+
+@given(fixed_times, costs, st.integers(1, 64), st.randoms(use_true_random=False))
+def test_ticks_come_to_the_time_they_may_take(fixed: float, each: float, workers: int, noise: Random) -> None:
+    pace = Pace(AIM, workers)
+    taken = ticks(pace, fixed, each, noise=noise)
+    assert sorted(taken[-20:])[10] <= 2 * max(AIM, 2 * fixed) + 1.25 * each, "half of the ticks are no longer"
+
+
+@given(fixed_times, costs, st.randoms(use_true_random=False))
+def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(fixed: float, each: float, noise: Random) -> None:
+    pace = Pace(AIM, 1)
+    ticks(pace, fixed, each, noise=noise)
+    wanted = max(AIM - fixed, fixed) / each
+    assert pace.limit >= min(wanted / 10, 10**6)
+
+
+@given(costs, st.floats(10.0, 1e6))
+def test_a_function_that_becomes_slow_has_fewer_records_soon(each: float, times: float) -> None:
+    pace = Pace(AIM, 1)
+    ticks(pace, 0.1, each)
+    slow = each * times
+    taken = ticks(pace, 0.1, slow)
+    assert min(taken[:3]) <= 2 * AIM + slow
+
+
+@pytest.mark.parametrize("each", [1e-6, 1e-5, 1e-4])
+def test_short_ticks_grow_quickly(each: float) -> None:
+    taken = ticks(Pace(AIM, 2), 0.15, each)
+    assert sum(seconds < AIM / 2 for seconds in taken) <= 6
+
+
+def test_a_source_that_has_little_does_not_make_the_next_tick_large() -> None:
+    pace = Pace(AIM, 1)
+    before = pace.limit
+    ticks(pace, 0.1, 1e-6, most=before // 4)
+    assert pace.limit == before
+    ticks(pace, 0.1, 1e-6, most=0)
+    assert pace.limit == before
+
+
+def test_one_tick_that_is_a_little_too_long_does_not_count() -> None:
+    pace = Pace(AIM, 1)
+    ticks(pace, 0.1, 1e-4)
+    before = pace.limit
+    for _ in range(10):
+        pace.note(before, 2.5)
+        pace.note(before, 1.1)
+    assert pace.limit >= before
+    pace.note(before, 2.5)
+    pace.note(before, 2.5)
+    assert pace.limit < before
+
+
+def test_the_first_tick_may_wait_for_processes_to_start() -> None:
+    pace = Pace(AIM, 1)
+    before = pace.limit
+    assert not pace.note(before, 20.0)
+    assert pace.limit == before
+    assert pace.note(before, 0.2), "it was shorter than need be"
+    assert pace.limit > before
