@@ -270,6 +270,6 @@ def _put_base(scratch: Scratch, chains: Chains, stage: int, worker: Worker, tick
     states = worker.states()
     deltas = worker.delta(whole=True)
     if any(map(len, states.values())):
-        size = scratch.write(stage, worker.worker_id, Change(tick, NEVER, deltas))
+        size = scratch.write(stage, worker.worker_id, Change(tick, NEVER, deltas, whole=True))
         keys = {name: len(states[name]) for name in deltas}
         chains.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StageTask"]
 
+_MOSTLY = 4 / 3
+"""Keys that all states of a stage may have, for each key of those that are written whole, to be written whole, too."""
 
 _Arrived = Mapping[tuple[int, int], Sequence[Piece]]
 """What has come to a stage, by the place of its input and the worker that sent it."""
@@ -291,17 +293,17 @@ class _Turn:
         )
         if self._control.final:
             return report, 0
-        deltas = worker.delta(whole=self._control.whole)
+        deltas, whole = _deltas(worker, whole=self._control.whole)
         if not deltas and not polled:
             return report, 0  # nothing came before either: a part that may give something writes its position
-        states = worker.states()
-        change = Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken)
+        change = Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
         if before is None:
             size = self._scratched(change)
         else:  # Spark compares what is sent again with what was sent
-            size = self._scratch.size(self._stage, self._worker, self._control.tick)
-        keys = {name: len(states[name]) for name in deltas}
-        return replace(report, bytes=size, whole=change.is_whole, keys=keys), size
+            size, change = self._scratch.size(self._stage, self._worker, self._control.tick), before
+        states = worker.states()
+        keys = {name: len(states[name]) for name in change.deltas}
+        return replace(report, bytes=size, whole=change.whole, keys=keys), size
 
     def _scratched(self, change: Change) -> int | None:
         try:
@@ -310,6 +312,25 @@ class _Turn:
             raise
         except Exception as error:
             raise _unwritable(change.deltas, error) from error
+
+
+def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool]:
+    """Return what changed in each state, and whether that is all that the worker holds.
+
+    Where the states that are written whole have most of the keys, the others are written whole, too: nobody needs the
+    changes from before then.
+    """
+    deltas, states = worker.delta(whole), worker.states()
+    written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
+    if not written or _is_whole(deltas, states):
+        return deltas, _is_whole(deltas, states)
+    if _MOSTLY * written >= sum(map(len, states.values())):
+        return worker.delta(whole=True), True
+    return deltas, False
+
+
+def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
+    return all(name in deltas and deltas[name].whole for name in states)
 
 
 def _first_channels(program: Program) -> list[int]:

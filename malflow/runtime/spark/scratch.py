@@ -58,6 +58,8 @@ class Change:
         deltas: what changed in each state.
         polls: how many records each part of each source gave, poll by poll.
         taken: how many records came, by channel and sender.
+        whole: whether it has a whole delta of each state there is, so that nothing from before counts any more. A state
+            that did not change has no delta: what the deltas say of themselves does not tell it.
     """
 
     tick: int
@@ -65,11 +67,7 @@ class Change:
     deltas: Mapping[str, Delta]
     polls: Sequence[Mapping[str, Mapping[Any, int]]] = ()
     taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
-
-    @property
-    def is_whole(self) -> bool:
-        """Tell whether nothing from before counts any more."""
-        return bool(self.deltas) and all(delta.whole for delta in self.deltas.values())
+    whole: bool = False
 
 
 class Scratch:
@@ -153,7 +151,7 @@ class Scratch:
         while last > tick:
             change = self.read(stage, worker, last)
             changes.append(change)
-            if change.is_whole:
+            if change.whole:
                 break
             last = change.before
         changes.reverse()

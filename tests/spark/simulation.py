@@ -1,0 +1,287 @@
+"""A Spark that lives in this process: a test says which of its processes does what, and what goes wrong.
+
+All of the runtime is real, from the driver to the files; only what moves rows and starts tasks is not Spark's.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from malflow import state
+from malflow.errors import RunFailed, StoreError
+from malflow.plan import Program
+from malflow.runtime.spark import chains, driver, gate, held
+from malflow.runtime.spark.driver import Driver
+from malflow.runtime.spark.failures import dumps_error
+from malflow.runtime.spark.host import _Turn
+from malflow.runtime.spark.job import Control, Job
+from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.settings import Request, RestartPolicy, Settings
+from malflow.runtime.spark.wire import Row
+from malflow.snapshot.persistence import Persistence, Start
+
+__all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in one tick.
+
+    Attributes:
+        places: the process of each task, in their order; the last ones again and again.
+        again: the tasks that are done twice, the first time in the next process.
+        killed: the process that is killed before the tick.
+        asks: whether somebody asks for a snapshot.
+        writes: whether snapshots that are under way get done.
+        down: whether the tasks that write snapshots fail.
+        rescale: the number of workers somebody asks for.
+        crash: whether the driver dies after the tick.
+    """
+
+    places: tuple[int, ...] = (0,)
+    again: frozenset[int] = frozenset()
+    killed: int | None = None
+    asks: bool = False
+    writes: bool = True
+    down: bool = False
+    rescale: int | None = None
+    crash: bool = False
+
+
+class Cluster:
+    """Runs programs tick by tick as the plans say; then without faults until they end.
+
+    Args:
+        plans: what happens in each tick.
+        after_tick: is called with the job and the gate after each tick.
+        later: does the work of the background, where the persistence has it.
+
+    Attributes:
+        takeovers: how often a task was done by another process than before.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[Plan],
+        after_tick: Callable[[Job, Any], object] = lambda *_: None,
+        later: Later | None = None,
+    ) -> None:
+        self.plans = deque(plans)
+        self.after_tick = after_tick
+        self.later = Later() if later is None else later
+        self.plan = Plan()
+        self.driver: Driver | None = None
+        self.takeovers = 0
+        self._processes: dict[int, tuple[dict[Any, Any], ...]] = {}
+        self._last_place: dict[Any, int] = {}
+
+    def run(self, program: Program, settings: Settings, parallelism: int) -> None:
+        """Run a program to its end, and start it again where a plan lets the driver die."""
+        while True:
+            self.driver = Driver(self, program, parallelism, settings)  # type: ignore[arg-type] # stands for a session
+            try:
+                self.driver.run()
+            except (RunFailed, StoreError) as error:
+                if "the driver died" not in str(error) and not self.plan.down:
+                    raise
+            else:
+                return
+            finally:
+                self.later.drop()
+            settings = _restarted(settings)
+
+    @property
+    def sparkContext(self) -> Cluster:  # noqa: N802 - as Spark names it
+        """Stand for Spark's context."""
+        return self
+
+    _jsc = None
+
+    def parallelize(self, items: Iterable[Any], _slices: int = 1) -> _Tasks:
+        """Make a job of tasks."""
+        return _Tasks(list(items), down=self.plan.down)
+
+    def ticks(self, job: Job, program: Program, control: Control | None, gate: Any) -> None:
+        """Take ticks until there is no next one."""
+        while control is not None:
+            self.plan = self.plans.popleft() if self.plans else Plan()
+            self._ask()
+            rows = self._tick(job, program, Control.loads(control.dumps()))
+            if self.plan.crash and not control.final:
+                raise RunFailed("the driver died")
+            control = gate(rows)
+            if self.plan.writes:
+                self.later.catch_up()
+            self.after_tick(job, gate)
+
+    def _ask(self) -> None:
+        assert self.driver is not None
+        if self.plan.asks and self.driver.has_begun:
+            self.driver.ask(Request(None))
+        if self.plan.rescale is not None:
+            self.driver.ask(Request(self.plan.rescale))
+        if self.plan.killed is not None:
+            self._processes.pop(self.plan.killed, None)
+
+    def _tick(self, job: Job, program: Program, control: Control) -> list[Row]:
+        rows: list[list[Row]] = [[] for _ in range(job.parallelism)]
+        task = 0
+        for stage in range(len(program.stages)):
+            given: list[list[Row]] = [[] for _ in range(job.parallelism)]
+            for worker in range(job.parallelism):
+                place = self.plan.places[min(task, len(self.plan.places) - 1)]
+                if task in self.plan.again:
+                    self._turn(place + 1, job, stage, worker, control, rows[worker])
+                for row in self._turn(place, job, stage, worker, control, rows[worker]):
+                    given[row.worker].append(row)
+                task += 1
+            rows = given
+        return [row for some in rows for row in some]
+
+    def _turn(self, place: int, job: Job, stage: int, worker: int, control: Control, rows: list[Row]) -> list[Row]:
+        name = job.scratch.run, job.generation, stage, worker
+        self.takeovers += self._last_place.get(name, place) != place
+        self._last_place[name] = place
+        kept = (held.HELD, held.SINKS, held._LOADED)
+        for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
+            mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
+        try:
+            return list(_Turn(job, stage, worker, control).take(list(rows)))
+        finally:
+            self._processes[place] = tuple(dict(mine) for mine in kept)  # type: ignore[call-overload] # as above
+            for mine in kept:
+                mine.clear()  # type: ignore[attr-defined] # as above
+
+
+@dataclass
+class _Tasks:
+    items: list[Any]
+    down: bool
+    work: Callable[[Any], Any] = field(default=lambda item: item)
+
+    def map(self, work: Callable[[Any], Any]) -> _Tasks:
+        return _Tasks(self.items, self.down, work)
+
+    def collect(self) -> list[Any]:
+        answers = [self.work(item) for item in self.items]
+        if self.down and answers:
+            answers[-1] = ([], dumps_error(StoreError("the store is down")))
+        return answers
+
+
+class Later:
+    """Does what it was given when it is told to, or when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Callable[[], Any], _Awaited[Any]]] = deque()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Note some work."""
+        future: _Awaited[T] = _Awaited(self)
+        self._queue.append((work, future))
+        return future
+
+    def catch_up(self) -> None:
+        """Do all of it."""
+        while self._queue:
+            work, future = self._queue.popleft()
+            try:
+                future.set_result(work())
+            except Exception as error:  # noqa: BLE001 - the future tells it
+                future.set_exception(error)
+
+    def drop(self) -> None:
+        """Forget it, as a process does that dies."""
+        self._queue.clear()
+
+    def close(self, *, wait: bool) -> None:
+        """Take no more work."""
+        if wait:
+            self.catch_up()
+
+
+class _Awaited(Future[T]):
+    def __init__(self, later: Later) -> None:
+        super().__init__()
+        self._later = later
+
+    def result(self, timeout: float | None = None) -> T:
+        self._catch_up()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._catch_up()
+        return super().exception(timeout)
+
+    def _catch_up(self) -> None:
+        if not self.done():
+            self._later.catch_up()
+
+
+class _Query:
+    """Stands for a query of Spark; its session is a cluster."""
+
+    query = None
+
+    def __init__(self, session: Cluster, _name: str, job: Job, program: Program, after_tick: Any) -> None:
+        self._cluster = session
+        self._what = job, program
+        self._gate = after_tick
+        self._first: Control | None = None
+
+    def start(self, first: Control) -> None:
+        self._first = first
+
+    def wait(self) -> None:
+        self._cluster.ticks(*self._what, self._first, self._gate)
+
+
+def settings_at(url: str, persistence: Persistence) -> Settings:
+    """Make the settings of a run with its scratch folder at a place."""
+    return Settings(
+        name="simulated",
+        persistence=persistence,
+        start=Start(),
+        interval=None,
+        pause=0.0,
+        most=None,
+        poll_seconds=0.0,
+        debug=False,
+        attempts=1,
+        scratch=ScratchPlace(url, {}, "run-0", b"k" * 32, pickle.dumps({})),
+        restart=RestartPolicy(0, timedelta(0)),
+        is_temporary=False,
+    )
+
+
+def _restarted(settings: Settings) -> Settings:
+    number = int(settings.scratch.run.removeprefix("run-")) + 1
+    return replace(settings, scratch=replace(settings.scratch, run=f"run-{number}"))
+
+
+@contextmanager
+def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
+    """Have drivers run on clusters, without rests.
+
+    Args:
+        slack: how many keys may change beside three quarters of them, before a whole delta is the cheaper one.
+        longest: how many changes a process may have to read.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(driver, "Query", _Query)
+        patched.setattr(gate, "_SHORTEST_REST", 0.0)
+        patched.setattr(gate, "_LONGEST_REST", 0.0)
+        patched.setattr(chains, "_LONGEST", longest)
+        patched.setattr(state, "_SLACK", slack)
+        yield

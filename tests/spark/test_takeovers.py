@@ -1,0 +1,297 @@
+"""State that moves between processes, through the scratch folder and snapshots, against plain dicts."""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings, target
+from hypothesis import strategies as st
+
+from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProvider
+from malflow.graph import Graph
+from malflow.plan import Program, compile_graph
+from malflow.runtime.spark.scratch import NEVER, Scratch
+from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
+from malflow.sources import StatefulSource
+from malflow.sources.contract import StatefulSourceImpl
+from malflow.testing import ScriptedSource
+from malflow.worker import Worker
+from tests.kept import in_memory, kept, kept_states
+from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
+
+pytest.importorskip("pyspark")
+
+KEYS = 12
+PARTS = ("a", "b")
+
+Script = Mapping[str, Sequence[Sequence["Command"]]]
+"""For each part the commands of each poll."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is to become of a key of one operator: "add" to its state, "drop" it, or "doom" it for the next hook."""
+
+    operator: str
+    verb: str
+    key: Any
+
+
+class Polls(StatefulSourceImpl[str, Any, int, int]):
+    """Give, poll by poll, what a script says; its position is the number of the poll."""
+
+    def __init__(self, script: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        self.script = script
+
+    def list_parts(self) -> list[str]:
+        return list(self.script)
+
+    def build_part(self, part: str, state: int | None) -> PollsPart:
+        return PollsPart(self.script[part], state or 0)
+
+
+class PollsPart:
+    """The reader of `Polls`, which gives each poll as a batch."""
+
+    def __init__(self, polls: Sequence[Sequence[Any]], at: int) -> None:
+        self.polls, self.at = polls, at
+
+    def poll_batch(self, _limit: int) -> tuple[list[Any], list[int]]:
+        self.at += 1
+        given = list(self.polls[self.at - 1])
+        return given, [self.at] * len(given)
+
+    def is_finished(self) -> bool:
+        return self.at >= len(self.polls)
+
+    def snapshot(self) -> int:
+        return self.at
+
+
+def changed(state: tuple[str, ...] | None, verb: str) -> tuple[str, ...] | None:
+    """Do what a command says."""
+    if state is not None and state[-1] == "doom":
+        state = None  # a hook has dropped it, or will
+    return None if verb == "drop" else (*(state or ()), verb)
+
+
+def fold(_key: Any, command: Command, state: Any) -> tuple[Command, Any]:
+    return command, changed(state, command.verb)
+
+
+class Hooked(StatefulLogic[Any, Command, int, Command, Any]):
+    """Does what commands say; the hooks look at all states now and then, and drop those that are doomed."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        output.send(msg)
+        return changed(state, msg.value.verb)
+
+    def on_schedule(self, states: Any, output: Any) -> None:
+        if len(states) % 3 == 0:
+            for key, state in list(states.items()):
+                if state[-1] == "doom":
+                    del states[key]
+
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+        if len(states) % 4 == 1:
+            list(states.values())
+
+
+def count(_key: Any, command: Command, total: int) -> tuple[int, int]:
+    return total + 1, total + 1
+
+
+def program_of(script: Script, sink: Any) -> Program:
+    """Build three operators with states in one stage, and one in the next."""
+    graph = Graph()
+    polls = StreamProvider(graph).new_stream().source("polls", StatefulSource(Polls(script)))
+    timed, _ = polls.generate_epochs("epochs", lambda msg, _: msg.timestamp - 100)
+    keyed = timed.key_distribute("by-key", lambda msg: msg.value.key)
+    mapped = keyed.filter("is-map", lambda it: it.operator == "map").stateful_map("map", fold)
+    other = keyed.filter("is-other", lambda it: it.operator == "other").stateful_map("other", fold)
+    hooked = keyed.filter("is-hooked", lambda it: it.operator == "hooked").stateful_op("hooked", Hooked())
+    counted = mapped.union(other, hooked).key_distribute("by-verb", lambda msg: msg.value.verb)
+    counted.stateful_map("count", count, default=int).sink("out", StatelessSink(sink))
+    return compile_graph(graph)
+
+
+def expected(script: Script, positions: Mapping[str, int]) -> dict[str, dict[Any, Any]]:
+    """Compute what the states must be at some positions."""
+    states: dict[str, dict[Any, Any]] = {name: {} for name in ("map", "other", "hooked", "count")}
+    for part, at in positions.items():
+        for command in [it for poll in script[part][:at] for it in poll]:
+            held = states[command.operator]
+            held[command.key] = changed(held.get(command.key), command.verb)
+            states["count"][command.verb] = states["count"].get(command.verb, 0) + 1
+    return {name: undoomed(held) for name, held in states.items()}
+
+
+def undoomed(states: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Leave out what hooks have dropped or will drop."""
+    return {key: it for key, it in states.items() if it is not None and not (type(it) is tuple and it[-1] == "doom")}
+
+
+class Checked:
+    """Compares, after each tick, what a new process would hold, and what the newest snapshot holds, with dicts."""
+
+    def __init__(self, script: Script, program: Program, backend: FsspecBackend | None) -> None:
+        self.script, self.program, self.backend = script, program, backend
+        self.snapshot = 0
+
+    def __call__(self, job: Any, gate: Any) -> None:
+        scratch = Scratch(job.scratch, job.generation)
+        held: dict[str, dict[Any, Any]] = {}
+        for stage, ticks in enumerate(gate.chains.last):
+            for number, last in enumerate(ticks):
+                parts = {"polls": [[]] * job.parallelism}
+                worker = Worker(self.program, stage, number, parallelism=job.parallelism, parts=parts, tracked=True)
+                for change in scratch.since(stage, number, last, NEVER):
+                    worker.apply(change.deltas)
+                for name, states in worker.states().items():
+                    held.setdefault(name, {}).update(states)
+        self._check(held, f"tick {gate.tick}")
+        if self.backend is not None:
+            self.check_snapshot()
+
+    def check_snapshot(self) -> None:
+        assert self.backend is not None
+        newest = max((it.id for it in snapshots(self.backend)), default=0)
+        if newest != self.snapshot:
+            self.snapshot = newest
+            states = kept(self.backend).states
+            self._check({name: dict(ChainMap(*by.values())) for name, by in states.items()}, f"snapshot {newest}")
+
+    def _check(self, states: Mapping[str, Mapping[Any, Any]], where: str) -> None:
+        positions = states.get("polls", {})
+        wanted = expected(self.script, positions)
+        assert {name: undoomed(states.get(name, {})) for name in wanted} == wanted, where
+
+
+verbs = st.sampled_from(["add", "add", "add", "drop", "doom"])
+operators = st.sampled_from(["map", "other", "hooked"])
+
+
+@st.composite
+def polls(draw: Any, part: str) -> list[Command]:
+    """Draw a poll: for some operators nothing, a key, or nearly all keys."""
+    commands: list[Command] = []
+    for operator in draw(st.sets(operators)):
+        few = st.lists(st.integers(0, KEYS - 1), min_size=1, max_size=2)
+        keys = draw(st.one_of(few, st.just(range(1, KEYS)), st.just(range(KEYS))))
+        verb = draw(verbs)
+        commands += [Command(operator, verb, f"{part}{key}") for key in keys]
+    return commands
+
+
+places = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple)
+plans = st.builds(
+    Plan,
+    places=places,
+    again=st.frozensets(st.integers(0, 5), max_size=1),
+    killed=st.none() | st.integers(0, 3),
+    asks=st.booleans(),
+    writes=st.booleans(),
+    down=st.integers(0, 5).map(lambda number: number == 0),
+    rescale=st.integers(0, 30).map(lambda number: number if 1 <= number <= 3 else None),
+    crash=st.integers(0, 20).map(lambda number: number == 20),
+)
+scripts = st.fixed_dictionaries({part: st.lists(polls(part), max_size=14) for part in PARTS})
+
+
+@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
+@given(scripts, st.lists(plans, max_size=16), st.integers(1, 3), st.booleans())
+def test_states_are_those_of_plain_dicts_whoever_holds_them(
+    script: Script, faults: list[Plan], workers: int, keeps: bool
+) -> None:
+    """Each tick may leave a state alone, or change some of it, nearly all, or all; then look at what can be read."""
+    later = Later()
+    backend = in_memory(retain=3)
+    backend._background = lambda: later
+    if not keeps:
+        faults = [replace(plan, crash=False, asks=False) for plan in faults]
+    with TemporaryDirectory() as scratch, simulated():
+        program = program_of(script, VecSink())
+        check = Checked(script, program, backend if keeps else None)
+        cluster = Cluster(faults, check, later)
+        cluster.run(program, settings_at(scratch, backend if keeps else NoPersistence()), workers)
+    if keeps:
+        check.check_snapshot()
+        assert not fsck(backend).problems
+    target(float(cluster.takeovers))
+
+
+def test_an_idle_state_outlives_ticks_that_change_all_of_another() -> None:
+    """The states of two streams lie in one stage; the next process, and the snapshot, have both."""
+    graph, few, many = Graph(), range(100), range(6000)
+    counts: dict[str, VecSink[Any, Any, Any]] = {}
+    for name, script in {"few": [few, [], [], few], "many": [many, many, many, []]}.items():
+        polls = StreamProvider(graph).new_stream().source(name, StatefulSource(Polls({"p": script})))
+        keyed = polls.key_distribute(f"{name}-key", lambda msg: msg.value)
+        keyed.stateful_map(f"{name}-count", count, default=int).sink(f"{name}-out", counts.setdefault(name, VecSink()))
+    backend = in_memory()
+    with TemporaryDirectory() as scratch, simulated(slack=1024):
+        plans = [Plan(), Plan(asks=True), Plan(places=(1,)), Plan(places=(2,))]
+        Cluster(plans).run(compile_graph(graph), settings_at(scratch, backend), 1)
+    assert counts["few"].values == [1] * 100 + [2] * 100
+    assert kept_states(backend, "few-count", 2) == dict.fromkeys(few, 1)
+    assert kept_states(backend, "few-count") == dict.fromkeys(few, 2)
+    assert kept_states(backend, "many-count") == dict.fromkeys(many, 3)
+
+
+class Audit(StatefulLogic[Any, Any, Any, Any, int]):
+    """Counts the records of each key, and looks at all counts at the start of every tick."""
+
+    def on_data(self, msg: Any, state: int, output: Any) -> int:
+        output.send(msg)
+        return state + 1
+
+    def on_schedule(self, states: Any, output: Any) -> None:
+        assert all(states.values())
+
+
+def is_idle(value: int) -> bool:
+    """Whether a record passes by the sum, as those in the middle do."""
+    return 30 <= value < 70
+
+
+def audited(provider: StreamProvider, *, sink: Any) -> None:
+    """Count all records, and add up those at the beginning and at the end; say which process did it."""
+    numbers = provider.new_stream().source("numbers", ScriptedSource({part: range(100) for part in PARTS}))
+    keyed = numbers.key_distribute("key", lambda msg: msg.value % 7).stateful_op("audit", Audit(), default=int)
+    summed = keyed.filter("is-busy", lambda value: not is_idle(value))
+    summed.stateful_map("sum", lambda _, value, total: ((total + 1, os.getpid()), total + 1), default=int).sink(
+        "out", sink
+    )
+
+
+@pytest.mark.spark
+def test_state_that_moves_between_processes_of_spark_is_whole(spark: Any, tmp_path: Path) -> None:
+    """More workers than processes: each tick another one takes what is next, in whatever order they get free."""
+    here, there = VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
+    SingleThreadRuntime(partial(audited, sink=here)).execute()
+    backend = FsspecBackend(str(tmp_path), retain=100)
+    every = timedelta(seconds=0.5)
+    SparkRuntime(
+        partial(audited, sink=there), backend, every, parallelism=4, spark=spark, max_records_per_tick=40
+    ).execute()
+    processes: dict[Any, set[int]] = {}
+    for message in there:
+        processes.setdefault(message.key, set()).add(message.value[1])
+    assert max(map(len, processes.values())) > 1, "no worker has moved"
+    assert sorted((it.key, it.value[0]) for it in there) == sorted((it.key, it.value[0]) for it in here)
+    for snapshot in snapshots(backend):
+        positions = kept_states(backend, "numbers", snapshot.id).values()
+        polled = [value for at in positions for value in range(at)]
+        assert kept_states(backend, "audit", snapshot.id) == Counter(value % 7 for value in polled)
+        assert kept_states(backend, "sum", snapshot.id) == Counter(value % 7 for value in polled if not is_idle(value))
+    assert not fsck(backend).problems
