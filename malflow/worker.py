@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
@@ -31,7 +32,7 @@ from malflow.plan import Program, Step
 from malflow.sinks.contract import StatelessSink
 from malflow.state import Delta, KeyedState
 
-__all__ = ["Inputs", "Outputs", "Worker"]
+__all__ = ["Inputs", "Outputs", "Worker", "act_for"]
 
 R = TypeVar("R")
 
@@ -56,7 +57,8 @@ class Worker:
         parts: the parts of each source that each worker holds.
         tracked: whether `delta` will be asked for.
         debug: whether to check what costs too much to check always.
-        travel: makes bytes of a reader that has no position, where workers move between processes.
+        travel: makes bytes of a reader that has no position, where workers move between processes: these are not the
+            user's to end, so that a SystemExit or KeyboardInterrupt in user code is an error of the operator there.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Worker:
         self._tracked = tracked
         self._debug = debug
         self._travel = travel
+        self._errors = Exception if travel is None else BaseException
         self._feeds = feeds_of(program)
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
@@ -99,12 +102,22 @@ class Worker:
     def open(self) -> None:
         """Build the readers of the parts, after the state is loaded and before the first tick."""
         for source in self.sources:
-            source.open()
+            self._act(source, source.open)
+
+    def flush(self) -> None:
+        """Make visible what the sinks have taken."""
+        for sink in self.sinks:
+            self._act(sink, sink.flush)
 
     def release(self) -> None:
         """Let go of the readers and of the parts of sinks; `open` and the next records build them from the state."""
         writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
-        release_all((*(source.suspend for source in self.sources), *(writer.close for writer in writers)))
+        release_all(
+            (
+                *(partial(self._act, source, source.suspend) for source in self.sources),
+                *(partial(self._act, writer, writer.close) for writer in writers),
+            )
+        )
 
     @property
     def takes_pieces(self) -> bool:
@@ -130,7 +143,7 @@ class Worker:
         self.counts = {}
         for active in self._active.values():
             taken = sum(len(batch) for batches in active.edges for batch in batches)
-            largest = max(largest, _named(active.operator, self._carry, active))
+            largest = max(largest, self._act(active.operator, self._carry, active))
             for edge in active.edges:
                 edge.clear()
             if not active.exchange:
@@ -139,6 +152,9 @@ class Worker:
             self.counts[source.context.operator_name] = source.polled
         self.largest = largest
         return self._outputs
+
+    def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
+        return act_for(operator, self._errors, act, *arguments)
 
     def _carry(self, active: _Active) -> int:
         """Run an operator and pass on what it emits; return the size of the largest batch."""
@@ -167,7 +183,9 @@ class Worker:
         """
         if whole:
             self.forget()
-        deltas = {active.state_id: _named(active.operator, active.operator.delta) for active in self._active.values()}
+        deltas = {
+            active.state_id: self._act(active.operator, active.operator.delta) for active in self._active.values()
+        }
         return {state_id: delta for state_id, delta in deltas.items() if delta}
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
@@ -269,13 +287,23 @@ class Worker:
                 self._active[step.vertex].targets.append(targets)
 
 
-def _named(operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
-    """Let an operator act; whatever user code raises there, in comparisons and hashes too, names the operator."""
+def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
+    """Let an operator act; what user code raises there, in comparisons and hashes too, names the operator.
+
+    Args:
+        operator: the operator.
+        kind: what is an error of the operator; others, such as KeyboardInterrupt, pass as they are.
+        act: what it does.
+        arguments: those of `act`.
+
+    Raises:
+        OperatorError: where it is not told already by an error of malflow's.
+    """
     try:
         return act(*arguments)
     except MalflowError:
         raise
-    except Exception as error:
+    except kind as error:
         raise operator.error(error) from error
 
 

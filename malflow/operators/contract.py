@@ -187,7 +187,7 @@ class Operator:
         return self.error(error, (key, batch.values[at], batch.timestamps[at]))
 
     def error(
-        self, error: Exception | str, record: tuple[Any, Any, Any] | None = None, *, about: str = ""
+        self, error: BaseException | str, record: tuple[Any, Any, Any] | None = None, *, about: str = ""
     ) -> Exception:
         """Make the error that says that this operator's user code failed."""
         return operator_error(self.context.operator_name, error, record, self.callback, about=about)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, told
 from malflow.operators.failure import shown
 from malflow.runtime.run import Run
 from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
@@ -127,7 +127,7 @@ def _unwritable(unwritable: UnwritableState) -> OperatorError:
     key, state = shown(unwritable.key), shown(unwritable.state)
     return OperatorError(
         f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "
-        f"{type(cause).__name__}: {cause}; the last snapshot stands",
+        f"{type(cause).__name__}: {'' if cause is None else told(cause)}; the last snapshot stands",
         operator=unwritable.operator,
         record=(unwritable.key, unwritable.state, None),
     )

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import MalflowError, release_all
@@ -16,7 +17,7 @@ from malflow.runtime.spark.job import Job
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.script import install_classes
 from malflow.runtime.spark.wire import FAILURE, Row, write_rows
-from malflow.worker import Worker
+from malflow.worker import Worker, act_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,12 @@ def _release(run: str) -> list[bytes]:
         del _LOADED[key]
     sinks = SINKS.pop(run, {}).values()
     try:
-        release_all((*(worker.release for worker in workers), *(sink.close for sink in sinks)))
+        release_all(
+            (
+                *(worker.release for worker in workers),
+                *(partial(act_for, sink, BaseException, sink.close) for sink in sinks),
+            )
+        )
     except MalflowError as error:
         return [dumps_error(error)]
     return []

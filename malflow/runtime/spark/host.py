@@ -167,8 +167,7 @@ class _Turn:
         if size is None:
             worker.release()
             return None
-        for sink in worker.sinks:
-            sink.flush()
+        worker.flush()
         HELD[self._name] = Held(worker, self._control.tick)
         return report
 
