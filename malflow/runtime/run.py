@@ -48,16 +48,26 @@ class Run:
         parallelism: how many workers there are.
         tracked: whether deltas will be asked for.
         debug: whether to check what costs too much to check always.
+        listed: the parts of each source; None has the sources list them.
 
     Raises:
         OperatorError: if a source can't list its parts.
 
     Attributes:
+        listed: the parts of each source.
         parallelism: how many workers there are.
         ticks: the number of the last tick.
     """
 
-    def __init__(self, program: Program, *, parallelism: int, tracked: bool, debug: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        parallelism: int,
+        tracked: bool,
+        debug: bool = False,
+        listed: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
         self.parallelism = parallelism
         self.ticks = 0
         self._program = program
@@ -65,7 +75,9 @@ class Run:
         self._debug = debug
         self._is_open = False
         self._ended: frozenset[str] = frozenset()
-        self._listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
+        if listed is None:
+            listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
+        self.listed = listed
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
@@ -107,7 +119,7 @@ class Run:
     @property
     def parts(self) -> Parts:
         """Tell which parts of each source each worker holds."""
-        return place_parts(self._listed, range(self.parallelism))
+        return place_parts(self.listed, range(self.parallelism))
 
     @property
     def stages(self) -> Sequence[Sequence[Worker]]:
@@ -196,7 +208,7 @@ class Run:
 
     def _make_workers(self, parallelism: int) -> list[list[Worker]]:
         workers = range(parallelism)
-        parts = place_parts(self._listed, workers)
+        parts = place_parts(self.listed, workers)
         return [
             [
                 Worker(

@@ -32,6 +32,9 @@ from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 pytest.importorskip("pyspark")
 
 KEYS = 12
+LONGEST = 6
+"""Changes of a worker before all of its state is written again."""
+
 PARTS = ("a", "b")
 
 Script = Mapping[str, Sequence[Sequence["Command"]]]
@@ -160,8 +163,14 @@ class Checked:
                 for name, states in worker.states().items():
                     held.setdefault(name, {}).update(states)
         self._check(held, f"tick {gate.tick}")
+        self._check_that_files_are_few(Path(job.scratch.url, job.scratch.run, str(job.generation)))
         if self.backend is not None:
             self.check_snapshot()
+
+    def _check_that_files_are_few(self, folder: Path) -> None:
+        """There are those since the last whole change, and those that a snapshot is being made of."""
+        files = Counter(it.name.split("-", 1)[1] for it in folder.iterdir())
+        assert all(number <= 2 * LONGEST + 3 for number in files.values()), files
 
     def check_snapshot(self) -> None:
         assert self.backend is not None
@@ -219,7 +228,7 @@ def test_states_are_those_of_plain_dicts_whoever_holds_them(
     backend._background = lambda: later
     if not keeps:
         faults = [replace(plan, crash=False, asks=False) for plan in faults]
-    with TemporaryDirectory() as scratch, simulated():
+    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
         program = program_of(script, VecSink())
         check = Checked(script, program, backend if keeps else None)
         cluster = Cluster(faults, check, later)
@@ -246,6 +255,38 @@ def test_an_idle_state_outlives_ticks_that_change_all_of_another() -> None:
     assert kept_states(backend, "few-count", 2) == dict.fromkeys(few, 1)
     assert kept_states(backend, "few-count") == dict.fromkeys(few, 2)
     assert kept_states(backend, "many-count") == dict.fromkeys(many, 3)
+
+
+@pytest.mark.parametrize("how", ["nothing is kept", "snapshots are not periodic", "snapshots fail"])
+def test_the_scratch_folder_stays_small(how: str) -> None:
+    script = {part: [[Command("map", "add", f"{part}{key}") for key in range(3)]] * 60 for part in PARTS}
+    backend = None if how == "nothing is kept" else in_memory()
+    fails = how == "snapshots fail"
+    program = program_of(script, VecSink())
+    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
+        cluster = Cluster([Plan(asks=fails, down=fails)] * 55, Checked(script, program, backend))
+        cluster.run(program, settings_at(scratch, backend or NoPersistence()), 2)
+
+
+class Listing(Polls):
+    """Lists its parts once; what it would say later is another thing."""
+
+    times = 0
+
+    def list_parts(self) -> list[str]:
+        self.times += 1
+        return super().list_parts() if self.times == 1 else []
+
+
+def test_parts_are_listed_once_a_run_however_often_it_is_rescaled() -> None:
+    graph, sink = Graph(), VecSink[Any, Any, Any]()
+    source = Listing({part: [[1], [2], [3], [4]] for part in PARTS})
+    StreamProvider(graph).new_stream().source("polls", StatefulSource(source)).sink("out", sink)
+    with TemporaryDirectory() as scratch, simulated():
+        cluster = Cluster([Plan(rescale=2), Plan(), Plan(rescale=3)])
+        cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
+    assert sorted(sink.values) == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert source.times == 1
 
 
 class Audit(StatefulLogic[Any, Any, Any, Any, int]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from malflow.runtime.spark.job import Report
@@ -104,12 +104,19 @@ class Chains:
         """Tell whether the changes after a tick are all there is."""
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
-    def forget(self, tick: int) -> list[tuple[int, int, int]]:
-        """Give, and forget, the changes that nobody needs who needs what is after a tick: stage, worker, tick."""
+    def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
+        """Return, and forget, the changes before the last whole one: stage, worker, tick.
+
+        Neither a process that takes over a worker nor a snapshot that begins later needs them.
+
+        Args:
+            reading: the ticks whose changes a snapshot is being made of; they stay.
+        """
         dead = []
         for stage, chains in enumerate(self._chains):
             for worker, chain in enumerate(chains):
-                first = min(tick + 1, chain.whole)
-                dead += [(stage, worker, at) for at in chain.ticks if at < first]
-                chain.ticks = [at for at in chain.ticks if at >= first]
+                gone = [at for at in chain.ticks if at < chain.whole and at not in reading]
+                if gone:
+                    dead += [(stage, worker, at) for at in gone]
+                    chain.ticks = [at for at in chain.ticks if at >= chain.whole or at in reading]
         return dead

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,7 @@ class Driver:
         self._outlets = Outlets(program)
         self._keeping: Keeping | None = None
         self._generation = 0
+        self._listed: Mapping[str, Sequence[Any]] | None = None
         self._gate: Gate | None = None
         self._counts: Counter[str] = Counter()
         self._is_over = False
@@ -148,7 +150,9 @@ class Driver:
         return run
 
     def _new_run(self, parallelism: int) -> Run:
-        return Run(self._program, parallelism=parallelism, tracked=True, debug=self._settings.debug)
+        run = Run(self._program, parallelism=parallelism, tracked=True, debug=self._settings.debug, listed=self._listed)
+        self._listed = run.listed
+        return run
 
     def _run_query(self, run: Run) -> Gate:
         """Put the states of the workers where all processes find them, and take ticks until there is no next one."""

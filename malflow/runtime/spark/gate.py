@@ -174,9 +174,8 @@ class Gate:
 
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
-        keeping = self._keeping
-        after = self.tick if keeping is None else keeping.needed_after
-        for stage, worker, tick in self.chains.forget(after):
+        reading = () if self._keeping is None else self._keeping.reading
+        for stage, worker, tick in self.chains.forget(reading):
             self._scratch.delete(stage, worker, tick)
 
     def _go_on(self) -> Control | None:

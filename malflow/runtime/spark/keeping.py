@@ -81,9 +81,9 @@ class Keeping:
         self._session.check()
 
     @property
-    def needed_after(self) -> int:
-        """Give the tick after which changes are needed still."""
-        return self.kept_at
+    def reading(self) -> range:
+        """The ticks whose changes the snapshot in the making is read from; none where there is none."""
+        return range(0) if self._making is None else range(self.kept_at + 1, self._making[0] + 1)
 
     def keep(self, tick: int, parallelism: int, generation: int, chains: Chains, *, ending: bool) -> bool:
         """Take a snapshot, if it is time for one; wait for it at the end.
