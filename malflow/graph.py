@@ -46,11 +46,12 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class StatelessNode:
-    """An operator that remembers nothing."""
+    """An operator that remembers nothing; `keeps_keys` tells whether what it emits has the key of what came in."""
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
+    keeps_keys: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,18 @@ class TimestampsNode:
 
 @dataclass(frozen=True, slots=True)
 class EpochsNode:
-    """Issues epochs; output 0 has the records on time, output 1 the late ones."""
+    """Issues epochs; output 0 has the records on time, output 1 the late ones.
+
+    Attributes:
+        placement: what chose the worker of each key of its input; None where nothing did.
+        source: the source whose parts have an epoch each; None where the stream has one epoch.
+    """
 
     outputs: ClassVar[int] = 2
     name: str
     logic: Logic
+    placement: Partitioner | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +196,7 @@ class Graph:
     closed: bool = False
     _locations: dict[str, str | None] = field(default_factory=dict)
     _placements: list[_Placements] = field(default_factory=list)
+    _parts: list[str | None] = field(default_factory=list)
 
     def claim(self, name: str, location: str | None) -> None:
         """Check a name and take it.
@@ -215,6 +224,7 @@ class Graph:
         vertex = Vertex(node, tuple(inputs), location)
         self.vertices.append(vertex)
         self._placements.append(self._placements_of(vertex))
+        self._parts.append(self._parts_of(vertex))
         return Port(len(self.vertices) - 1)
 
     def close(self) -> None:
@@ -244,10 +254,32 @@ class Graph:
         )
         raise GraphError(message, operator=name, location=location)
 
+    def settled(self, port: Port) -> Partitioner | None:
+        """Return what put the keys of an edge on their workers, or None where that is not one partitioner."""
+        placements = self._placements[port.vertex]
+        return placements[0] if len(placements) == 1 else None
+
+    def parts(self, port: Port) -> str | None:
+        """Return the name of the source whose parts are the keys of an edge, or None where they are not."""
+        return self._parts[port.vertex]
+
+    def _parts_of(self, vertex: Vertex) -> str | None:
+        match vertex.node:
+            case SourceNode(name=name, keyed=keyed):
+                return name if keyed else None
+            case StatelessNode(keeps_keys=False) | StatefulNode(kind="stateful_op"):
+                return None
+            case StatelessNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
+                return self._parts[vertex.inputs[0].vertex]
+            case KeyNode() | ExchangeNode() | UnionNode() | SinkNode():
+                return None
+            case _:
+                assert_never(vertex.node)
+
     def _placements_of(self, vertex: Vertex) -> _Placements:
         match vertex.node:
-            case SourceNode():
-                return (rendezvous_select,)
+            case SourceNode(keyed=keyed):
+                return (rendezvous_select if keyed else None,)
             case KeyNode():
                 return (None,)
             case ExchangeNode(partitioner=partitioner):

@@ -202,7 +202,8 @@ def reroute(
 
     Keys go where their partitioner sends them, parts where the parts of sources and sinks go. All new workers begin
     at the least epoch that the old ones had reached, those left aside to which no records came; so the epochs of a
-    whole stream never go back, while those of one worker may.
+    whole stream never go back, while those of one worker may. What an old worker had reached beyond that goes with
+    the keys that it had, so that a record that was late there is late still.
 
     Args:
         program: the program that goes on; states of which it knows nothing are left out.
@@ -240,8 +241,8 @@ def _reroute(vertex: Vertex, old: list[States], after: int, *, same: bool) -> li
             )
         case SourceNode() | SinkNode():
             return old if len(old) == after else _by_key(node.name, old, after, rendezvous_select)
-        case EpochsNode():
-            return _epochs(old, after)
+        case EpochsNode(placement=placement):
+            return _epochs(node.name, old, after, placement)
         case ExchangeNode():
             return old if len(old) == after else _exchange(old, after)
         case UnionNode():
@@ -252,7 +253,7 @@ def _reroute(vertex: Vertex, old: list[States], after: int, *, same: bool) -> li
             assert_never(node)
 
 
-def _by_key(name: str, old: list[States], after: int, partitioner: Partitioner) -> list[States]:
+def _by_key(name: str, old: Sequence[States], after: int, partitioner: Partitioner) -> list[States]:
     new: list[dict[Any, Any]] = [{} for _ in range(after)]
     for states in old:
         for key, state in states.items():
@@ -290,13 +291,30 @@ def _least(reached: Iterable[_Reached]) -> Any:
     return None if None in epochs else min(epochs)
 
 
-def _epochs(old: list[States], after: int) -> list[States]:
+def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None) -> list[States]:
     """Give all workers the least epoch; where their number is the same, only those that never had a part."""
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
-    least = _state({"epoch": _least(reached)})
-    if len(old) != after:
-        return [least] * after
-    return [least if idle == Idle.EMPTY else states for states, (idle, _) in zip(old, reached, strict=True)]
+    least = _least(reached)
+    if len(old) == after:
+        return [
+            _state({"epoch": least}) if idle == Idle.EMPTY else states
+            for states, (idle, _) in zip(old, reached, strict=True)
+        ]
+    past = None if placement is None else _past(old, least)
+    by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
+    return [
+        {**_state({"epoch": least, "past": past}), **parts}
+        for parts in _by_key(name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
+    ]
+
+
+def _past(old: list[States], least: Any) -> Any:
+    """Collect what the old workers had reached beyond the least epoch, and those before them: see `Floors`."""
+    epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
+    past = [(len(old), epochs)]
+    for states in old:
+        past.extend(entry for entry in states.get("past", ()) if entry not in past)
+    return tuple(entry for entry in past if any(least is None or epoch > least for epoch in entry[1].values())) or None
 
 
 def _exchange(old: list[States], after: int) -> list[States]:

@@ -31,6 +31,7 @@ from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import Logic, OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
 from malflow.operators.failure import shown
+from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import AssignPart, Cloned, KeyBy, Split
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.stateless import Filter, FilterMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
@@ -192,7 +193,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
         [1, 1, 2, 2]
         """
-        return self._stateless(name, partial(StatelessOp, logic=_logic(name, logic)))
+        return self._stateless(name, partial(StatelessOp, logic=_logic(name, logic)), keeps_keys=False)
 
     def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
         """Give each record a key and leave it on its worker: equal keys may be on several workers.
@@ -239,13 +240,34 @@ class Stream(Generic[K, V_co, T]):
         return (KeyedNeedsEpochs if isinstance(self, KeyedStream) else NeedsEpochs)(name, stamped)
 
     def generate_epochs(
-        self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None]
+        self,
+        name: str,
+        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+        *,
+        per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs, and part late records from those on time.
 
         The generator is called with each message, late ones too, and the epoch before it, None at first. What it
         answers is issued after the message, if it is greater than the epoch before. A record is late if its timestamp
         is at or before that epoch. Epochs that come in pass if they are greater.
+
+        Where records still have their part of a source as key, each part has an epoch of its own: the generator is
+        given that one, and a record is late by that one, so that what is late depends neither on how many workers
+        there are nor on how they read the parts in turn. The stream's epoch is the least of the parts' on the worker:
+        a part that gave no epoch yet holds it back, and one that is finished does not. Should a later run find more in
+        such a part, what is at or before the stream's epoch by then is late. Keys are parts behind a source with keys,
+        up to a `key_local`, `key_distribute`, `union`, `stateless_op` or `stateful_op`; everywhere else a worker has
+        one epoch for all of its records.
+
+        Each epoch makes the operators behind it stop: ``on_epoch`` runs, entries expire. Where a generator answers with
+        another epoch at nearly every record, round it down to what the operators behind it need, such as the minute.
+
+        Args:
+            name: the operator's name; the epochs are kept under it.
+            generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` makes; None issues nothing.
+            per_part: whether each part has an epoch of its own, where records have their part as key. Without it, a
+                part that is ahead makes the records of the others late.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.
@@ -256,8 +278,14 @@ class Stream(Generic[K, V_co, T]):
         >>> run([5, 1, 2], late)
         [1, 2]
         """
-        logic = partial(GenerateEpochs, generator=_function(name, "generator", generator))
-        port = self._append(EpochsNode(name, logic))
+        generator, port = _function(name, "generator", generator), self._input(name)
+        if not isinstance(per_part, bool):
+            raise _malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
+        source = self._graph.parts(port) if per_part else None
+        logic: Logic = partial(GenerateEpochs, generator=generator)
+        if source is not None:
+            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source)
+        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
         return self._at(port), self._at(Port(port.vertex, 1))
 
     def split(
@@ -348,8 +376,8 @@ class Stream(Generic[K, V_co, T]):
 
             return refuse
 
-    def _stateless(self, name: str, logic: Logic) -> Any:
-        return self._at(self._append(StatelessNode(name, logic)))
+    def _stateless(self, name: str, logic: Logic, *, keeps_keys: bool = True) -> Any:
+        return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
 
     def _key(self, name: str, key_fn: Any) -> Port:
         return self._append(KeyNode(name, partial(KeyBy, callback=_function(name, "key_fn", key_fn))))
@@ -530,7 +558,11 @@ class KeyedStream(Stream[K, V_co, T]):
             self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
         ) -> KeyedNeedsEpochs[K, V_co, TO]: ...
         def generate_epochs(
-            self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None]
+            self,
+            name: str,
+            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+            *,
+            per_part: bool = True,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only
             self,
@@ -556,7 +588,11 @@ class NeedsEpochs(Generic[K, V_co, T]):
         self._stream = stream
 
     def generate_epochs(
-        self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None]
+        self,
+        name: str,
+        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+        *,
+        per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs, and part late records from those on time: see `Stream.generate_epochs`.
 
@@ -566,7 +602,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         >>> run([5, 1, 7], on_time)
         [5, 7]
         """
-        streams = self._stream.generate_epochs(name, generator)
+        streams = self._stream.generate_epochs(name, generator, per_part=per_part)
         self._stream._graph.unfinished.discard(self._name)
         return streams
 
@@ -590,7 +626,11 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
     if TYPE_CHECKING:
 
         def generate_epochs(
-            self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None]
+            self,
+            name: str,
+            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+            *,
+            per_part: bool = True,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
 
 

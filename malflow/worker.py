@@ -26,6 +26,7 @@ from malflow.graph import (
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.debug import one_by_one, verify, watch
 from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
+from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import Merge, Router
 from malflow.placement import Idle, Parts, feeds_of, idleness, state_id
 from malflow.plan import Program, Step
@@ -95,6 +96,7 @@ class Worker:
         self._wire()
         operators = [active.operator for active in self._active.values()]
         self.sources = [operator for operator in operators if isinstance(operator, Source)]
+        self._join_parts()
         self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
         self._ended: Collection[str] | None = None
         self._note_ended(())
@@ -252,7 +254,7 @@ class Worker:
             workers=self._workers,
             tracked=self._tracked,
             debug=self._debug,
-            placement=node.placement if isinstance(node, StatefulNode) else None,
+            placement=node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None,
             travel=self._travel,
         )
         operator = self._open(node, step, context)
@@ -278,6 +280,13 @@ class Worker:
                 )
             case _:
                 assert_never(node)
+
+    def _join_parts(self) -> None:
+        """Tell the operators that keep an epoch for each part which parts there are."""
+        sources = {source.context.operator_name: source for source in self.sources}
+        for active in self._active.values():
+            if isinstance(active.operator, GeneratePartEpochs):
+                active.operator.source = sources[active.operator.parts_of]
 
     def _wire(self) -> None:
         for step in self.stage.steps:

@@ -66,6 +66,11 @@ class Source(Operator):
 
     `counts` tells how many records each part gave in the last tick; `replay`, where it is set, how many each must give
     in the next one: a tick that is done again reads what it read before. `most` is how many records a tick may have.
+
+    Attributes:
+        in_order: whether the parts are read one after the other.
+        live_parts: the parts that are not finished, in the order listed; another object whenever they change.
+        polled_parts: those that were not when the last tick began.
     """
 
     state: KeyedState
@@ -85,6 +90,9 @@ class Source(Operator):
         self.replay: Mapping[Any, int] | None = None
         self.most = BATCH_SIZE
         self.final = False
+        self.in_order = bool(getattr(source.impl, "in_order", False))
+        self.live_parts: tuple[Any, ...] = ()
+        self.polled_parts = self.live_parts
         self._limit = BATCH_SIZE if context.debug else 1
         self._largest_limit = BATCH_SIZE
         self._polled_at = 0.0
@@ -117,17 +125,20 @@ class Source(Operator):
             if self.context.travel is not None and not isinstance(self._source, StatefulSource):
                 self._travelling(part, partition)  # one that can't is refused before it is read
         self._live = {part: self._live[part] for part in self._listed if part in self._live}
+        self.live_parts = tuple(self._live)
         self._drop_finished()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Poll each part once; at the end of the run give the epoch `MAX`."""
+        """Poll each part once, or the next one in order; at the end of the run give the epoch `MAX`."""
         del edges
+        self.polled_parts = self.live_parts
         if self.final:
             self.polled, self.counts = 0, {}
             return ((Batch(None, (), (), ((0, MAX),)),),)
         if self.replay is None:
             self._pace()
-            polled = {part: self._poll(part, partition) for part, partition in self._live.items()}
+            parts = self.live_parts[: 1 if self.in_order else None]
+            polled = {part: self._poll(part, self._live[part], len(parts)) for part in parts}
         else:
             polled = {part: self._poll_again(part, count) for part, count in self.replay.items()}
         self.counts = {part: len(batch) for part, batch in polled.items() if len(batch)}
@@ -243,9 +254,9 @@ class Source(Operator):
                 operator=self.context.operator_name,
             ) from error
 
-    def _poll(self, part: Any, partition: Any) -> Batch:
-        limit = max(min(self._limit, _SMALLEST_POLL), self._limit // len(self._live))
-        limit = max(1, min(limit, self.most // len(self._live)))
+    def _poll(self, part: Any, partition: Any, parts: int) -> Batch:
+        limit = max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
+        limit = max(1, min(limit, self.most // parts))
         values, timestamps = self._take(part, partition, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
 
@@ -280,6 +291,8 @@ class Source(Operator):
         for part in finished:
             del self._live[part]
         self._just_finished.extend(finished)
+        if len(self._live) != len(self.live_parts):
+            self.live_parts = tuple(self._live)
 
     def _call(self, part: Any, method: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from malflow.batch import Batch
 from malflow.errors import GraphError, OperatorError
-from malflow.message import MAX, DataMessage, NoKey
+from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
 from malflow.operators.moments import check_epoch, check_timestamps
+from malflow.partitioners import Partitioner
 from malflow.state import Delta, KeyedState
 
-__all__ = ["AssignTimestamps", "GenerateEpochs", "limit_out_of_orderness"]
+__all__ = ["AssignTimestamps", "Floors", "GenerateEpochs", "Past", "limit_out_of_orderness"]
+
+Past = Sequence[tuple[int, Mapping[int, Any]]]
+"""Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
+
+_CACHED_FLOORS = 1 << 20
 
 
 class _Subtractable(Protocol):
@@ -73,6 +79,12 @@ class GenerateEpochs(Operator):
     A record is on time when there is no epoch yet or its timestamp is greater than the epoch. The generator sees
     every record, late ones too; its answer is issued after the record, if it is greater than the epoch before. Both
     outputs carry all epochs.
+
+    Where the number of workers has changed, a record is also late that would have been on the worker that its key
+    belonged to before: the stream goes on from the least epoch of the old workers, but what was late stays late.
+
+    Attributes:
+        late: how many records were late since the operator was opened.
     """
 
     state: KeyedState
@@ -80,8 +92,10 @@ class GenerateEpochs(Operator):
     def __init__(self, context: OperatorContext, generator: Any) -> None:
         super().__init__(context, generator)
         self.state = KeyedState(tracked=context.tracked)
+        self.late = 0
         self._previous: Any = None
         self._idle = 0
+        self._floors: Floors | None = None
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
@@ -89,6 +103,8 @@ class GenerateEpochs(Operator):
         rest = iter(batch.values)
         try:
             on_time, epochs = self._walk(batch, rest)
+            if self._floors is not None:
+                on_time = self._above_floors(self._floors, batch, on_time)
         except OperatorError:
             raise
         except Exception as error:
@@ -96,6 +112,7 @@ class GenerateEpochs(Operator):
         marked = Batch(batch.keys, batch.values, batch.timestamps, epochs)
         if all(on_time):
             return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])
+        self.late += on_time.count(False)
         return marked.select(on_time), marked.select([not flag for flag in on_time])
 
     def _walk(self, batch: Batch, rest: Any) -> tuple[list[bool], list[tuple[int, Any]]]:
@@ -125,15 +142,50 @@ class GenerateEpochs(Operator):
         self._previous = previous
         return on_time, epochs
 
+    def _above_floors(self, floors: Floors, batch: Batch, on_time: list[bool]) -> list[bool]:
+        rows = zip(batch.key_column(), batch.timestamps, on_time, strict=True)
+        above = [True if flag and timestamp > floors[key] else False for key, timestamp, flag in rows]  # noqa: SIM210 - as bool()
+        if floors.are_passed(self._previous):
+            self._floors = None
+        return above
+
     def note_idle(self, edges: Sequence[int]) -> None:
         """Note whether records come at all: where none do, the epoch says nothing."""
         (self._idle,) = edges
 
     def settle(self) -> None:
         """Write the epoch down."""
-        self.state.assign({"epoch": self._previous, "idle": int(self._idle) or None})
+        past = None if self._floors is None else self._floors.past
+        self.state.assign({"epoch": self._previous, "idle": int(self._idle) or None, "past": past})
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epoch."""
         super().apply(delta)
         self._previous = self.state["epoch"]
+        past = self.state.get("past")
+        self._floors = None if past is None or self.context.placement is None else Floors(self.context.placement, past)
+
+
+class Floors(dict[Any, Any]):
+    """For each key the greatest epoch that was issued where it was before the workers changed; `MIN` where none was.
+
+    Args:
+        placement: what chose the worker of a key.
+        past: the numbers of workers that there were, and the epochs of these workers.
+    """
+
+    def __init__(self, placement: Partitioner, past: Past) -> None:
+        super().__init__()
+        self.past = past
+        self._placement = placement
+
+    def are_passed(self, epoch: Any) -> bool:
+        """Whether no key's floor is above an epoch, which does their work from there on."""
+        return epoch is not None and all(epoch >= reached for _, epochs in self.past for reached in epochs.values())
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= _CACHED_FLOORS:
+            self.clear()
+        reached = [epochs.get(self._placement(key, range(workers)), MIN) for workers, epochs in self.past]
+        self[key] = floor = max(reached)
+        return floor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
+from malflow.sources import TextFileSource
+from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
 from tests.logs import Log
 
@@ -116,6 +119,56 @@ def test_time_may_be_of_any_ordered_type(any_parallelism: Any) -> None:
 
     out = messages_of(any_parallelism, [0, 10, 6, 5, 20], build)
     assert [m.timestamp for m in out] == [start + timedelta(minutes=m) for m in (0, 10, 6, 20)]
+
+
+def test_files_of_different_days_make_nothing_late(any_parallelism: Any, tmp_path: Path) -> None:
+    for day in range(1, 4):
+        times = [datetime(2026, 1, day) + timedelta(minutes=minute) for minute in range(1000)]
+        (tmp_path / f"{day}.txt").write_text("".join(f"{time.isoformat()}\n" for time in times))
+    on_time: VecSink[Any, Any, Any] = VecSink()
+    late: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        times = provider.new_stream().source("days", TextFileSource(f"{tmp_path}/*.txt"))
+        stamped = times.map("time", datetime.fromisoformat).assign_timestamps("t", lambda m: m.value)
+        streams = stamped.generate_epochs("e", limit_out_of_orderness(timedelta(minutes=5)))
+        for name, stream, sink in zip(("on time", "late"), streams, (on_time, late), strict=True):
+            stream.sink(name, sink)
+
+    any_parallelism(build_dataflow).execute()
+    assert (len(on_time), len(late)) == (3000, 0)
+
+
+def part_epochs(runtime: Any, script: Any, log: Log, **options: Any) -> tuple[list[Any], list[Any]]:
+    """Read the timestamps of parts, with epochs that follow them; give the epochs that come out, and what is late."""
+    late: VecSink[Any, Any, Any] = VecSink()
+    timed = {part: [it if it is PAUSE else Timed(it, it) for it in items] for part, items in script.items()}
+    source = ScriptedSource(timed)
+    before = len(log)
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        streams = provider.new_stream().source("s", source).generate_epochs("e", lambda m, _: m.value, **options)
+        streams[0].inspect_frontier("f", lambda epoch, _: log.append(epoch))
+        streams[1].sink("late", late)
+
+    runtime(build_dataflow).execute()
+    return list(log[before:]), late.values
+
+
+def test_the_epoch_of_parts_is_the_least_of_those_that_go_on(runtime: Any, log: Log) -> None:
+    script = {
+        "ahead": [*[PAUSE] * 3, 10, 20, *[PAUSE] * 12, 30],
+        "behind": [1, 2, *[PAUSE] * 6, 3, *[PAUSE] * 3],
+        "empty": [],
+    }
+    assert part_epochs(runtime, script, log) == ([2, 3, 20, 30, MAX], [])
+    assert part_epochs(runtime, script, log, per_part=False) == ([1, 2, 10, 20, 30, MAX], [3])
+
+
+def test_a_part_is_late_by_its_own_epoch_alone(runtime: Any, log: Log) -> None:
+    script = {"a": [5, 4, 5, 6], "b": [1, 3, 2, 9, 9]}
+    assert sorted(part_epochs(runtime, script, log)[1]) == [2, 4, 5, 9]
+    assert sorted(part_epochs(runtime, script, log, per_part=False)[1]) == [1, 2, 3, 4, 5, 9]
 
 
 def test_an_incoming_epoch_passes_if_it_is_greater(runtime: Any, log: Log) -> None:

@@ -32,6 +32,7 @@ class Traits:
         punctual: whether every record is later than every epoch before it.
         scattered: whether equal keys may be on several workers.
         placed: how its keys came to their workers.
+        parts: whether its keys are the parts of its source.
         family: streams of one family may hold the same values.
     """
 
@@ -44,6 +45,7 @@ class Traits:
     punctual: bool = True
     scattered: bool = False
     placed: frozenset[str] = frozenset({"rendezvous"})
+    parts: bool = False
 
     @property
     def stateful(self) -> bool:
@@ -146,7 +148,7 @@ def part_source(draft: Draft) -> None:
     keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=4, unique=True))
     parts = tuple(_part(draft, key) for key in keys)
     place = Place.SPREAD if draft.parallel else Place.SOURCE
-    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family())
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True)
     draft.add("source", (), parts, traits)
 
 
@@ -190,14 +192,14 @@ def stateless_op(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     settled = traits.place is Place.SOURCE and traits.epochs is not None and traits.order is Order.TOTAL
     name = draft.choose(list(functions.STATELESS_OPS) if settled else ["repeat", "twice"])
-    draft.add("stateless_op", (index,), name, replace(traits, family=draft.family(shared=True)))
+    draft.add("stateless_op", (index,), name, replace(traits, family=draft.family(shared=True), parts=False))
 
 
 def key_local(draft: Draft, index: int) -> None:
     traits, key = draft.traits[index], draft.choose(list(functions.KEYS))
     if key != "same" and traits.order is not Order.TOTAL:
         traits = replace(traits, order=Order.NONE, scattered=traits.place is Place.SPREAD)
-    draft.add("key_local", (index,), (key,), replace(traits, keyed=True, placed=frozenset({"local"})))
+    draft.add("key_local", (index,), (key,), replace(traits, keyed=True, placed=frozenset({"local"}), parts=False))
 
 
 def key_distribute(draft: Draft, index: int) -> None:
@@ -222,6 +224,7 @@ def _distribute(draft: Draft, index: int, key: str, partitioner: str) -> int:
         here=False,
         scattered=False,
         placed=frozenset({partitioner}),
+        parts=False,
     )
     return draft.add("key_distribute", (index,), (key, partitioner), traits)
 
@@ -256,7 +259,7 @@ def stateful_op(draft: Draft, index: int) -> None:
     family = traits.family
     if name != "clock":
         family = draft.family(shared_with=traits.family if keeps_values else None)
-    draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family))
+    draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family, parts=False))
 
 
 def _stateful_ops(traits: Traits) -> list[str]:
@@ -287,6 +290,9 @@ def assign_and_generate(draft: Draft, index: int) -> None:
     assigner = draft.choose(list(functions.ASSIGNERS))
     stamped = draft.add("assign_timestamps", (index,), assigner, replace(traits, epochs=ONLY_MAX, here=False))
     draft.hidden.add(stamped)
+    if traits.parts:
+        _generate_per_part(draft, stamped)
+        return
     known = traits.order is Order.TOTAL
     name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3] if known else ["never", "distant"])
     epochs = ONLY_MAX if name == "never" else len(draft.steps) if known else None
@@ -295,10 +301,21 @@ def assign_and_generate(draft: Draft, index: int) -> None:
 
 def generate_epochs(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
+    if traits.parts and traits.punctual:
+        _generate_per_part(draft, index)
+        return
     known = traits.order is Order.TOTAL and traits.epochs is not None
     name = draft.choose([name for name in functions.GENERATORS if name != "distant"] if known else ["never"])
     epochs = traits.epochs if name == "never" else len(draft.steps)
     _generate(draft, index, name, epochs, here=traits.here or (name != "never" and traits.place is Place.GATHERED))
+
+
+def _generate_per_part(draft: Draft, index: int) -> None:
+    """Give each part its epochs: what is late is specified, at every parallelism, and when the stream's come is not."""
+    name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3])
+    traits = replace(draft.traits[index], epochs=draft.traits[index].epochs if name == "never" else None)
+    on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
+    draft.add("generate_epochs", (index,), name, on_time, late, per_part=True)
 
 
 def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> None:
@@ -453,6 +470,9 @@ def dataflows(draw: Any) -> Dataflow:
         draft.choose([single_source, part_source])(draft)
     if draw(st.booleans()):
         assign_and_generate(draft, 0)
+    if draw(st.integers(0, 2)) == 0:
+        part_source(draft)
+        assign_and_generate(draft, len(draft.traits) - 1)
     for _ in range(draw(st.integers(1, 14))):
         _grow(draft, SHAPES, fan_out=True)
     return draft.finish()

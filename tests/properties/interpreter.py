@@ -271,10 +271,14 @@ class AssignTimestamps(Operator):
 class GenerateEpochs(Operator):
     def prepare(self) -> None:
         self._previous: Any = None
+        self._by_part: dict[Any, Any] = {}
 
     def on_record(self, record: Record) -> None:
+        if self.step.per_part:
+            self._on_record_of_part(record)
+            return
         previous = self._previous
-        candidate = self._candidate(record)
+        candidate = self._candidate(record, previous)
         on_time = previous is None or record.timestamp > previous
         self.outputs[0 if on_time else 1].send(record)
         if candidate is not None:
@@ -285,10 +289,18 @@ class GenerateEpochs(Operator):
             self._previous = epoch
             self.issue(epoch)
 
-    def _candidate(self, record: Record) -> Any:
+    def _on_record_of_part(self, record: Record) -> None:
+        """Look at the epoch of the part alone; the epochs of the stream are not specified, and so not made."""
+        own = self._by_part.get(record.key)
+        candidate = self._candidate(record, own)
+        self.outputs[0 if own is None or record.timestamp > own else 1].send(record)
+        if candidate is not None and (own is None or candidate > own):
+            self._by_part[record.key] = candidate
+
+    def _candidate(self, record: Record, previous: Any) -> Any:
         if isinstance(self.step.arg, int):  # the bound of out-of-orderness
             return record.timestamp - self.step.arg
-        return functions.GENERATORS[self.step.arg](record, self._previous)
+        return functions.GENERATORS[self.step.arg](record, previous)
 
 
 class Split(Operator):

@@ -45,6 +45,7 @@ class Step:
         outputs: how many streams it makes.
         order: for a sink or an inspector, what of the order is specified.
         epochs: for an inspector of epochs, where the epochs are specified; None where they are not.
+        per_part: for a generator of epochs, whether each part has its own.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Step:
     outputs: int = 1
     order: Order = Order.NONE
     epochs: Place | None = None
+    per_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ class Dataflow:
         lines = [f"parallel={self.parallel} debug={self.debug} movable={self.movable}"]
         made = 0
         for step in self.steps:
-            lines.append(f"{[*range(made, made + step.outputs)]} = {step.name} {step.arg!r} of {[*step.inputs]}")
+            lines.append(
+                f"{[*range(made, made + step.outputs)]} = {step.name} {step.arg!r} of {[*step.inputs]}"
+                + " per part" * step.per_part
+            )
             made += step.outputs
         return "\n".join(lines)
 

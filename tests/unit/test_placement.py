@@ -16,6 +16,7 @@ from malflow.plan import Program
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec
+from malflow.testing import ScriptedSource
 from tests.runtime.driving import compiled
 
 OURS = "malflow.partitioners.rendezvous_select"
@@ -222,6 +223,31 @@ def test_at_the_same_number_of_workers_only_those_that_never_had_a_part_get_the_
     old = {0: {"epoch": 7}, 1: {"epoch": 5}, 2: ENDED | {"epoch": 3}, 3: IDLE | {"epoch": 1}}
     assert reroute(timed(), {"epochs": old}, 5, 5) == {"epochs": [*(old[at] for at in range(3)), {}, {}]}
     assert reroute(timed(), {"epochs": old}, 4, 4) == {"epochs": [*(old[at] for at in range(3)), {"epoch": 5}]}
+
+
+def test_what_was_late_on_an_old_worker_stays_late() -> None:
+    program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
+    (two,) = {str(it): it for it in reroute(program, {"e": {0: {"epoch": 90}, 1: {"epoch": 100}}}, 2, 3)["e"]}.values()
+    assert two == {"epoch": 90, "past": ((2, {0: 90, 1: 100}),)}
+    passed = {"epoch": 95}  # the worker whose keys have passed the old epochs
+    (three,) = {str(it): it for it in reroute(program, {"e": {0: two, 1: passed, 2: two}}, 3, 1)["e"]}.values()
+    assert three == {"epoch": 90, "past": ((3, {0: 90, 1: 95, 2: 90}), (2, {0: 90, 1: 100}))}
+    assert reroute(program, {"e": {0: {**three, "epoch": 100}}}, 1, 2)["e"] == [{"epoch": 100}] * 2
+
+
+def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:
+    parts = [f"part {number}" for number in range(9)]
+    program = compiled(
+        lambda provider: provider.new_stream().source("s", ScriptedSource({})).generate_epochs("e", lambda *_: None)
+    )
+    placed = place_parts({"s": parts}, range(3))["s"]
+    old = {at: {"epoch": 5, **{("part", part): len(part) for part in held}} for at, held in enumerate(placed)}
+    for after in (1, 2, 4):
+        new = reroute(program, {"e": old}, 3, after)["e"]
+        assert [{key[1] for key in held if key != "epoch"} for held in new] == [
+            set(held) for held in place_parts({"s": parts}, range(after))["s"]
+        ]
+        assert all(held["epoch"] == 5 for held in new)
 
 
 def test_the_edges_of_an_exchange_begin_where_the_whole_stream_is() -> None:

@@ -1,0 +1,44 @@
+"""The epochs of generators, when the number of workers changes and when runs go on from snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from malflow import StreamProvider
+from malflow.sources import StatefulSource
+from malflow.state import KeyedState
+from malflow.testing import PAUSE, ScriptedSource, Timed
+from tests.runtime.driving import Store, compiled, finish
+
+
+class Seen:
+    """Reads timestamps from parts, with epochs that follow them; and what was late."""
+
+    def __init__(self, script: dict[str, list[Any]], **options: Any) -> None:
+        self.source = ScriptedSource(
+            {part: [it if it is PAUSE else Timed(it, it) for it in items] for part, items in script.items()}
+        )
+        self.options = options
+        self.late: list[Any] = []
+        self.epochs: list[Any] = []
+
+    def build(self, provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", StatefulSource(self.source))
+        on_time, late = stream.generate_epochs("e", lambda msg, _: msg.timestamp, **self.options)
+        on_time.inspect_frontier("f", lambda epoch, _: self.epochs.append(epoch))
+        late.inspect("late", lambda msg, _: self.late.append(msg.value))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_snapshot_with_one_epoch_for_all_parts_is_gone_on_from(parallelism: int) -> None:
+    seen, store = Seen({"a": [5, 15, 30], "b": [10, 14, 40]}), Store()  # on workers 1 and 0 of two
+    program = compiled(seen.build)
+    store.states = {"e": {0: KeyedState(), 1: KeyedState()}}
+    store.states["e"][0].update({"epoch": 10})
+    store.states["e"][1].update({"epoch": 20, "idle": 1})
+    store.set_up = (7, 2, {"e": 1}, {"e": None})
+    finish(store.restore(program, parallelism))
+    assert sorted(seen.late) == [5, 10, 15]
+    assert min(seen.epochs) > 10
