@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from malflow import MissingDependency
 from malflow.runtime.spark.session import _require_java, require_spark
 
-__all__ = ["QUICK_JAVA", "spark"]
+__all__ = ["QUICK_JAVA", "quiet_session", "spark"]
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of Java: the queries are too short to be compiled well, and two processors are few."""
@@ -30,6 +31,28 @@ _CONF = {
 }
 
 
+@contextmanager
+def quiet_session(folder: Path, master: str = "local[2]", **conf: str) -> Iterator[Any]:
+    """Start a quiet session, and stop it at the end.
+
+    Args:
+        folder: where its tables would lie.
+        master: what it works on.
+        conf: more settings.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
+
+    builder = SparkSession.builder.master(master).appName("malflow tests")
+    for name, value in {**_CONF, "spark.sql.warehouse.dir": str(folder), **conf}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Give a quiet session of two cores on this machine; skip where there is no pyspark or no Java."""
@@ -38,13 +61,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         _require_java()
     except MissingDependency as error:
         pytest.skip(str(error))
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
-
-    builder = SparkSession.builder.master("local[2]").appName("malflow tests")
-    for name, value in _CONF.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    with quiet_session(tmp_path_factory.mktemp("warehouse")) as session:
+        yield session

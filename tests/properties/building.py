@@ -27,11 +27,13 @@ class Run:
 
     Attributes:
         new_log: makes what inspectors append to: a list, or, where they are in other processes, a `Log`.
+        new_sink: makes the sink of a step, where it is to be another one; it fills `records` itself.
         marks: by step, the workers and epochs in their order, since the number of workers last changed.
         past_epochs: by step, those of the times before, each by worker.
     """
 
     new_log: Callable[[], Any] = list
+    new_sink: Callable[[Step], Any] | None = None
     sinks: dict[str, VecSink[Any, Any, Any]] = field(default_factory=dict)
     records: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Any] = field(default_factory=dict)
@@ -100,12 +102,23 @@ def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
     return [spec for spec in states_of(compile_graph(graph)) if spec.kind in kinds]
 
 
-def build(dataflow: Dataflow, provider: Any, chunk: int | None, result: Run) -> None:
-    """Build a dataflow whose sinks and inspectors write to `result`."""
+def build(
+    dataflow: Dataflow, provider: Any, chunk: int | None, result: Run, *, source: Callable[[Step], Any] | None = None
+) -> None:
+    """Build a dataflow whose sinks and inspectors write to `result`.
+
+    Args:
+        dataflow: the dataflow.
+        provider: what gives streams.
+        chunk: how many records a poll gives at most.
+        result: what comes of it.
+        source: makes the source of a step, where it is to be another one.
+    """
     streams: list[Any] = []
     for step in dataflow.steps:
         if step.kind == "source":
-            streams.append(provider.new_stream().source(step.name, StatelessSource(_source(step.arg, chunk))))
+            made = StatelessSource(_source(step.arg, chunk)) if source is None else source(step)
+            streams.append(provider.new_stream().source(step.name, made))
             continue
         inputs = [streams[index] for index in step.inputs]
         streams.extend(_streams(_BUILDERS[step.kind](step, inputs, result)))
@@ -233,6 +246,9 @@ def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
 
 
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:
+    if result.new_sink is not None and (made := result.new_sink(step)) is not None:
+        inputs[0].sink(step.name, made)
+        return
     result.sinks[step.name] = VecSink()
     inputs[0].sink(step.name, StatelessSink(result.sinks[step.name]))
 

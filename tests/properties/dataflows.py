@@ -12,7 +12,7 @@ from malflow import NoKey
 from tests.properties import functions
 from tests.properties.specs import Dataflow, Order, Part, Place, Step
 
-__all__ = ["chains", "dataflows"]
+__all__ = ["NOTABLE", "PLAIN", "SHAPES", "VALUES", "Draft", "Move", "Traits", "chains", "dataflows", "grow"]
 
 ONLY_MAX = 0
 """The origin of epochs where there are none but `MAX`."""
@@ -446,7 +446,7 @@ NOTABLE = (
 """What the properties are mostly about."""
 
 
-def _grow(draft: Draft, shapes: Sequence[Move], *, fan_out: bool) -> None:
+def grow(draft: Draft, shapes: Sequence[Move], *, fan_out: bool) -> None:
     """Add an operator, mostly to a stream that has no reader yet."""
     candidates = [index for index in range(len(draft.traits)) if draft.may_read(index)]
     leaves = [index for index in candidates if not draft.readers[index]]
@@ -474,7 +474,7 @@ def dataflows(draw: Any) -> Dataflow:
         part_source(draft)
         assign_and_generate(draft, len(draft.traits) - 1)
     for _ in range(draw(st.integers(1, 14))):
-        _grow(draft, SHAPES, fan_out=True)
+        grow(draft, SHAPES, fan_out=True)
     return draft.finish()
 
 
@@ -486,5 +486,5 @@ def chains(draw: Any) -> Dataflow:
     if draw(st.booleans()):
         assign_and_generate(draft, 0)
     for _ in range(draw(st.integers(2, 9))):
-        _grow(draft, NOTABLE, fan_out=False)
+        grow(draft, NOTABLE, fan_out=False)
     return draft.finish()

@@ -103,6 +103,7 @@ KEYS: dict[str, Function] = {
     "two": _mixed(2),
     "mixed": _mixed(len(EQUAL_KEYS)),
     "modulo": lambda msg: weight(msg.value) % 5,
+    "weight": lambda msg: weight(msg.value),
     "constant": lambda _: "all",
     "same": lambda msg: msg.key,
 }
@@ -421,6 +422,19 @@ class Final:
                 output.send(DataMessage(key, state, epoch))
 
 
+class Audit:
+    """Pass messages and count them; look at all states after each tick, and change none."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        output.send(msg)
+        return state + 1
+
+    def on_schedule(self, states: Any, output: Any) -> None:
+        del output
+        for _ in states.items():
+            pass
+
+
 STATEFUL_OPS: dict[str, Stateful] = {
     "show": Stateful(lambda: _show, list),
     "fan": Stateful(lambda: _fan, int),
@@ -432,6 +446,7 @@ STATEFUL_OPS: dict[str, Stateful] = {
     "decay": Stateful(Decay, list),
     "tumble": Stateful(Tumble, dict),
     "final": Stateful(Final, int),
+    "audit": Stateful(Audit, int),
 }
 
 

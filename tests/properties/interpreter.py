@@ -18,10 +18,17 @@ Record = DataMessage[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What sinks and inspectors got, and which epochs the inspectors of epochs saw, by the names of their steps."""
+    """What sinks and inspectors got, and which epochs the inspectors of epochs saw, by the names of their steps.
+
+    Attributes:
+        records, epochs: those.
+        states: by step and key what is kept when the sources have ended, and nobody knows of it yet; for a sink how
+            many records it has got.
+    """
 
     records: dict[str, list[Record]] = field(default_factory=dict)
     epochs: dict[str, list[Any]] = field(default_factory=dict)
+    states: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
 
 def interpret(dataflow: Dataflow) -> Interpretation:
@@ -37,6 +44,9 @@ def interpret(dataflow: Dataflow) -> Interpretation:
             _connect(step, [streams[index] for index in step.inputs], outputs, seen)
         streams.extend(outputs)
     _pump(sources)
+    seen.states.update(copy.deepcopy(seen.states))
+    for stream, _ in sources:
+        stream.end(MAX)
     return seen
 
 
@@ -63,8 +73,6 @@ def _pump(sources: list[tuple[Stream, Iterator[Record]]]) -> None:
                 open_sources.remove(source)
             else:
                 stream.send(record)
-    for stream, _ in sources:
-        stream.end(MAX)
 
 
 class Stream:
@@ -180,6 +188,7 @@ class Stateful(Operator):
 
     def prepare(self) -> None:
         self._states: dict[Any, Any] = {}
+        self.seen.states[self.step.name] = self._states
 
     def take(self, key: Any, default: Callable[[], Any] | None) -> Any:
         if key in self._states:
@@ -315,8 +324,10 @@ class Split(Operator):
 class Sink(Operator):
     def prepare(self) -> None:
         self.seen.records[self.step.name] = []
+        self._counts = self.seen.states[self.step.name] = {}
 
     def on_record(self, record: Record) -> None:
+        self._counts[record.key] = self._counts.get(record.key, 0) + 1
         self.seen.records[self.step.name].append(owned_record(record))
         self.send(record)
 
