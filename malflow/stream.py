@@ -442,7 +442,8 @@ class KeyedStream(Stream[K, V_co, T]):
             default: makes the state of a key that has none; without it that state is None.
             version: the version of the form of each key's state: raise it when the form changes.
             migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
-                older version; None drops the key.
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
 
         >>> def total(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
@@ -485,7 +486,8 @@ class KeyedStream(Stream[K, V_co, T]):
             default: makes the state of a key that has none; without it that state is None.
             version: the version of the form of each key's state: raise it when the form changes.
             migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
-                older version; None drops the key.
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
 
         >>> def pairs(stream):
         ...     def join(msg, first, output):
@@ -517,7 +519,8 @@ class KeyedStream(Stream[K, V_co, T]):
             mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
             version: the version of the form of each key's entries: raise it when the form changes.
             migrate: ``(old_map, old_version) -> expire_map``: makes a map of this version of one from a snapshot of an
-                older version; None drops the key.
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):

@@ -16,6 +16,7 @@ from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import rendezvous_select
 from malflow.placement import OldStates, Parts, place_parts, refuse_local, reroute
 from malflow.plan import Program
+from malflow.snapshot.old_states import old_kind
 from malflow.state import Delta
 from malflow.worker import Worker
 
@@ -293,7 +294,18 @@ def _migrated(
                 migrated[node.name] = {
                     worker: dict(_migrate(node, version, held)) for worker, held in states[node.name].items()
                 }
+                for new in migrated[node.name].values():
+                    _check_new(node, version, new)
     return migrated
+
+
+def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
+    """Refuse a state that a migration left as it was read, since it is of a class that is no more."""
+    if old_kind(states.values()) is None:
+        return
+    key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
+    reason = f"it must return a state of its own; got {shown(state)}, with an old {old_kind((state,))} in it"
+    raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
 
 
 def _migration(key: Any, state: Any, version: int) -> str:

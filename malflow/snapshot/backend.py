@@ -11,7 +11,7 @@ from malflow.snapshot.archive import Archive
 from malflow.snapshot.background import AtOnce, Background
 from malflow.snapshot.claim import claim, establish
 from malflow.snapshot.codec import Codec, codec_of
-from malflow.snapshot.evolution import match_operators
+from malflow.snapshot.evolution import check_shapes, match_operators
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.names import check_job
 from malflow.snapshot.open_store import is_private, open_store
@@ -107,10 +107,12 @@ class FsspecBackend:
         def accept(manifest: Manifest) -> dict[str, str]:
             names.clear()
             names.update(match_operators(manifest, operators, start))
+            check_shapes(manifest, operators, names, self._codec)
             return names
 
-        held = claim(archive, chooser(archive, start, self._codec, accept), self._environment)
-        restored = load(archive, held.head, self._codec, names) if held.head.snapshot else None
+        versions = {spec.name: spec.version for spec in operators}
+        held = claim(archive, chooser(archive, start, self._codec, accept, versions), self._environment)
+        restored = load(archive, held.head, self._codec, names, versions) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(
             archive,

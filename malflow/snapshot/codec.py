@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copyreg
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol
+from operator import methodcaller
+from typing import Any, Protocol, runtime_checkable
 
 from malflow.errors import GraphError, require_methods
+from malflow.snapshot import pickled_shapes
+from malflow.snapshot.shapes import Shape
 
-__all__ = ["Codec", "PickleCodec", "codec_of", "dumps_dict"]
+__all__ = ["Codec", "PickleCodec", "ShapedCodec", "codec_of", "dumps_dict"]
 
 _NAMES = ("pickle", "msgpack")
 _NOT_FOUND = ("Can't pickle", "Can't get local object")
@@ -36,6 +40,33 @@ class Codec(Protocol):
         """Read a value; any exception says that it can't be read."""
 
 
+@runtime_checkable
+class ShapedCodec(Codec, Protocol):
+    """A codec that knows the classes in what it writes, so that states of a changed class are not read wrong."""
+
+    def noting(self, kinds: set[type]) -> Codec:
+        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+
+    def shape_of(self, kind: type) -> Shape | None:
+        """Return the form of a class; None where nothing is to be known of it."""
+
+    def change_of(self, shape: Shape, since: str) -> str | None:
+        """Say how a class differs from what it was; None where what was written of it is read right.
+
+        Args:
+            shape: what it was.
+            since: when that was, for the sentence.
+        """
+
+    def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
+        """Return what reads states with these shapes.
+
+        Args:
+            shapes: the classes in them.
+            migrating: whether a record whose class has changed, or is gone, is read as its fields.
+        """
+
+
 class PickleCodec:
     """Python's own: any object whose class can be imported, which is not stored itself, so that code may change.
 
@@ -45,6 +76,9 @@ class PickleCodec:
     name = "pickle"
     executes = True
 
+    def __init__(self) -> None:
+        self._kinds: set[type] | None = None
+
     def dumps(self, value: Any) -> bytes:
         """Write a value.
 
@@ -53,7 +87,7 @@ class PickleCodec:
             pickle.PicklingError: if a class or function in it can't be found by its name.
         """
         try:
-            return pickle.dumps(value, protocol=5)
+            return pickle.dumps(value, protocol=5) if self._kinds is None else _dumps(value, self._kinds)
         except (pickle.PicklingError, AttributeError) as error:
             if not str(error).startswith(_NOT_FOUND):
                 raise
@@ -65,6 +99,28 @@ class PickleCodec:
     def loads(self, data: bytes) -> Any:
         """Read a value that `dumps` wrote; it executes whatever the bytes say."""
         return pickle.loads(data)  # noqa: S301 - the store is private or what it holds is signed, unless allowed
+
+    def noting(self, kinds: set[type]) -> Codec:
+        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+        if type(self).dumps is not PickleCodec.dumps:
+            return self  # it writes in a way of its own
+        codec = PickleCodec()
+        codec._kinds = kinds
+        return codec
+
+    def shape_of(self, kind: type) -> Shape | None:
+        """Return the form of a class; None where nothing is to be known of it."""
+        return pickled_shapes.shape_of(kind)
+
+    def change_of(self, shape: Shape, since: str) -> str | None:
+        """Say how a class differs from what it was; None where what was written of it is read right."""
+        return pickled_shapes.change_of(shape, since)
+
+    def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
+        """Return what reads states with these shapes; it executes whatever the bytes say."""
+        if type(self).loads is not PickleCodec.loads:
+            return self.loads
+        return pickled_shapes.reader(shapes, migrating=migrating)
 
     def __repr__(self) -> str:
         return "PickleCodec()"
@@ -110,3 +166,39 @@ class _Items:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(self._items)
+
+
+_reduce = methodcaller("__reduce_ex__", 5)
+
+
+class _Reducers(dict[type, Callable[[Any], Any]]):
+    """How objects are taken apart, by their class: as pickle does it. A class is noted when it comes up first.
+
+    What pickle knows by itself (None, numbers, text, lists, dicts, functions, ...) never comes here.
+    """
+
+    def __init__(self, kinds: set[type]) -> None:
+        super().__init__()
+        self._kinds = kinds
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        reduce = copyreg.dispatch_table.get(kind)
+        if reduce is None and issubclass(kind, type):
+            raise KeyError(kind)  # a class is pickled by its name
+        self._kinds.add(kind)
+        self[kind] = reduce or _reduce
+        return self[kind]
+
+
+def _dumps(value: Any, kinds: set[type]) -> bytes:
+    parts = _Parts()
+    pickler = pickle.Pickler(parts, protocol=5)
+    pickler.dispatch_table = _Reducers(kinds)
+    pickler.dump(value)
+    return b"".join(parts)
+
+
+class _Parts(list[bytes]):
+    """A file in memory, whose parts are not copied before the end."""
+
+    write = list.append

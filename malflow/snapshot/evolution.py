@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from malflow.errors import SnapshotError
+from malflow.snapshot.codec import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, OperatorEntry
 from malflow.snapshot.persistence import Start
 from malflow.state import StateSpec
 
-__all__ = ["match_operators"]
+__all__ = ["check_shapes", "match_operators"]
+
+_MIGRATED = ("stateful_map", "stateful_op", "ttl_map")
+"""The kinds whose states a program can bring to another form."""
 
 _TIME = "frontier"
 """The kind of a state that may be lost: time waits for the epochs to come."""
@@ -37,6 +41,41 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Sta
         new = [spec for spec in program if spec.name not in set(matched.values()) and spec.kind != _TIME]
         raise SnapshotError(_refusal(manifest, homeless, new, here))
     return matched
+
+
+def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:
+    """Check that every class in the states is what it was, where no migration comes between.
+
+    Args:
+        manifest: the snapshot.
+        program: what the program keeps.
+        names: the operators whose state is to be loaded, with their names in the program.
+        codec: reads the states.
+
+    Raises:
+        SnapshotError: if a class has changed, or is gone, with both forms and what to write.
+    """
+    if not isinstance(codec, ShapedCodec) or manifest.codec != codec.name:
+        return
+    specs = {spec.name: spec for spec in program}
+    for entry in manifest.operators:
+        spec = specs.get(names.get(entry.name, ""))
+        if spec is None or spec.version != entry.version:
+            continue
+        changes = [codec.change_of(shape, f"snapshot {manifest.snapshot}") for shape in entry.shapes]
+        said = [change for change in changes if change is not None]
+        if said:
+            raise SnapshotError(f"operator '{spec.name}': {'; '.join(said)}; {_way_out(spec)}")
+
+
+def _way_out(spec: StateSpec) -> str:
+    if spec.kind in _MIGRATED:
+        return "raise version= and give migrate=(old, version) -> state"
+    return (
+        f"the states of a {spec.kind} can't be migrated: keep the class as it was, or give it a __setstate__ that "
+        f"takes its old fields; or give '{spec.name}' another name, and say allow_dropped_state=['{spec.name}'], so "
+        "that it begins with nothing"
+    )
 
 
 def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], start: Start) -> None:

@@ -11,11 +11,17 @@ from typing import Any, Protocol
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.names import is_data_key
+from malflow.snapshot.shapes import Shape
 
 __all__ = ["FORMAT", "FileEntry", "Manifest", "OperatorEntry", "Seal", "seal", "unseal"]
 
-FORMAT = 1
-"""The version of everything that is written; each version ever written is read for ever."""
+FORMAT = 2
+"""The latest version of what is written; each version ever written is read for ever.
+
+Format 2 has the shapes of operators. What has none is written in format 1, and an older malflow reads it.
+"""
+
+_PLAIN_FORMAT = 1
 
 _DIGEST_LENGTH = 64
 _MOST_WORKERS = 1 << 20
@@ -60,6 +66,7 @@ class OperatorEntry:
         version: the version of its state's schema.
         placement: the name of the function that chose the worker of each key; None where nothing did.
         keys: how many keys it has, over all workers.
+        shapes: the classes in its states; the same names mean the same fields, or states would be read wrong.
     """
 
     name: str
@@ -67,6 +74,7 @@ class OperatorEntry:
     version: int
     placement: str | None
     keys: int
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,11 @@ class Manifest:
 
     def to_bytes(self, seal_with: Seal) -> bytes:
         """Write it."""
-        return seal(asdict(self), seal_with)
+        body = asdict(self)
+        bare = [entry for entry in body["operators"] if not entry["shapes"]]
+        for entry in bare:
+            del entry["shapes"]
+        return seal(body, seal_with, _PLAIN_FORMAT if len(bare) == len(self.operators) else FORMAT)
 
     @classmethod
     def from_bytes(cls, name: str, data: bytes, seal_with: Seal) -> Manifest:
@@ -121,7 +133,7 @@ class Manifest:
         """
         body = unseal(name, data, seal_with)
         try:
-            operators = tuple(_record(OperatorEntry, entry) for entry in body.pop("operators"))
+            operators = tuple(_operator(entry) for entry in body.pop("operators"))
             files = tuple(_record(FileEntry, entry) for entry in body.pop("files"))
             manifest: Manifest = _record(cls, {**body, "operators": operators, "files": files})
             _check_sense(manifest)
@@ -130,9 +142,9 @@ class Manifest:
         return manifest
 
 
-def seal(body: Mapping[str, Any], seal_with: Seal | None) -> bytes:
+def seal(body: Mapping[str, Any], seal_with: Seal | None, version: int = _PLAIN_FORMAT) -> bytes:
     """Write a body as JSON in its one canonical form, with its digest and, where it is to be signed, its signature."""
-    inner = {"format": FORMAT, **body}
+    inner = {"format": version, **body}
     plain = _canonical(inner)
     mac = None if seal_with is None else seal_with.sign(plain)
     return _canonical({**inner, "mac": mac, "sha256": sha256(plain).hexdigest()})
@@ -203,12 +215,21 @@ def _optional(value: Any) -> Any:
     return value if value is None else _text(value)
 
 
+def _all_texts(value: Any) -> Any:
+    if type(value) is not tuple:
+        raise TypeError(f"{value!r} is no list")
+    for text in value:
+        _text(text)
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "str": _text,
     "int": _number,
     "bool": _flag,
     "str | None": _optional,
     "Mapping[str, str]": _texts,
+    "tuple[str, ...]": _all_texts,
 }
 
 
@@ -218,6 +239,11 @@ def _check_sense(manifest: Manifest) -> None:
         raise ValueError(f"it has the number {manifest.seq}, and goes back to {manifest.epoch} and {manifest.snapshot}")
     if manifest.parallelism > _MOST_WORKERS:
         raise ValueError(f"it has the state of {manifest.parallelism} workers")
+
+
+def _operator(entry: dict[str, Any]) -> Any:
+    shapes = [{**shape, "fields": tuple(shape["fields"])} for shape in entry.pop("shapes", ())]
+    return _record(OperatorEntry, {**entry, "shapes": tuple(_record(Shape, shape) for shape in shapes)})
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:

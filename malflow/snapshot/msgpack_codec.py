@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
 from malflow.errors import GraphError, MissingDependency
-from malflow.snapshot.msgpack_types import BUILT_IN, FORMS, RECORD, Form, Misfit, members, record_form
+from malflow.snapshot.codec import Codec
+from malflow.snapshot.msgpack_types import (
+    BUILT_IN,
+    FORMS,
+    RECORD,
+    Form,
+    Misfit,
+    change_of_record,
+    members,
+    old_record,
+    record_form,
+)
+from malflow.snapshot.shapes import Shape, form_of
 
 __all__ = ["MsgpackCodec"]
 
@@ -62,6 +75,8 @@ class MsgpackCodec:
         self._types = dict(types)
         records = {name: record_form(name, kind) for name, kind in {**BUILT_IN, **types}.items()}
         self._forms = {form.kind: form for form in (*reversed(records.values()), *FORMS)}
+        self._names = {kind: name for name, kind in reversed(self._types.items())}
+        self._kinds: set[type] = set()
         self._records = {name: form.read for name, form in records.items()}
         self._readers: dict[int, tuple[type, Callable[[Any], Any]]] = {
             form.code: (form.plain, form.read) for form in (*FORMS, Form(RECORD, object, list, list, self._record))
@@ -76,7 +91,7 @@ class MsgpackCodec:
             TypeError: if there is something in it that can't be written, with the path to it.
         """
         try:
-            return _Writing(self._msgpack, self._forms, self._hidden).pack(value)
+            return _Writing(self._msgpack, self._forms, self._hidden, self._kinds).pack(value)
         except Exception as error:
             if isinstance(error, _TooDeep | RecursionError):
                 raise TypeError(f"the value: {_TooDeep()}") from error
@@ -90,8 +105,42 @@ class MsgpackCodec:
             TypeError: if it has a record that does not fit the class registered, or none is.
             ValueError: if it is not what `dumps` wrote.
         """
+        return self._loads(data, self._readers)
+
+    def noting(self, kinds: set[type]) -> Codec:
+        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+        if type(self).dumps is not MsgpackCodec.dumps:
+            return self  # it writes in a way of its own
+        codec = MsgpackCodec.__new__(type(self))
+        vars(codec).update(vars(self), _kinds=kinds)
+        return codec
+
+    def shape_of(self, kind: type) -> Shape | None:
+        """Return the form of a class that is registered; None of others."""
+        form = form_of(kind) if kind in self._names else None
+        return None if form is None else Shape(self._names[kind], *form)
+
+    def change_of(self, shape: Shape, since: str) -> str | None:
+        """Say how a class differs from what it was; None where what was written of it is read right."""
+        return change_of_record(shape, self._types.get(shape.name), since)
+
+    def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
+        """Return what reads states with these shapes."""
+        if not migrating or type(self).loads is not MsgpackCodec.loads:
+            return self.loads
+        known = {shape.name: shape for shape in shapes}
+
+        def read(facts: list[Any]) -> Any:
+            try:
+                return self._record(facts)
+            except (Misfit, *_DAMAGED):
+                return old_record(facts[0], facts[1:], known)
+
+        return partial(self._loads, readers={**self._readers, RECORD: (list, read)})
+
+    def _loads(self, data: bytes, readers: Mapping[int, tuple[type, Callable[[Any], Any]]]) -> Any:
         try:
-            return _Reading(self._msgpack, self._readers).unpack(data)
+            return _Reading(self._msgpack, readers).unpack(data)
         except Misfit:
             raise
         except _DAMAGED as error:
@@ -109,7 +158,7 @@ class MsgpackCodec:
         while len(path) < _LONGEST_PATH:
             for step, child in self._parts(value):
                 try:
-                    _Writing(self._msgpack, self._forms, self._hidden).pack(child)
+                    _Writing(self._msgpack, self._forms, self._hidden, set()).pack(child)
                 except Exception as inner:  # noqa: BLE001 - properties of the user may raise any
                     path, value, error = path + step, child, inner
                     break
@@ -146,7 +195,8 @@ class _TooDeep(ValueError):
 class _Writing:
     """The writing of one value. What becomes plain data is packed apart, and put into the packed data around it."""
 
-    def __init__(self, msgpack: Any, forms: Mapping[type, Form], hidden: frozenset[type]) -> None:
+    def __init__(self, msgpack: Any, forms: Mapping[type, Form], hidden: frozenset[type], noted: set[type]) -> None:
+        self._noted = noted
         self._msgpack = msgpack
         self._forms = forms
         self._hidden = hidden
@@ -159,6 +209,7 @@ class _Writing:
     def pack(self, value: Any) -> bytes:
         """Pack a value; everything plain in it stays in msgpack's hands."""
         kinds, depth = _survey(value, _DEEPEST - self._depth)
+        self._noted |= kinds
         refused = kinds & self._hidden  # msgpack would take them for something else
         if refused:
             raise TypeError(f"{refused.pop().__name__} can't be written")

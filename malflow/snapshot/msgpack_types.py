@@ -10,7 +10,7 @@ from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -20,10 +20,12 @@ from zoneinfo import ZoneInfo
 from malflow.errors import GraphError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.ttl import ExpireMap
+from malflow.snapshot.old_states import OldRecord, OldTuple, old_class
+from malflow.snapshot.shapes import ENUM, Shape, described, form_of, same_form
 from malflow.sources.files import FilePosition
 from malflow.sources.lines import LinePosition
 
-__all__ = ["BUILT_IN", "FORMS", "RECORD", "Form", "Misfit", "members", "record_form"]
+__all__ = ["BUILT_IN", "FORMS", "RECORD", "Form", "Misfit", "change_of_record", "members", "old_record", "record_form"]
 
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -208,6 +210,47 @@ def members(form: Form, value: Any) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
+def change_of_record(shape: Shape, kind: type | None, since: str) -> str | None:
+    """Say why what was written of a class can't be read as it is registered now; None where it can."""
+    name = shape.name
+    if kind is None:
+        was = described(shape.kind, shape.fields, with_kind=True)
+        return f"'{name}', {was} in {since}, is not registered; register its class: MsgpackCodec({{{name!r}: ...}})"
+    form = form_of(kind)
+    if form is None or _fits(shape, kind, form):
+        return None
+    with_kind = form[0] != shape.kind
+    return (
+        f"the {'members' if shape.kind == ENUM else 'fields'} of '{name}' ({kind.__qualname__}) changed since {since}: "
+        f"snapshot has {described(shape.kind, shape.fields, with_kind=with_kind)}, program has "
+        f"{described(*form, with_kind=with_kind)}; a field may be added if it has a default"
+    )
+
+
+def _fits(shape: Shape, kind: type, form: tuple[str, tuple[str, ...]]) -> bool:
+    """Whether a class has a place for all that was written, and a default for what was not."""
+    if issubclass(kind, Enum) and shape.kind == ENUM and not issubclass(kind, Flag):
+        return {member.partition("=")[0] for member in shape.fields} <= set(kind.__members__)
+    if ENUM in (shape.kind, form[0]):
+        return same_form(shape, *form)
+    return set(shape.fields) <= set(form[1]) and set(form[1]) - set(shape.fields) <= set(_defaults_of(kind))
+
+
+def old_record(name: Any, content: list[Any], shapes: Mapping[str, Shape]) -> OldRecord | OldTuple:
+    """Make what a migration gets of a record that does not fit the class that is registered.
+
+    Raises:
+        ValueError: if it is no record.
+    """
+    if isinstance(name, str) and len(content) == 1:
+        return old_class(Shape(name, ENUM, ()))(*content)
+    if not isinstance(name, str) or not all(isinstance(field, str) for field in content[::2]):
+        raise ValueError("a record is no name with fields")
+    fields = dict(zip(content[::2], content[1::2], strict=True))
+    kind = shapes[name].kind if name in shapes else "record"
+    return old_class(Shape(name, kind, tuple(fields)))(*fields.values())
+
+
 def _enum_form(name: str, kind: type[Enum]) -> Form:
     def read(content: list[Any]) -> Enum:
         (member,) = content
@@ -222,7 +265,7 @@ def _enum_form(name: str, kind: type[Enum]) -> Form:
 
 def _tuple_form(name: str, kind: Any) -> Form:
     names: tuple[str, ...] = kind._fields
-    defaults = {field: lambda value=value: value for field, value in kind._field_defaults.items()}
+    defaults = _defaults_of(kind)
 
     def write(value: Any) -> list[Any]:
         _check_attributes(name, value, ())
@@ -236,9 +279,8 @@ def _tuple_form(name: str, kind: Any) -> Form:
 
 
 def _dataclass_form(name: str, kind: Any) -> Form:
-    declared = {field.name: field for field in fields(kind)}
-    names = tuple(declared)
-    defaults = {field: default for field in names if (default := _default_of(declared[field])) is not None}
+    names = tuple(field.name for field in fields(kind))
+    defaults = _defaults_of(kind)
 
     def write(value: Any) -> list[Any]:
         _check_attributes(name, value, names)
@@ -252,6 +294,17 @@ def _dataclass_form(name: str, kind: Any) -> Form:
         return value
 
     return Form(RECORD, kind, list, write, read)
+
+
+def _defaults_of(kind: Any) -> dict[str, Callable[[], Any]]:
+    """Return what makes the value of each field that has a default."""
+    if hasattr(kind, "_field_defaults"):
+        return {field: partial(_given, value) for field, value in kind._field_defaults.items()}
+    return {field.name: default for field in fields(kind) if (default := _default_of(field)) is not None}
+
+
+def _given(value: Any) -> Any:
+    return value
 
 
 def _default_of(field: Field[Any]) -> Callable[[], Any] | None:

@@ -7,10 +7,11 @@ from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.archive import Archive
-from malflow.snapshot.codec import Codec
+from malflow.snapshot.codec import Codec, ShapedCodec
 from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
 from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.names import manifest_key
+from malflow.snapshot.old_states import old_kind
 from malflow.snapshot.persistence import Restored, Start
 
 __all__ = ["chooser", "load", "read_file", "replay"]
@@ -21,9 +22,20 @@ Names = Mapping[str, str]
 States = dict[str, dict[int, dict[Any, Any]]]
 """The states by key, for each operator and worker."""
 
+Versions = Mapping[str, int]
+"""The version of each state in the program. In a state that the snapshot has in another one, a record whose class has
+changed, or is gone, is read as its fields; in all states where no program is known."""
+
+Loads = Callable[[bytes], Any]
+"""Reads states that a codec wrote."""
+
 
 def chooser(
-    archive: Archive, start: Start, codec: Codec, accept: Callable[[Manifest], Names]
+    archive: Archive,
+    start: Start,
+    codec: Codec,
+    accept: Callable[[Manifest], Names],
+    versions: Versions | None = None,
 ) -> Callable[[list[int]], Any]:
     """Make the function that picks the manifest to go on from among the numbers of those that are retained.
 
@@ -32,6 +44,7 @@ def chooser(
         start: what is wanted.
         codec: reads states.
         accept: names the operators to read; raises if a manifest can't be gone on from.
+        versions: those of the program.
     """
 
     def choose(numbers: list[int]) -> Manifest | None:
@@ -41,7 +54,7 @@ def chooser(
             return None
         candidates = _candidates(archive, start.restore, numbers)
         if start.recovery == "previous":
-            return _first_readable(archive, candidates, codec, accept)
+            return _first_readable(archive, candidates, codec, accept, versions)
         try:
             chosen = archive.manifest(candidates[0])
         except SnapshotCorrupt as error:
@@ -65,7 +78,11 @@ def _candidates(archive: Archive, restore: int | str, numbers: list[int]) -> lis
 
 
 def _first_readable(
-    archive: Archive, numbers: list[int], codec: Codec, accept: Callable[[Manifest], Names]
+    archive: Archive,
+    numbers: list[int],
+    codec: Codec,
+    accept: Callable[[Manifest], Names],
+    versions: Versions | None,
 ) -> Manifest | None:
     """Go back until a snapshot is found that is whole."""
     first: SnapshotCorrupt | None = None
@@ -75,7 +92,7 @@ def _first_readable(
             files = [read_file(archive, entry) for entry in manifest.files]
             if manifest.snapshot == 0 and first is not None:
                 break
-            replay(manifest, files, codec, accept(manifest))
+            replay(manifest, files, codec, accept(manifest), versions)
         except SnapshotCorrupt as error:
             first = first or error
             continue
@@ -88,7 +105,9 @@ def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
     return type(error)(f"{error}; {hint}", name=error.name)
 
 
-def load(archive: Archive, manifest: Manifest, codec: Codec, names: Names) -> Restored:
+def load(
+    archive: Archive, manifest: Manifest, codec: Codec, names: Names, versions: Versions | None = None
+) -> Restored:
     """Read the state of a snapshot.
 
     Args:
@@ -96,12 +115,14 @@ def load(archive: Archive, manifest: Manifest, codec: Codec, names: Names) -> Re
         manifest: the snapshot.
         codec: reads states.
         names: the operators to read, with their names in the program.
+        versions: those of the program.
 
     Raises:
         SnapshotCorrupt: if a file is not what was written, or lacks.
+        SnapshotError: if a state can't be read.
     """
     try:
-        states = replay(manifest, [read_file(archive, entry) for entry in manifest.files], codec, names)
+        states = replay(manifest, [read_file(archive, entry) for entry in manifest.files], codec, names, versions)
     except SnapshotCorrupt as error:
         raise _with_hint(error) from error
     return Restored(
@@ -123,7 +144,13 @@ def read_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
     return entry.name, decode_file(entry.name, archive.read(entry))
 
 
-def replay(manifest: Manifest, files: Sequence[tuple[str, DataFile]], codec: Codec, names: Names) -> States:
+def replay(
+    manifest: Manifest,
+    files: Sequence[tuple[str, DataFile]],
+    codec: Codec,
+    names: Names,
+    versions: Versions | None = None,
+) -> States:
     """Make the states of a snapshot of its files, and check all that a start depends on.
 
     Args:
@@ -131,6 +158,7 @@ def replay(manifest: Manifest, files: Sequence[tuple[str, DataFile]], codec: Cod
         files: its files with their names, in their order.
         codec: reads states.
         names: the operators to read, with their names in the program.
+        versions: those of the program.
 
     Raises:
         SnapshotCorrupt: if the files don't come to what the manifest says.
@@ -142,12 +170,38 @@ def replay(manifest: Manifest, files: Sequence[tuple[str, DataFile]], codec: Cod
                 f"'{name}' was written with codec '{file.codec}', and codec '{codec.name}' is asked for; say "
                 f"codec='{file.codec}', or restore=None to begin with nothing"
             )
-    states = _states(files, codec, names)
+    there = {entry.name: entry for entry in manifest.operators if entry.name in names}
+    migrating = {
+        name for name, entry in there.items() if versions is None or versions.get(names[name]) != entry.version
+    }
+    loads: dict[str, Loads] = {
+        name: codec.reader(entry.shapes, migrating=name in migrating) if isinstance(codec, ShapedCodec) else codec.loads
+        for name, entry in there.items()
+    }
+    states = _states(files, loads, names)
+    for name in migrating if versions is not None else ():
+        _check_keys(names[name], states[names[name]])
     _check_counts(manifest, states, names)
     return states
 
 
-def _states(files: Sequence[tuple[str, DataFile]], codec: Codec, names: Names) -> States:
+def _check_keys(operator: str, states: Mapping[int, Mapping[Any, Any]]) -> None:
+    """Check that no key is of a class that has changed: migrations bring states to another form, and not keys.
+
+    Raises:
+        SnapshotError: if one is.
+    """
+    for by_key in states.values():
+        kind = old_kind(by_key)
+        if kind is not None:
+            raise SnapshotError(
+                f"operator '{operator}': the class {kind} is in keys, and its fields have changed since; a migration "
+                "gets states, not keys: keep the class as it was, and make the keys of another one, or say "
+                f"allow_dropped_state=['{operator}'] and give the operator another name"
+            )
+
+
+def _states(files: Sequence[tuple[str, DataFile]], loads: Mapping[str, Loads], names: Names) -> States:
     """Apply the sections in their order; what a later whole state replaces is not even decoded."""
     everything = [(name, file, section) for name, file in files for section in file.sections]
     begins = {
@@ -165,7 +219,7 @@ def _states(files: Sequence[tuple[str, DataFile]], codec: Codec, names: Names) -
 
     for section in joined(wanted()):
         name, file = at
-        value = _value(name, section, raw_of(name, section, file.compression), codec)
+        value = _value(name, section, raw_of(name, section, file.compression), loads[section.state])
         state = states[names[section.state]].setdefault(section.worker, {})
         apply_chunk(state, section.what, value)
     return states
@@ -175,16 +229,17 @@ def _is_whole(section: Section) -> bool:
     return section.what == "whole"
 
 
-def _value(name: str, section: Section, raw: bytes, codec: Codec) -> Any:
+def _value(name: str, section: Section, raw: bytes, loads: Loads) -> Any:
     try:
-        value = codec.loads(raw)
+        value = loads(raw)
         count = len(value)
     except SnapshotError:
         raise
     except Exception as error:
         raise SnapshotError(
             f"the state of operator '{section.state}' in '{name}' can't be read: {type(error).__name__}: {error}; the "
-            "classes of its states must be importable where they were, under the names they had"
+            "classes of its states must be importable where they were, under the names and with the fields they had; "
+            "else raise version= and give migrate=(old, version) -> state"
         ) from error
     if count != section.keys:
         reason = f"'{name}': a section of operator '{section.state}' has {count} keys of {section.keys}"

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from malflow.errors import CommitUnknown, FencedError, RunFailed, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot.claim import Claim, Content, DataWriter
-from malflow.snapshot.codec import Codec
+from malflow.snapshot.classes import script_name
+from malflow.snapshot.codec import Codec, ShapedCodec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry, OperatorEntry
 from malflow.snapshot.persistence import Restored, UnwritableState
+from malflow.snapshot.shapes import MAIN, Finding, Kept, in_script
 from malflow.state import Delta, StateSpec
 
 if TYPE_CHECKING:
@@ -24,9 +26,18 @@ if TYPE_CHECKING:
     from malflow.snapshot.background import Executor
     from malflow.snapshot.retry import Environment
 
-__all__ = ["Limits", "SnapshotSession", "bare_sections", "with_frame", "write_file"]
+__all__ = ["Limits", "SnapshotSession", "Written", "bare_sections", "finding", "with_frame", "write_file"]
+
+Written = tuple[Sequence[FileEntry], Sequence[Finding]]
+"""Files that were written, and the classes in them."""
 
 _log = logging.getLogger("malflow.snapshot")
+
+_IN_MAIN = (
+    "operator '%s' keeps objects of class %s, which is defined in the script that runs: another program that reads "
+    "them finds the class only where it has imported %s; define it in a module that both import, or use codec="
+    "MsgpackCodec({'name': %s})"
+)
 
 _TIER = 8
 _SMALLEST_TIER = 4096
@@ -78,6 +89,8 @@ class SnapshotSession:
         self._keys: dict[tuple[int, str], int] = {}
         for name, by_worker in ({} if restored is None else restored.states).items():
             self._keys.update({(worker, name): len(states) for worker, states in by_worker.items()})
+        self._shapes = Kept({entry.name: entry.shapes for entry in claim.head.operators}, claim.head.parallelism)
+        self._warned = False
         self._unwritten: list[Section] = []
         self._unwritten_base = False
         self._base_is_due: bool | None = None
@@ -126,13 +139,19 @@ class SnapshotSession:
         sections: list[Future[Section]] = []
         if base:
             self._keys.clear()
+            self._shapes.clear()
         for worker, name, delta, count in deltas:
             self._keys[worker, name] = count
-            sections.extend(self._capture(worker, name, versions[name], delta))
+            kinds: set[type] = set()
+            sections.extend(self._capture(worker, name, versions[name], delta, kinds))
+            self._note(self._shapes, [finding(self._codec, worker, name, delta, kinds)])
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
-        entries = tuple(OperatorEntry(s.name, s.kind, s.version, s.placement, keys[s.name]) for s in operators)
+        entries = tuple(
+            OperatorEntry(s.name, s.kind, s.version, s.placement, keys[s.name], self._shapes.of(s.name))
+            for s in operators
+        )
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
@@ -145,7 +164,7 @@ class SnapshotSession:
         parallelism: int,
         operators: Sequence[StateSpec],
         keys: Mapping[str, int],
-        write: Callable[[DataWriter], Sequence[FileEntry]],
+        write: Callable[[DataWriter], Written],
         *,
         base: bool,
     ) -> Future[int]:
@@ -156,7 +175,7 @@ class SnapshotSession:
             parallelism: how many workers have the state.
             operators: those that keep state.
             keys: how many keys each of them has.
-            write: writes the files, in their order, and gives what is to be said of them.
+            write: writes the files, in their order, and returns what is to be said of them, and of the states in them.
             base: whether they hold all there is, and not only what changed.
         """
         self.check()
@@ -200,10 +219,24 @@ class SnapshotSession:
         """Let go of the background."""
         self._executor.close(wait=wait)
 
-    def _capture(self, worker: int, name: str, version: int, delta: Delta) -> Iterable[Future[Section]]:
+    def _capture(
+        self, worker: int, name: str, version: int, delta: Delta, kinds: set[type]
+    ) -> Iterable[Future[Section]]:
         compression = self._limits.compression
-        for bare, raw in bare_sections(self._codec, worker, name, version, delta):
+        for bare, raw in bare_sections(self._codec, worker, name, version, delta, kinds):
             yield self._executor.submit(lambda bare=bare, raw=raw: with_frame(bare, raw, compression))  # type: ignore[misc] # mypy knows no defaults
+
+    def _note(self, shapes: Kept, findings: Iterable[Finding]) -> None:
+        """Add what was found; warn once of classes that only the script that runs now can find."""
+        script = script_name()
+        for found in findings:
+            named = replace(found, shapes=tuple(in_script(shape, script) for shape in found.shapes))
+            shapes.add([named])
+            of_main = next((shape.name for shape in named.shapes if shape.name.startswith(MAIN)), None)
+            if of_main is not None and not self._warned:
+                self._warned = True
+                name = of_main.removeprefix(MAIN)
+                _log.warning(_IN_MAIN, found.operator, name, script or "it", name)
 
     def _unchanged(self) -> int:
         """Find out at least whether the job is still this run's."""
@@ -242,13 +275,17 @@ class SnapshotSession:
         self._unwritten, self._unwritten_base = [], False
         return self._committed()
 
-    def _write_with(self, write: Callable[[DataWriter], Sequence[FileEntry]], content: Content, *, base: bool) -> int:
-        entries = write(self._claim.writer())
+    def _write_with(self, write: Callable[[DataWriter], Written], content: Content, *, base: bool) -> int:
+        entries, findings = write(self._claim.writer())
         if not entries and (not base or self._is_empty_already):
             return self._unchanged()
         kept, folded = ((), []) if base else self._fold(sum(entry.bytes for entry in entries))
         rewritten = [self._put(group, base=False) for group in pack(folded)]
-        self._claim.commit(replace(content, files=(*kept, *rewritten, *entries)))
+        shapes = Kept({}, 0) if base else self._shapes.copy()
+        self._note(shapes, findings)
+        operators = tuple(replace(entry, shapes=shapes.of(entry.name)) for entry in content.operators)
+        self._claim.commit(replace(content, operators=operators, files=(*kept, *rewritten, *entries)))
+        self._shapes = shapes
         if base:
             self._must_base = False
         return self._committed()
@@ -302,16 +339,34 @@ class SnapshotSession:
             _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
 
 
-def bare_sections(codec: Codec, worker: int, name: str, version: int, delta: Delta) -> Iterator[tuple[Section, bytes]]:
+def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[type]) -> Finding:
+    """Say what is to be known of the classes in a delta that was written."""
+    shapes = map(codec.shape_of, kinds) if isinstance(codec, ShapedCodec) else ()
+    found = sorted((shape for shape in shapes if shape is not None), key=lambda shape: shape.name)
+    return Finding(worker, name, delta.whole, tuple(found))
+
+
+def bare_sections(
+    codec: Codec, worker: int, name: str, version: int, delta: Delta, kinds: set[type]
+) -> Iterator[tuple[Section, bytes]]:
     """Write a delta as sections without their frames, each with the bytes to make its frame of.
+
+    Args:
+        codec: how.
+        worker: the worker.
+        name: the operator.
+        version: the version of its states.
+        delta: what changed.
+        kinds: where to add the classes in it.
 
     Raises:
         UnwritableState: if a state can't be written.
     """
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
+    writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec
     try:
-        for what, count, raw in encode_delta(codec, delta):
+        for what, count, raw in encode_delta(writing, delta):
             yield Section(name, worker, version, what, count, len(raw), b""), raw
     except UnwritableState as error:
         error.operator = name

@@ -273,11 +273,11 @@ def test_nothing_is_deleted_by_going_back(three: MemoryStore) -> None:
 def test_going_back_does_not_pass_over_a_newer_malflow(three: MemoryStore) -> None:
     body = json.loads(three.objects[manifest_key(4)])
     del body["mac"], body["sha256"]
-    body["format"] = 2
+    body["format"] = 3
     plain = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     body |= {"mac": None, "sha256": sha256(plain).hexdigest()}
     three.objects[manifest_key(4)] = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    with pytest.raises(SnapshotError, match=r"in format 2; this one reads formats up to 1"):
+    with pytest.raises(SnapshotError, match=r"in format 3; this one reads formats up to 2"):
         job_on(three, recovery="previous")
 
 

@@ -164,7 +164,7 @@ def test_what_is_no_manifest_at_all_is_told_so(seal: Seal, data: bytes) -> None:
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None) -> None:
     body = {**body_of(MANIFEST.to_bytes(Seal(None))), "format": FORMAT + 1, "writer": {"malflow": "9.9"}, "new": 1}
-    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 2; this one reads formats up to 1"):
+    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 3; this one reads formats up to 2"):
         read(manifest.seal(body, Seal(key)), Seal(key))
 
 

@@ -12,9 +12,9 @@ from malflow.runtime.spark.script import install_classes
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.codec import Codec
 from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import UnwritableState
-from malflow.snapshot.session import bare_sections, with_frame, write_file
+from malflow.snapshot.session import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.shapes import Finding
 from malflow.state import DeltaSum
 
 __all__ = ["Increment"]
@@ -42,7 +42,7 @@ class Increment:
     compression: str
     base: bool
 
-    def __call__(self, worker: int) -> list[FileEntry]:
+    def __call__(self, worker: int) -> Written:
         """Write the files of one worker.
 
         Raises:
@@ -50,12 +50,16 @@ class Increment:
             StoreError: if a file can't be written.
         """
         install_classes(self.place.classes)
-        files = pack(self._sections(worker))
-        return [write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files]
+        sections, findings = self._sections(worker)
+        files = pack(sections)
+        return [
+            write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files
+        ], findings
 
-    def _sections(self, worker: int) -> list[Section]:
+    def _sections(self, worker: int) -> tuple[list[Section], list[Finding]]:
         scratch = Scratch(self.place, self.generation)
         sections = []
+        findings = []
         for stage, ticks in self.spans.get(worker, {}).items():
             sums: dict[str, DeltaSum] = {}
             for tick in ticks:
@@ -64,14 +68,16 @@ class Increment:
                         sums.setdefault(name, DeltaSum()).add(delta)
             for name, total in sums.items():
                 delta = total.delta()
+                kinds: set[type] = set()
                 try:
                     sections += [
                         with_frame(bare, raw, self.compression)
-                        for bare, raw in bare_sections(self.codec, worker, name, self.versions[name], delta)
+                        for bare, raw in bare_sections(self.codec, worker, name, self.versions[name], delta, kinds)
                     ]
                 except UnwritableState as error:
                     raise _refused(error) from error.__cause__
-        return sections
+                findings.append(finding(self.codec, worker, name, delta, kinds))
+        return sections, findings
 
 
 def _refused(error: UnwritableState) -> OperatorError:

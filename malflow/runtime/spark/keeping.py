@@ -18,12 +18,13 @@ from malflow.runtime.spark.scratch import NEVER, ScratchPlace
 from malflow.runtime.spark.settings import Request
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.shapes import Finding
 from malflow.sources.contract import StatefulSource
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from malflow.snapshot.session import SnapshotSession
+    from malflow.snapshot.session import SnapshotSession, Written
 
 __all__ = ["Keeping"]
 
@@ -126,7 +127,7 @@ class Keeping:
     def _commit(self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool) -> Future[int]:
         spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
 
-        def write(writer: DataWriter) -> list[FileEntry]:
+        def write(writer: DataWriter) -> Written:
             increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
             return _written(self._context, increment, sorted(spans))
 
@@ -139,28 +140,30 @@ class Keeping:
         return made
 
 
-def _written(context: SparkContext, increment: Increment, workers: Sequence[int]) -> list[FileEntry]:
+def _written(context: SparkContext, increment: Increment, workers: Sequence[int]) -> Written:
     """Have each worker's increment written by a task of its own."""
     if not workers:
-        return []
+        return [], []
     entries: list[FileEntry] = []
+    findings: list[Finding] = []
     try:
         written = context.parallelize(workers, len(workers)).map(_reported(increment)).collect()
     except Exception as error:
         raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
-    for files, failure in written:
+    for (files, found), failure in written:
         if failure is not None:
             raise loaded_error(failure)
         entries += files
-    return entries
+        findings += found
+    return entries, findings
 
 
-def _reported(increment: Increment) -> Callable[[int], tuple[list[FileEntry], bytes | None]]:
-    def write(worker: int) -> tuple[list[FileEntry], bytes | None]:
+def _reported(increment: Increment) -> Callable[[int], tuple[Written, bytes | None]]:
+    def write(worker: int) -> tuple[Written, bytes | None]:
         try:
             return increment(worker), None
         except MalflowError as error:
-            return [], dumps_error(error)
+            return ([], []), dumps_error(error)
 
     return write
 

@@ -1,0 +1,86 @@
+"""Where the classes in pickled states are found: also those of a script that was a module, or a module that is one."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["find", "place_of", "script_name"]
+
+_MAIN = "__main__"
+
+
+def script_name() -> str:
+    """Return the name under which the module that runs as ``__main__`` can be imported; "" where it has no file."""
+    main = sys.modules.get(_MAIN)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else ""
+
+
+def find(module: str, qualname: str, script: str = "") -> Any:
+    """Find what a pickle names; what a script defined may be in a module now, and the other way round.
+
+    Args:
+        module: the module that it was in.
+        qualname: its name there.
+        script: where the module was ``__main__``, the name that it has when it is imported.
+
+    Raises:
+        ImportError: if the module can't be imported.
+        AttributeError: if it is not there.
+    """
+    failure: AttributeError | None = None
+    for candidate in _candidates(module, script):
+        found: Any = candidate
+        try:
+            for name in qualname.split("."):
+                found = getattr(found, name)
+        except AttributeError as error:
+            failure = failure or error
+        else:
+            return found
+    raise failure or ImportError(f"no module {module!r}")
+
+
+def place_of(kind: Any) -> str:
+    """Return where a class is defined, as `` (file:line)``; "" where that is not known."""
+    try:
+        return f" ({inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]})"
+    except (OSError, TypeError, IndexError, SyntaxError):
+        return ""
+
+
+def _candidates(module: str, script: str) -> Iterator[ModuleType]:
+    """Yield the modules that a name may be in now, the likeliest first."""
+    main = sys.modules[_MAIN]
+    if module == _MAIN:
+        others = list(_imported(script)) if script else []
+        yield from (main, *others) if script == script_name() else (*others, main)
+    elif module not in sys.modules and _is_script(main, module):
+        yield main
+    else:
+        yield import_module(module)
+
+
+def _imported(script: str) -> Iterator[ModuleType]:
+    """Yield the imported modules that a script may be; its own name comes first."""
+    if script in sys.modules:
+        yield sys.modules[script]
+    yield from (found for name, found in list(sys.modules.items()) if name.endswith(f".{script}"))
+
+
+def _is_script(main: ModuleType, module: str) -> bool:
+    """Whether the script that runs is the module of that name."""
+    if getattr(main, "__spec__", None) is not None:
+        return script_name() == module
+    file: str = getattr(main, "__file__", None) or ""
+    names = module.split(".")
+    return bool(file) and list(Path(file).resolve().with_suffix("").parts[-len(names) :]) == names

@@ -1,0 +1,191 @@
+"""What a snapshot knows of the classes in its states: their kinds and their fields."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+from zlib import crc32
+
+__all__ = [
+    "CLASS",
+    "ENUM",
+    "MAIN",
+    "NAMED_TUPLE",
+    "Finding",
+    "Kept",
+    "Shape",
+    "described",
+    "form_of",
+    "in_script",
+    "same_form",
+]
+
+CLASS: Final = "class"
+ENUM: Final = "enum"
+MAIN: Final = "__main__:"
+"""How names of classes begin that the script that runs has defined."""
+
+NAMED_TUPLE: Final = "NamedTuple"
+_FROZEN_SLOTS: Final = "frozen slots dataclass"
+_STRUCT: Final = "msgspec Struct"
+_BY_POSITION = (NAMED_TUPLE, _FROZEN_SLOTS, _STRUCT)
+"""The kinds whose pickles have values only: which field a value belongs to follows from its place."""
+
+_PLAIN = (int, str, float, bytes, type(None))
+_LONGEST_VALUE = 100
+_SHOWN_FIELDS = 30
+_NOT_THE_USERS = sys.stdlib_module_names | {"malflow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The form of one class.
+
+    Attributes:
+        name: what the codec calls the class: ``module:qualname`` in pickles, the name registered with msgpack.
+        kind: what makes its fields: "NamedTuple", "dataclass", "enum", ..., or "class" where it declares none.
+        fields: their names in order; of an enum its members, as ``NAME=value``.
+        script: for a class of ``__main__`` the name that its module has where it is imported.
+    """
+
+    name: str
+    kind: str
+    fields: tuple[str, ...]
+    script: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The shapes in what one worker wrote of one operator.
+
+    Attributes:
+        worker: the worker.
+        operator: the operator.
+        whole: whether it was all the state there is, so that what was found before counts no more.
+        shapes: the shapes.
+    """
+
+    worker: int
+    operator: str
+    whole: bool
+    shapes: tuple[Shape, ...]
+
+
+class Kept:
+    """The shapes in a base and the increments over it: they add up, until a state is written whole again.
+
+    Args:
+        shapes: those of a snapshot, by operator.
+        workers: how many workers wrote it; any of them may have written any of its shapes.
+    """
+
+    def __init__(self, shapes: Mapping[str, Iterable[Shape]], workers: int) -> None:
+        self._known: dict[tuple[int, str], dict[tuple[str, str], Shape]] = {}
+        for worker in range(workers):
+            self.add(Finding(worker, operator, True, tuple(found)) for operator, found in shapes.items())
+
+    def clear(self) -> None:
+        """Forget all: a new base begins."""
+        self._known.clear()
+
+    def copy(self) -> Kept:
+        """Return a copy that can be added to without a change of this one."""
+        copy = Kept({}, 0)
+        copy._known = {place: dict(shapes) for place, shapes in self._known.items()}
+        return copy
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Add what was found in an increment, or in a state that was written whole."""
+        for finding in findings:
+            known = self._known.setdefault((finding.worker, finding.operator), {})
+            if finding.whole:
+                known.clear()
+            known.update({(shape.name, shape.script): shape for shape in finding.shapes})
+
+    def of(self, operator: str) -> tuple[Shape, ...]:
+        """Return the shapes in all states of an operator."""
+        found: dict[tuple[str, str], Shape] = {}
+        for (_, name), known in self._known.items():
+            if name == operator:
+                found |= known
+        return tuple(shape for _, shape in sorted(found.items()))
+
+
+def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
+    """Return what kind of record a class is, and its fields; None for classes that are not a program's.
+
+    Classes of Python's library and of malflow say themselves how they are read in later versions.
+
+    >>> from dataclasses import make_dataclass
+    >>> form_of(make_dataclass("Acc", ["n", "total"], namespace={"__module__": "job"}))
+    ('dataclass', ('n', 'total'))
+    >>> form_of(int) is None
+    True
+    """
+    if kind.__module__.partition(".")[0] in _NOT_THE_USERS:
+        return None
+    if issubclass(kind, Enum):
+        return ENUM, tuple(f"{name}{_value(member.value)}" for name, member in kind.__members__.items())
+    attributes: Any = kind
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return NAMED_TUPLE, tuple(attributes._fields)
+    if hasattr(kind, "__dataclass_fields__"):
+        return _dataclass_kind(kind), _dataclass_fields(attributes)
+    if hasattr(kind, "__attrs_attrs__"):
+        return "attrs class", tuple(attribute.name for attribute in attributes.__attrs_attrs__)
+    if hasattr(kind, "__struct_fields__"):
+        return _STRUCT, tuple(attributes.__struct_fields__)
+    if hasattr(kind, "__pydantic_fields__"):
+        return "pydantic model", tuple(attributes.__pydantic_fields__)
+    return CLASS, ()
+
+
+def same_form(old: Shape, kind: str, fields: tuple[str, ...]) -> bool:
+    """Whether what was pickled of the old form is read right by a class of this kind with these fields."""
+    if old.kind != kind:
+        return False
+    if kind == ENUM:
+        return set(old.fields) <= set(fields)
+    return old.fields == fields if kind in _BY_POSITION else set(old.fields) == set(fields)
+
+
+def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
+    """Show a form in an error.
+
+    >>> described("dataclass", ("n", "total"), with_kind=True)
+    'a dataclass (n, total)'
+    """
+    article = "an" if kind[0] in "ae" else "a"
+    if kind == CLASS:
+        return "a class that declares no fields"
+    more = ", ..." if len(fields) > _SHOWN_FIELDS else ""
+    names = f"({', '.join(fields[:_SHOWN_FIELDS])}{more})"
+    return f"{article} {kind} {names}" if with_kind else names
+
+
+def in_script(shape: Shape, script: str) -> Shape:
+    """Return the shape of a class that may be one of ``__main__``, with the name of the script that is."""
+    return replace(shape, script=script) if shape.name.startswith(MAIN) else shape
+
+
+def _dataclass_kind(kind: type) -> str:
+    if getattr(getattr(kind, "__setstate__", None), "__module__", "") == "dataclasses":
+        return _FROZEN_SLOTS
+    return "dataclass" if kind.__dictoffset__ else "slots dataclass"
+
+
+def _dataclass_fields(kind: Any) -> tuple[str, ...]:
+    """Return what `dataclasses.fields` does, of a class that was pickled by value, too."""
+    fields = kind.__dataclass_fields__.values()
+    return tuple(field.name for field in fields if getattr(field._field_type, "name", "") == "_FIELD")  # noqa: SLF001 - `fields` compares identities
+
+
+def _value(value: Any) -> str:
+    """Show the value of an enum's member where it is plain data, so that it is the same in every process."""
+    if not isinstance(value, _PLAIN) and not (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)):
+        return ""
+    text = repr(value)
+    return f"={text}" if len(text) <= _LONGEST_VALUE else f"={text[:_SHOWN_FIELDS]}...{crc32(text.encode()):x}"
