@@ -9,6 +9,7 @@ from inspect import currentframe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
+from malflow.callables import advice, deferred, misspelt
 from malflow.errors import GraphError, offers
 from malflow.graph import (
     EpochsNode,
@@ -30,11 +31,11 @@ from malflow.graph import (
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import Logic, OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
-from malflow.operators.failure import shown
+from malflow.operators.failure import describe, shown
 from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import AssignPart, Cloned, KeyBy, Split
 from malflow.operators.stateful import StatefulMap, StatefulOp
-from malflow.operators.stateless import Filter, FilterMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
+from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
 from malflow.operators.ttl import ExpireMap, TtlMap
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -149,8 +150,28 @@ class Stream(Generic[K, V_co, T]):
         """
         return self._stateless(name, partial(FilterMap, callback=_function(name, "mapper", mapper)))
 
+    def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
+        """Replace each value by any number of values: the elements of what the function returns.
+
+        They have the key and the timestamp of the value. The function may return any iterable, or be a generator
+        function; a text, whose elements are its letters, is refused.
+
+        >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
+        ['a', 'b', 'c']
+        >>> def digits(value):
+        ...     while value:
+        ...         yield value % 10
+        ...         value //= 10
+        >>> run([123, 4], lambda stream: stream.flat_map("digits", digits))
+        [3, 2, 1, 4]
+        """
+        function = _function(name, "function", function, generators=True)
+        return self._stateless(name, partial(FlatMap, callback=function))
+
     def flatten(self: Stream[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
         """Emit each element of each value, with the key and the timestamp of the value; an empty one emits nothing.
+
+        A text, whose elements are its letters, is refused.
 
         >>> run([[1, 2], [], [3]], lambda stream: stream.flatten("elements"))
         [1, 2, 3]
@@ -187,13 +208,15 @@ class Stream(Generic[K, V_co, T]):
         Args:
             name: the operator's name.
             logic: an object with ``on_data(msg, output)`` and optionally ``on_epoch(epoch, output)``, or a function
-                ``(msg, output)``. The epoch follows what `on_epoch` sends. One object serves every worker of a
-                process: what it keeps is no state and does not survive a restart.
+                ``(msg, output)``, which return nothing. The epoch follows what `on_epoch` sends. One object serves
+                every worker of a process: what it keeps is no state and does not survive a restart.
 
         >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
         [1, 1, 2, 2]
         """
-        return self._stateless(name, partial(StatelessOp, logic=_logic(name, logic)), keeps_keys=False)
+        return self._stateless(
+            name, partial(StatelessOp, logic=_logic(name, logic, _STATELESS_HOOKS)), keeps_keys=False
+        )
 
     def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
         """Give each record a key and leave it on its worker: equal keys may be on several workers.
@@ -366,7 +389,9 @@ class Stream(Generic[K, V_co, T]):
 
         def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
             if attribute not in _KEYED_METHODS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {attribute!r}{advice(attribute, _STREAM_METHODS)}"
+                )
 
             def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
                 raise _malformed(
@@ -498,7 +523,7 @@ class KeyedStream(Stream[K, V_co, T]):
         >>> run([1, 2, 3, 4], pairs)
         [(1, 2), (3, 4)]
         """
-        logic, default = _logic(name, logic), _default(name, default)
+        logic, default = _logic(name, logic, _STATEFUL_HOOKS), _default(name, default)
         return self._stateful(name, partial(StatefulOp, logic=logic, default=default), "stateful_op", version, migrate)
 
     def ttl_map(
@@ -545,6 +570,7 @@ class KeyedStream(Stream[K, V_co, T]):
         def map(self, name: str, mapper: Callable[[V_co], VO]) -> KeyedStream[K, VO, T]: ...
         def filter(self, name: str, predicate: Callable[[V_co], object]) -> KeyedStream[K, V_co, T]: ...
         def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> KeyedStream[K, VO, T]: ...
+        def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> KeyedStream[K, VO, T]: ...
         def flatten(self: KeyedStream[K, Iterable[VO], T], name: str) -> KeyedStream[K, VO, T]: ...
         def inspect(
             self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
@@ -613,7 +639,9 @@ class NeedsEpochs(Generic[K, V_co, T]):
 
         def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
             if attribute not in _STREAM_METHODS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {attribute!r}{advice(attribute, _STREAM_METHODS)}"
+                )
 
             def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
                 raise _malformed(name, f"needs a stream with epochs; call .generate_epochs() before .{attribute}()")
@@ -647,19 +675,52 @@ def _malformed(name: object, what: str) -> GraphError:
     return GraphError(f"{subject} {what}", operator=operator, location=_location())
 
 
-def _function(name: str, role: str, function: Any) -> Any:
+_STATELESS_HOOKS = ("on_data", "on_epoch")
+_STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule")
+
+_INSTEAD = {
+    "mapper": "return the value, or call .flat_map() for any number of values",
+    "logic": "send messages by output.send(DataMessage(...))",
+}
+"""What to write where nothing of a function would run, by its role."""
+
+
+def _function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:
     check_name(name, _location())
     if not callable(function):
         raise _malformed(name, f"needs a function as its {role}; got {shown(function)}")
+    _refuse_deferred(name, role, function, generators=generators)
     return function
 
 
-def _logic(name: str, logic: Any) -> Any:
+def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
+    kind = deferred(function, generators=generators)
+    if kind is not None:
+        words = "'yield'" if kind == "a generator function" else "'async'"
+        instead = _INSTEAD.get(role, "return the answer itself")
+        raise _malformed(
+            name,
+            f"needs a plain function as its {role}; got {kind}, {describe(function)}, of which nothing runs when it is "
+            f"called; write it without {words}: {instead}",
+        )
+
+
+def _logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
     check_name(name, _location())
     if isinstance(logic, type):
         raise _malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
     if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
         raise _malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
+    if not hasattr(logic, "on_data"):
+        _refuse_deferred(name, "logic", logic)
+        return logic
+    for hook in hooks:
+        if hasattr(logic, hook):
+            _refuse_deferred(name, "logic", getattr(logic, hook))
+    found = misspelt(logic, hooks)
+    if found is not None:
+        meant = f"write {found[1]}()" if found[1] else f"what is called is {', '.join(f'{hook}()' for hook in hooks)}"
+        raise _malformed(name, f"has a logic with a method {found[0]}(), which nothing would call; {meant}")
     return logic
 
 
@@ -669,6 +730,8 @@ def _default(name: str, default: Any) -> Any:
             name,
             f"needs a function that makes a state as its default; got {shown(default)}; write lambda: {shown(default)}",
         )
+    if default is not None:
+        _refuse_deferred(name, "default", default)
     return default
 
 

@@ -12,6 +12,7 @@ from malflow.errors import OperatorError, told
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failure import shape_error, shown
+from malflow.operators.stateless import refuse_answer
 from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
 
 __all__ = ["StatefulMap", "StatefulOp"]
@@ -113,10 +114,10 @@ class StatefulOp(Operator):
             if state is not held:
                 output.detach(state, start)
 
-    def _call(self, hook: Callable[..., None], *arguments: Any, about: str) -> None:
+    def _call(self, hook: Callable[..., Any], *arguments: Any, about: str) -> None:
         self._output.held = None
         try:
-            hook(*arguments)
+            refuse_answer(hook(*arguments))
         except Exception as error:
             raise self.error(error, about=about) from error
 

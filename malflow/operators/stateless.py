@@ -12,7 +12,17 @@ from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
 from malflow.operators.failure import shown
 
-__all__ = ["Filter", "FilterMap", "Flatten", "Inspect", "InspectFrontier", "Map", "StatelessOp"]
+__all__ = [
+    "Filter",
+    "FilterMap",
+    "FlatMap",
+    "Flatten",
+    "Inspect",
+    "InspectFrontier",
+    "Map",
+    "StatelessOp",
+    "refuse_answer",
+]
 
 
 class Map(Operator):
@@ -58,18 +68,30 @@ class Flatten(Operator):
     """Emit each element of each value as a record of its own, with the key and the timestamp of the value."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Chain the values, and repeat keys and timestamps as often as they gave elements."""
+        """Chain the values."""
         rest = iter(batch.values)
         try:
-            elements = [value if type(value) in (list, tuple) else list(value) for value in rest]
+            elements = [value if type(value) in _AT_HAND else _elements(value) for value in rest]
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        counts = list(map(len, elements))
-        keys = None if batch.keys is None else _repeated(batch.keys, counts)
-        timestamps = _repeated(batch.timestamps, counts)
-        starts = [0, *accumulate(counts)]
-        epochs = [(starts[position], epoch) for position, epoch in batch.epochs]
-        return (Batch(keys, list(chain.from_iterable(elements)), timestamps, epochs),)
+        return (_chained(batch, elements),)
+
+
+class FlatMap(Operator):
+    """Emit each element of what the function makes of each value as a record of its own."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the value column, and chain the answers."""
+        function, rest = self.callback, iter(batch.values)
+        try:
+            elements = [
+                answer if type(answer) in _AT_HAND else _elements(answer, of="the function returned")
+                for value in rest
+                for answer in (function(value),)
+            ]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (_chained(batch, elements),)
 
 
 class Inspect(Operator):
@@ -117,12 +139,14 @@ class StatelessOp(Operator):
         try:
             for position, epoch in batch.epochs:
                 for message in islice(messages, position - done):
-                    on_data(message, output)
+                    if (answer := on_data(message, output)) is not None:
+                        refuse_answer(answer)
                 done = position
                 self._take_epoch(epoch)
                 epochs.append((len(output), epoch))
             for message in messages:
-                on_data(message, output)
+                if (answer := on_data(message, output)) is not None:
+                    refuse_answer(answer)
         except OperatorError:
             raise
         except Exception as error:
@@ -133,9 +157,50 @@ class StatelessOp(Operator):
         if self._on_epoch is None:
             return
         try:
-            self._on_epoch(epoch, self._output)
+            refuse_answer(self._on_epoch(epoch, self._output))
         except Exception as error:
             raise self.error(error, about=f"epoch {shown(epoch)}") from error
+
+
+_AT_HAND = (list, tuple)
+
+
+def _elements(value: Any, of: str = "the value is") -> list[Any]:
+    if isinstance(value, (str, bytes, bytearray)):
+        letters = "letters" if isinstance(value, str) else "bytes"
+        raise TypeError(
+            f"{of} {shown(value)}, whose elements would be its {letters}; split it first, as by value.split(), or make "
+            f"it [value] for one record, list(value) for its {letters}"
+        )
+    if value is None:
+        raise TypeError(f"{of} None, which has no elements; an empty list, [], is no record")
+    return list(value)
+
+
+def _chained(batch: Batch, elements: list[Any]) -> Batch:
+    """Chain the elements, and repeat keys and timestamps as often as there are some."""
+    counts = list(map(len, elements))
+    keys = None if batch.keys is None else _repeated(batch.keys, counts)
+    timestamps = _repeated(batch.timestamps, counts)
+    starts = [0, *accumulate(counts)]
+    epochs = [(starts[position], epoch) for position, epoch in batch.epochs]
+    return Batch(keys, list(chain.from_iterable(elements)), timestamps, epochs)
+
+
+def refuse_answer(answer: Any) -> None:
+    """Refuse what a logic returns, in the belief that it is emitted; let pass what ``a and output.send(b)`` gives.
+
+    Raises:
+        TypeError: if it is more than nothing, a truth value, or a list of such.
+    """
+    if not answer or answer is True:
+        return
+    if type(answer) in _AT_HAND and all(part is None or isinstance(part, bool) for part in answer):
+        return
+    raise TypeError(
+        f"it returned {shown(answer)}, which goes nowhere; emit by output.send(DataMessage(key, value, timestamp)), "
+        "and return nothing"
+    )
 
 
 def _repeated(column: Sequence[Any], counts: Sequence[int]) -> list[Any]:

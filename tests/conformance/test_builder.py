@@ -272,3 +272,138 @@ def test_a_runtime_may_be_executed_again(runtime: Any) -> None:
     again.execute()
     again.execute()
     assert collected.values == [1, 2, 1, 2]
+
+
+def gives(value: Any, *_: Any) -> Any:
+    yield value
+
+
+async def awaits(value: Any, *_: Any) -> Any:
+    return value
+
+
+async def gives_later(value: Any, *_: Any) -> Any:
+    yield value
+
+
+class Lazy:
+    """An object that is called, one of whose methods yields."""
+
+    def __call__(self, value: Any, *_: Any) -> Any:
+        yield value
+
+    def on_data(self, *_: Any) -> Any:
+        yield 1
+
+
+class LazyHook:
+    def on_data(self, msg: Any, *state_and_output: Any) -> None: ...
+
+    async def on_epoch(self, epoch: Any, *states_and_output: Any) -> None: ...
+
+
+ROLES: dict[str, Any] = {
+    "mapper": lambda s, f: s.map("op", f),
+    "predicate": lambda s, f: s.filter("op", f),
+    "mapper of filter_map": lambda s, f: s.filter_map("op", f),
+    "inspector": lambda s, f: s.inspect("op", f),
+    "inspector of the frontier": lambda s, f: s.inspect_frontier("op", f),
+    "logic": lambda s, f: s.stateless_op("op", f),
+    "key_fn": lambda s, f: s.key_local("op", f),
+    "partitioner of keys": lambda s, f: s.key_distribute("op", str, f),
+    "assigner": lambda s, f: s.assign_timestamps("op", f),
+    "generator": lambda s, f: s.generate_epochs("op", f),
+    "partitioner": lambda s, f: s.split("op", f, 2),
+    "mapper of states": lambda s, f: s.key_local("k", str).stateful_map("op", f),
+    "default": lambda s, f: s.key_local("k", str).stateful_map("op", print, f),
+    "logic of states": lambda s, f: s.key_local("k", str).stateful_op("op", f),
+    "default of a logic": lambda s, f: s.key_local("k", str).stateful_op("op", print, f),
+    "mapper of ttl_map": lambda s, f: s.key_local("k", str).ttl_map("op", f),
+    "migrate": lambda s, f: s.key_local("k", str).stateful_map("op", print, migrate=f),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (gives, "a generator function, gives"),
+        (awaits, "a coroutine function, awaits"),
+        (gives_later, "an asynchronous generator function, gives_later"),
+        (partial(gives, 1), "a generator function, gives"),
+        (lambda value, *_: (yield value), "a generator function, <lambda>"),
+    ],
+)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_function_of_which_nothing_runs_is_refused(role: str, function: Any, kind: str) -> None:
+    plain = role.partition(" of ")[0]
+    with refused(rf"operator 'op' needs a plain function as its {plain}; got {re.escape(kind)} \(.*test_builder.py"):
+        build(lambda provider: ROLES[role](source(provider), function))
+
+
+@pytest.mark.parametrize("logic", [Lazy(), LazyHook(), Lazy().__call__], ids=["on_data", "on_epoch", "__call__"])
+def test_a_logic_of_which_nothing_runs_is_refused(logic: Any) -> None:
+    for role in ("logic", "logic of states"):
+        with refused(r"needs a plain function as its logic; got .*: send messages by output.send\(DataMessage"):
+            build(lambda provider, role=role: ROLES[role](source(provider), logic))  # type: ignore[misc]
+
+
+def test_a_mapper_that_yields_is_told_of_flat_map() -> None:
+    for function in (gives, Lazy()):
+        with refused(r"or call .flat_map\(\) for any number of values"):
+            build(lambda provider, it=function: source(provider).map("op", it))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("on_epochs", r"write on_epoch\(\)"),
+        ("onEpoch", r"write on_epoch\(\)"),
+        ("on_shedule", r"write on_schedule\(\)"),
+        ("on_timer", r"what is called is on_data\(\), on_epoch\(\), on_schedule\(\)"),
+    ],
+)
+def test_a_misspelt_hook_of_a_logic_is_refused(misspelt: str, meant: str) -> None:
+    methods = {"on_data": lambda *_: None, misspelt: lambda *_: None}
+    with refused(rf"operator 'op' has a logic with a method {misspelt}\(\), which nothing would call; {meant}"):
+        build(lambda p: source(p).key_local("k", str).stateful_op("op", type("Logic", (StatefulLogic,), methods)()))
+
+
+def test_a_stateless_logic_has_no_schedule() -> None:
+    logic = type("Logic", (), {"on_data": lambda *_: None, "on_schedule": lambda *_: None})()
+    with refused(r"method on_schedule\(\), which nothing would call; what is called is on_data\(\), on_epoch\(\)"):
+        build(lambda p: source(p).stateless_op("op", logic))
+
+
+def test_a_logic_may_have_methods_of_its_own() -> None:
+    methods = {"on_data": lambda *_: None, "on_arrival": lambda *_: None, "once": lambda *_: None, "only": 3}
+    build(lambda p: source(p).stateless_op("op", type("Logic", (StatelessLogic,), methods)()))
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("key_by", "call .key_distribute()"),
+        ("keyBy", "call .key_distribute()"),
+        ("group_by", "call .key_distribute()"),
+        ("flatMap", "it is called .flat_map()"),
+        ("reduce", "call .stateful_map()"),
+        ("fold", "call .stateful_map()"),
+        ("process", "call .stateful_op()"),
+        ("forEach", "call .inspect()"),
+        ("addSink", "call .sink()"),
+        ("window", "in on_epoch() when its time has come"),
+        ("join", "then .union() and .stateful_op()"),
+        ("collect", ".sink() with a VecSink"),
+        ("print", ".sink() with a StdOutSink"),
+        ("sinc", "did you mean .sink()?"),
+        ("flatmap", "did you mean .flat_map()?"),
+    ],
+)
+def test_a_method_of_another_system_says_which_of_ours_does_it(method: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'Stream' object has no attribute '{method}'; .*{re.escape(advice)}"):
+        build(lambda provider: getattr(source(provider), method)("op"))
+
+
+def test_a_method_that_is_like_none_is_just_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'xyzzy'$"):
+        build(lambda provider: source(provider).xyzzy())

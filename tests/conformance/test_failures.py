@@ -29,7 +29,8 @@ def divide(value: int) -> float:
 
 class Dividing:
     def on_data(self, msg: Any, *state_and_output: Any) -> Any:
-        return 1 / msg.value
+        state = 1 / msg.value
+        return state if len(state_and_output) > 1 else None
 
 
 @pytest.mark.parametrize(
@@ -565,3 +566,51 @@ def test_a_failure_to_close_one_sink_leaves_none_open() -> None:
         SingleThreadRuntime(build_dataflow).execute()
     assert [sink.log[-1] for sink in sinks] == ["close"] * 3
     assert "OSError: disk full" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("abc", "returned 'abc', whose elements would be its letters"),
+        (b"abc", "returned b'abc', whose elements would be its bytes"),
+        (None, "returned None, which has no elements"),
+        (7, "'int' object is not iterable"),
+    ],
+)
+def test_a_flat_map_returns_no_text_and_not_nothing(answer: Any, message: str) -> None:
+    error = failure(lambda s: s.flat_map("op", lambda v: answer if v == 0 else [v]))
+    assert (error.operator, error.value) == ("op", 0)
+    assert message in str(error)
+
+
+@pytest.mark.parametrize("text", ["ab", b"ab", type("Text", (str,), {})("ab")])
+def test_a_text_has_no_elements_for_flatten(text: Any) -> None:
+    error = failure(lambda s: s.flatten("op"), [["a"], text])
+    assert (error.value, error.timestamp) == (text, 1)
+    assert "split it first, as by value.split()" in str(error)
+
+
+@pytest.mark.parametrize("answer", [7, "x", [DataMessage(1, 2, 3)], (value for value in [1]), (None, 1)])
+@pytest.mark.parametrize("hook", ["function", "on_data", "on_epoch"])
+def test_what_a_logic_returns_is_refused(hook: str, answer: Any) -> None:
+    answers = {"on_data": lambda *_: None, hook: lambda *_: answer}
+    logic = answers["function"] if hook == "function" else type("Logic", (), answers)()
+    error = failure(lambda s: s.stateless_op("op", logic))
+    assert re.search(r"it returned .*, which goes nowhere; emit by output\.send\(DataMessage", str(error))
+    assert error.has_record == (hook != "on_epoch")
+
+
+@pytest.mark.parametrize("hook", ["on_epoch", "on_schedule"])
+def test_what_a_hook_of_states_returns_is_refused(hook: str) -> None:
+    logic = type("Logic", (), {"on_data": lambda *_: None, hook: lambda *_: [DataMessage(1, 2, 3)]})()
+    error = failure(lambda s: s.key_local("k", lambda m: 1).stateful_op("op", logic))
+    assert "which goes nowhere" in str(error)
+
+
+def test_a_logic_may_return_what_sending_gives() -> None:
+    def build(stream: Any) -> Any:
+        both = stream.stateless_op("both", lambda msg, out: [out.send(msg) for _ in range(2)])
+        some = both.stateless_op("some", lambda msg, out: msg.value and out.send(msg))
+        return some.stateless_op("others", lambda msg, out: msg.value == 1 or out.send(msg))
+
+    assert values_of(SingleThreadRuntime, range(3), build) == [2, 2]

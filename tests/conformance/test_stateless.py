@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow import NoKey, StreamProvider, rendezvous_select
+from malflow import MAX, NoKey, StreamProvider, rendezvous_select
 from malflow.sinks import StatelessSink, VecSink
 from tests.conformance.dataflow import messages_of, sis, values_of
 from tests.logs import Log
@@ -32,6 +32,30 @@ def test_c004_filter_map_parses(any_parallelism: Any) -> None:
 
 def test_c005_flatten_emits_each_element(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, [[1, 2], [3, 4], [5]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5]
+
+
+def test_flat_map_emits_what_the_function_returns_or_yields(any_parallelism: Any) -> None:
+    def repeated(value: int) -> Any:
+        for _ in range(value):
+            yield value
+
+    def build(stream: Any) -> Any:
+        lists = stream.flat_map("lists", lambda value: value * [value])
+        lazy = stream.flat_map("lazy", lambda value: (value for _ in range(value)))
+        return stream.flat_map("yields", repeated).union(lists, lazy)
+
+    assert sorted(values_of(any_parallelism, range(4), build)) == sorted(3 * [1, 2, 2, 3, 3, 3])
+
+
+def test_flat_map_keeps_key_time_and_epochs(runtime: Any, log: Log) -> None:
+    def build(stream: Any) -> Any:
+        on_time, _ = stream.key_distribute("k", lambda m: 7).generate_epochs("e", lambda m, _: m.timestamp)
+        flat = on_time.flat_map("f", range)
+        return flat.inspect_frontier("epochs", lambda epoch, _: log.append(epoch))
+
+    flat = messages_of(runtime, range(4), build)
+    assert [(m.key, m.value, m.timestamp) for m in flat] == [(7, n, at) for at in range(4) for n in range(at)]
+    assert log == [0, 1, 2, 3, MAX]
 
 
 def test_c006_flatten_keeps_key_and_time(any_parallelism: Any) -> None:

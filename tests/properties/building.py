@@ -269,6 +269,7 @@ _BUILDERS: dict[str, Builder] = {
     "map": _with(functions.MAPS),
     "filter": _with(functions.PREDICATES),
     "filter_map": _with(functions.FILTER_MAPS),
+    "flat_map": _with(functions.FLAT_MAPS),
     "flatten": _bare,
     "stateless_op": lambda step, inputs, _: inputs[0].stateless_op(step.name, functions.STATELESS_OPS[step.arg]()),
     "key_local": lambda step, inputs, _: inputs[0].key_local(step.name, functions.KEYS[step.arg[0]]),

@@ -183,6 +183,10 @@ def filter_map(draft: Draft, index: int) -> None:
     draft.add("filter_map", (index,), draft.choose(list(functions.FILTER_MAPS)), draft.traits[index])
 
 
+def flat_map(draft: Draft, index: int) -> None:
+    draft.add("flat_map", (index,), draft.choose(list(functions.FLAT_MAPS)), draft.traits[index])
+
+
 def flatten(draft: Draft, index: int) -> None:
     listed = draft.add("map", (index,), "elements", draft.traits[index])
     draft.add("flatten", (listed,), None, draft.traits[index])
@@ -425,6 +429,7 @@ PLAIN = (
     Move(map_values),
     Move(filter_values),
     Move(filter_map),
+    Move(flat_map),
     Move(flatten),
     Move(stateless_op),
     Move(key_distribute),

@@ -37,7 +37,15 @@ def elements(value: Any) -> Any:
     """Make something iterable of any value, with an order that is the value's alone."""
     if isinstance(value, (set, dict)):
         return tuple(sorted(value)) if isinstance(value, set) else tuple(sorted(value.items()))
-    return value if isinstance(value, (list, tuple, str)) else range(weight(value) % 4)
+    if isinstance(value, str):
+        return tuple(value)
+    return value if isinstance(value, (list, tuple)) else range(weight(value) % 4)
+
+
+def generated(value: Any) -> Any:
+    """Yield the elements of any value, and the value itself."""
+    yield from elements(value)
+    yield value
 
 
 def mutate(value: Any) -> Any:
@@ -60,6 +68,13 @@ MAPS: dict[str, Function] = {
     "mutate": mutate,
     "elements": elements,
     "thaw": thaw,
+}
+
+FLAT_MAPS: dict[str, Function] = {
+    "none": lambda value: [],
+    "self": lambda value: [value],
+    "elements": elements,
+    "generated": generated,
 }
 
 PREDICATES: dict[str, Function] = {

@@ -159,6 +159,12 @@ class FilterMap(Operator):
             self.send(DataMessage(record.key, value, record.timestamp))
 
 
+class FlatMap(Operator):
+    def on_record(self, record: Record) -> None:
+        for value in functions.FLAT_MAPS[self.step.arg](record.value):
+            self.send(DataMessage(record.key, value, record.timestamp))
+
+
 class Flatten(Operator):
     def on_record(self, record: Record) -> None:
         for value in record.value:
@@ -349,6 +355,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "map": Map,
     "filter": Filter,
     "filter_map": FilterMap,
+    "flat_map": FlatMap,
     "flatten": Flatten,
     "stateless_op": StatelessOp,
     "key_local": Key,

@@ -25,6 +25,7 @@ def stateless(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(numbers.map("m", str), Stream[NoKeyType, str, int])
     assert_type(numbers.filter("f", lambda value: value > 1), Stream[NoKeyType, int, int])
     assert_type(numbers.filter_map("fm", lambda value: str(value) if value else None), Stream[NoKeyType, str, int])
+    assert_type(numbers.flat_map("flm", lambda value: [str(value)]), Stream[NoKeyType, str, int])
     assert_type(numbers.map("l", lambda value: [str(value)]).flatten("fl"), Stream[NoKeyType, str, int])
     assert_type(numbers.inspect("i", lambda msg, ctx: print(msg.value + ctx.worker_id)), Stream[NoKeyType, int, int])
     assert_type(numbers.inspect_frontier("if", lambda epoch, ctx: print(epoch + 1)), Stream[NoKeyType, int, int])

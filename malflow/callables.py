@@ -1,0 +1,131 @@
+"""What can be told of user functions before they are called: those that would do nothing, and names that are near."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+__all__ = ["advice", "deferred", "misspelt"]
+
+_OTHER_HOOKS = frozenset(
+    {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
+)
+"""Hooks of other logics and other stream processors, which somebody may expect to be called."""
+
+_ALIKE = 0.75
+
+_ELSEWHERE = {
+    **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),
+    **dict.fromkeys(("reduce", "fold", "aggregate", "accumulate", "scan", "count", "sum", "agg"), "stateful_map"),
+    **dict.fromkeys(("update_state_by_key", "map_with_state", "map_groups_with_state"), "stateful_map"),
+    **dict.fromkeys(("process", "flat_map_with_state", "flat_map_groups_with_state", "transform"), "stateful_op"),
+    **dict.fromkeys(("foreach", "for_each", "peek", "tap"), "inspect"),
+    **dict.fromkeys(("to", "add_sink", "sink_to", "output", "write", "write_stream", "save", "publish"), "sink"),
+    **dict.fromkeys(("add_source", "from_source", "from_collection", "input", "read", "read_stream"), "source"),
+    **dict.fromkeys(("with_watermark", "assign_watermarks"), "assign_timestamps"),
+    **dict.fromkeys(("assign_timestamps_and_watermarks", "with_timestamps"), "assign_timestamps"),
+    **dict.fromkeys(("merge", "connect", "concat", "union_all"), "union"),
+    **dict.fromkeys(("branch", "partition", "side_output"), "split"),
+    **dict.fromkeys(("map_values", "select", "apply", "starmap", "with_column"), "map"),
+    **dict.fromkeys(("where", "filter_not"), "filter"),
+    **dict.fromkeys(("explode", "unnest", "flatten_map", "concat_map"), "flat_map"),
+    **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
+}
+"""What does it here, by the methods of other stream processors."""
+
+_IN_WORDS = {
+    **dict.fromkeys(
+        ("window", "windowed", "window_by", "window_all", "tumbling_window", "sliding_window", "session_window"),
+        "there are no windows yet: keep a state in .stateful_op(), and emit it in on_epoch() when its time has come",
+    ),
+    **dict.fromkeys(
+        ("join", "left_join", "outer_join", "interval_join", "co_group", "cogroup", "join_window"),
+        "call .map() on both streams to tell them apart, .key_distribute() on both alike, then .union() and "
+        ".stateful_op(), whose state waits for the other side",
+    ),
+    **dict.fromkeys(
+        ("distinct", "drop_duplicates", "dedup", "deduplicate"),
+        "call .key_distribute() by what makes them equal, then .ttl_map() or .stateful_op(), whose state knows the key",
+    ),
+    **dict.fromkeys(
+        ("collect", "to_list", "take", "head", "first", "to_pandas"),
+        "call .sink() with a VecSink, which has the .values after the run",
+    ),
+    **dict.fromkeys(("print", "print_schema", "show", "debug"), "call .sink() with a StdOutSink, or .inspect()"),
+    **dict.fromkeys(
+        ("execute", "run", "start", "run_async", "await_termination"),
+        "give the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
+    ),
+    **dict.fromkeys(("sort", "sort_by", "order_by"), "a stream has no end to sort at: keep a state in .stateful_op()"),
+    **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
+    **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),
+    **dict.fromkeys(
+        ("name", "uid"),
+        "the name of an operator is the first argument of the method that adds it",
+    ),
+}
+"""What to write here, likewise."""
+
+
+def deferred(function: Any, *, generators: bool = False) -> str | None:
+    """Return what kind of function it is, if a call of it only makes an object and runs nothing of its code.
+
+    Args:
+        function: anything callable: a function, a method, a partial, an object with a method ``__call__``.
+        generators: whether generator functions are welcome.
+
+    >>> async def get(value): ...
+    >>> def count(value): yield value
+    >>> deferred(get), deferred(partial(count, 1)), deferred(count, generators=True), deferred(len)
+    ('a coroutine function', 'a generator function', None, None)
+    """
+    while isinstance(function, partial):
+        function = function.func
+    for target in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - it is looked into, not only for
+        if inspect.iscoroutinefunction(target):
+            return "a coroutine function"
+        if inspect.isasyncgenfunction(target):
+            return "an asynchronous generator function"
+        if not generators and inspect.isgeneratorfunction(target):
+            return "a generator function"
+    return None
+
+
+def advice(method: str, methods: Collection[str]) -> str:
+    """Return what to say of a method that a stream has not: which one does that here, or which one is near.
+
+    >>> advice("keyBy", ["key_distribute"]), advice("sinc", ["sink", "map"]), advice("xyz", ["sink"])
+    ('; call .key_distribute()', '; did you mean .sink()?', '')
+    """
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method).lower()
+    if name in methods:
+        return f"; it is called .{name}()"
+    if name in _ELSEWHERE:
+        return f"; call .{_ELSEWHERE[name]}()"
+    if name in _IN_WORDS:
+        return f"; {_IN_WORDS[name]}"
+    near = get_close_matches(name, methods, 1)
+    return f"; did you mean .{near[0]}()?" if near else ""
+
+
+def misspelt(logic: object, hooks: Collection[str]) -> tuple[str, str | None] | None:
+    """Find a method of a logic that looks like a hook but is none, and the hook that is meant, where one is near.
+
+    >>> class Logic:
+    ...     def on_epochs(self): ...
+    ...     def on_arrival(self): ...
+    >>> misspelt(Logic(), ("on_data", "on_epoch"))
+    ('on_epochs', 'on_epoch')
+    """
+    plain = {hook.replace("_", ""): hook for hook in hooks}
+    for name in dir(type(logic)):
+        if name in hooks or not name.lower().startswith("on") or not callable(getattr(type(logic), name, None)):
+            continue
+        near = get_close_matches(name.lower().replace("_", ""), plain, 1, _ALIKE)
+        if near or name in _OTHER_HOOKS:
+            return name, plain[near[0]] if near else None
+    return None
