@@ -14,10 +14,11 @@ from malflow.errors import GraphError, MissingDependency, SourceNotReplayable, r
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
+from malflow.operators.positions import Positions
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
-from malflow.state import KeyedState
+from malflow.state import Delta, KeyedState
 
 __all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
 
@@ -85,6 +86,7 @@ class Source(Operator):
     ) -> None:
         super().__init__(context, source.impl)
         self.state = KeyedState(tracked=context.tracked)
+        self._positions = Positions(self.state)
         self.polled = 0
         self.counts: dict[Any, int] = {}
         self.replay: Mapping[Any, int] | None = None
@@ -182,17 +184,23 @@ class Source(Operator):
         self._limit = int(max(1, self._limit // 2, min(wanted, 2 * self._limit, self._largest_limit)))
 
     def settle(self) -> None:
-        """Write down the positions of the parts that may have moved on; a finished one stays where it is."""
+        """Write down the positions of the parts that have moved on; a finished one stays where it is.
+
+        Each is asked, also where it gave no record: it may have passed by some that it leaves out.
+        """
         is_stateful = isinstance(self._source, StatefulSource)
         if not is_stateful and self.context.travel is None:
             return
         for part in (*self._live, *self._just_finished):
             partition = self._partitions[part]
-            self.state.touch((part,))
-            self.state[part] = (
-                self._call(part, _snapshot, partition) if is_stateful else self._travelling(part, partition)
-            )
+            position = self._call(part, _snapshot, partition) if is_stateful else self._travelling(part, partition)
+            self._positions.note(part, position)
         self._just_finished.clear()
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the positions to where `delta` left them."""
+        super().apply(delta)
+        self._positions.apply(delta)
 
     def hand_over(self, holder_of: Callable[[Any], Source]) -> None:
         """Give each part to the source that holds it from now on.
@@ -331,6 +339,7 @@ class StatefulSinkWriter(Operator):
     def __init__(self, context: OperatorContext, sink: StatefulSink[Any, Any, Any, Any, Any]) -> None:
         super().__init__(context, sink.impl)
         self.state = KeyedState(tracked=context.tracked)
+        self._positions = Positions(self.state)
         self.resource: object = self
         self._partitions: dict[Any, Any] = {}
 
@@ -346,10 +355,17 @@ class StatefulSinkWriter(Operator):
         return ()
 
     def settle(self) -> None:
-        """Write down the states of the parts built so far."""
+        """Write down the states of the parts built so far, where they have changed.
+
+        Each is asked, also where it got no record: it may change with every flush.
+        """
         for part, partition in self._partitions.items():
-            self.state.touch((part,))
-            self.state[part] = self._call(part, _snapshot, partition)
+            self._positions.note(part, self._call(part, _snapshot, partition))
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the states of the parts to where `delta` left them."""
+        super().apply(delta)
+        self._positions.apply(delta)
 
     def hand_over(self, holder_of: Callable[[Any], StatefulSinkWriter]) -> None:
         """Give each part to the writer that holds it from now on; one that moves is collected, closed, built again."""

@@ -409,6 +409,8 @@ def test_a_finished_part_is_asked_for_its_position_once_more() -> None:
         store.commit(run, compiled(build_dataflow))
     assert source.times("snapshot") == {"short": 1, "long": 4}
     assert store.merged("s") == {"short": 1, "long": 4}
+    assert run.deltas() == []
+    run.tick()
     assert list(run.deltas()[0].delta.changed) == ["long"]
     run.close()
 

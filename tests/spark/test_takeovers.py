@@ -20,10 +20,10 @@ from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProv
 from malflow.graph import Graph
 from malflow.plan import Program, compile_graph
 from malflow.runtime.spark.scratch import NEVER, Scratch
-from malflow.sinks import StatelessSink, VecSink
+from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
 from malflow.sources import StatefulSource
-from malflow.sources.contract import StatefulSourceImpl
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
 from malflow.worker import Worker
 from tests.kept import in_memory, kept, kept_states
@@ -50,8 +50,8 @@ class Command:
     key: Any
 
 
-class Polls(StatefulSourceImpl[str, Any, int, int]):
-    """Give, poll by poll, what a script says; its position is the number of the poll."""
+class Polls(StatefulSourceImpl[str, Any, int, dict[str, int]]):
+    """Give, poll by poll, what a script says; its position, which it changes in place, is the number of the poll."""
 
     def __init__(self, script: Mapping[str, Sequence[Sequence[Any]]]) -> None:
         self.script = script
@@ -59,26 +59,27 @@ class Polls(StatefulSourceImpl[str, Any, int, int]):
     def list_parts(self) -> list[str]:
         return list(self.script)
 
-    def build_part(self, part: str, state: int | None) -> PollsPart:
-        return PollsPart(self.script[part], state or 0)
+    def build_part(self, part: str, state: dict[str, int] | None) -> PollsPart:
+        return PollsPart(self.script[part], {"at": 0} if state is None else state)
 
 
 class PollsPart:
     """The reader of `Polls`, which gives each poll as a batch."""
 
-    def __init__(self, polls: Sequence[Sequence[Any]], at: int) -> None:
-        self.polls, self.at = polls, at
+    def __init__(self, polls: Sequence[Sequence[Any]], position: dict[str, int]) -> None:
+        self.polls, self.position = polls, position
 
     def poll_batch(self, _limit: int) -> tuple[list[Any], list[int]]:
-        self.at += 1
-        given = list(self.polls[self.at - 1])
-        return given, [self.at] * len(given)
+        at = self.position["at"]
+        given = list(self.polls[at])
+        self.position["at"] += 1
+        return given, [at] * len(given)
 
     def is_finished(self) -> bool:
-        return self.at >= len(self.polls)
+        return self.position["at"] >= len(self.polls)
 
-    def snapshot(self) -> int:
-        return self.at
+    def snapshot(self) -> dict[str, int]:
+        return self.position
 
 
 def changed(state: tuple[str, ...] | None, verb: str) -> tuple[str, ...] | None:
@@ -128,11 +129,11 @@ def program_of(script: Script, sink: Any) -> Program:
     return compile_graph(graph)
 
 
-def expected(script: Script, positions: Mapping[str, int]) -> dict[str, dict[Any, Any]]:
+def expected(script: Script, positions: Mapping[str, Mapping[str, int]]) -> dict[str, dict[Any, Any]]:
     """Compute what the states must be at some positions."""
     states: dict[str, dict[Any, Any]] = {name: {} for name in ("map", "other", "hooked", "count")}
-    for part, at in positions.items():
-        for command in [it for poll in script[part][:at] for it in poll]:
+    for part, position in positions.items():
+        for command in [it for poll in script[part][: position["at"]] for it in poll]:
             held = states[command.operator]
             held[command.key] = changed(held.get(command.key), command.verb)
             states["count"][command.verb] = states["count"].get(command.verb, 0) + 1
@@ -287,6 +288,98 @@ def test_parts_are_listed_once_a_run_however_often_it_is_rescaled() -> None:
         cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
     assert sorted(sink.values) == [1, 1, 2, 2, 3, 3, 4, 4]
     assert source.times == 1
+
+
+class Quiet(StatefulSourceImpl[str, int, int, int]):
+    """Gives three numbers, nothing for some polls, and another one; its position does not move meanwhile."""
+
+    def __init__(self, polls: int) -> None:
+        self.polls = polls
+
+    def list_parts(self) -> list[str]:
+        return list(PARTS)
+
+    def build_part(self, part: str, state: int | None) -> QuietPart:
+        return QuietPart(self, state or 0)
+
+
+class QuietPart(StatefulSourcePartition[int, int, int]):
+    """The reader of `Quiet`. The polls that give nothing are counted by the source."""
+
+    def __init__(self, source: Quiet, at: int) -> None:
+        self.source, self.at = source, at
+
+    def poll(self) -> tuple[int, int] | None:
+        if self.at == 3 and self.source.polls:
+            self.source.polls -= 1
+            return None
+        self.at += 1
+        return self.at, self.at
+
+    def is_finished(self) -> bool:
+        return self.at == 4
+
+    def snapshot(self) -> int:
+        return self.at
+
+
+class Files(StatefulSinkImpl[Any, int, int, int, list[int]]):
+    """A sink of two parts, whose states are lists that they change."""
+
+    def assign_part(self, msg: Any) -> int:
+        return msg.value % 2
+
+    def build_part(self, part: int, state: list[int] | None) -> FilesPart:
+        return FilesPart(state or [])
+
+
+class FilesPart(StatefulSinkPartition[Any, int, int, list[int]]):
+    """A writer of `Files`."""
+
+    def __init__(self, written: list[int]) -> None:
+        self.written = written
+
+    def sink(self, msg: Any) -> None:
+        self.written.append(msg.value)
+
+    def snapshot(self) -> list[int]:
+        return self.written
+
+
+def quiet(provider: StreamProvider, *, polls: int) -> None:
+    numbers = provider.new_stream().source("numbers", StatefulSource(Quiet(polls)))
+    numbers.sink("files", StatefulSink(Files()))
+
+
+def written_to_files(backend: FsspecBackend) -> dict[int, list[int]]:
+    return {part: sorted(written) for part, written in kept_states(backend, "files").items()}
+
+
+WRITTEN = {0: [2, 2, 4, 4], 1: [1, 1, 3, 3]}
+
+
+def test_an_idle_job_writes_no_snapshot() -> None:
+    backend = in_memory(retain=100)
+    SingleThreadRuntime(partial(quiet, polls=50), backend, timedelta(microseconds=1)).execute()
+    assert len([*snapshots(backend)]) <= 5
+    assert written_to_files(backend) == WRITTEN
+
+
+def test_an_idle_job_on_spark_writes_no_snapshot_and_no_change() -> None:
+    backend, graph, files = in_memory(retain=100), Graph(), set[str]()
+    quiet(StreamProvider(graph), polls=50)
+    plans = [Plan(places=(tick % 3, tick % 2), asks=True, again=frozenset({tick % 5})) for tick in range(30)]
+
+    def note(job: Any, gate: Any) -> None:
+        folder = Path(job.scratch.url, job.scratch.run, str(job.generation))
+        files.update(f"{gate.tick}: {it.name}" for it in folder.iterdir() if gate.tick in range(8, 28))
+
+    with TemporaryDirectory() as scratch, simulated(longest=1000):
+        Cluster(plans, note).run(compile_graph(graph), settings_at(scratch, backend), 2)
+    names = [name.split(": ")[1] for name in files]
+    assert {int(name.split("-")[0]) for name in names} <= {*range(7)}
+    assert len([*snapshots(backend)]) <= 8
+    assert written_to_files(backend) == WRITTEN
 
 
 class Audit(StatefulLogic[Any, Any, Any, Any, int]):

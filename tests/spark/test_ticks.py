@@ -175,7 +175,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
         rows = [*_Turn(job, 0, 0, Control(tick, [[last]])).take([])]
         return rows, sum(pickle.loads(row.blob).polled for row in rows if row.channel == REPORT)
 
-    first = done(1, NEVER)
+    begun, idle = done(1, NEVER), done(2, 1)
     path.write_text("one\ntwo\n", encoding="utf-8")
-    assert done(1, NEVER) == first
-    assert (first[1], done(2, 1)[1]) == (0, 2)
+    assert (done(1, NEVER), done(2, 1)) == (begun, idle)
+    assert (begun[1], idle[1], done(3, 1)[1]) == (0, 0, 2)

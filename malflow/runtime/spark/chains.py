@@ -56,6 +56,7 @@ class Chains:
         self._chains = [[_Chain() for _ in range(workers)] for _ in range(stages)]
         self.workers = workers
         self.keys: dict[tuple[int, str], int] = {}
+        self._empty: list[tuple[int, int, int]] = []
 
     @property
     def last(self) -> list[list[int]]:
@@ -72,6 +73,8 @@ class Chains:
         for it in reports:
             if it.bytes is not None:
                 self.add(it.stage, it.worker, it.tick, it.bytes, it.keys, whole=it.whole)
+            elif it.noted:
+                self._empty.append((it.stage, it.worker, it.tick))
 
     @property
     def total_keys(self) -> dict[str, int]:
@@ -105,14 +108,14 @@ class Chains:
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
     def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
-        """Return, and forget, the changes before the last whole one: stage, worker, tick.
+        """Return, and forget, the changes before the last whole one, and notes of empty ticks: stage, worker, tick.
 
         Neither a process that takes over a worker nor a snapshot that begins later needs them.
 
         Args:
             reading: the ticks whose changes a snapshot is being made of; they stay.
         """
-        dead = []
+        dead, self._empty = self._empty, []
         for stage, chains in enumerate(self._chains):
             for worker, chain in enumerate(chains):
                 gone = [at for at in chain.ticks if at < chain.whole and at not in reading]

@@ -27,10 +27,17 @@ __all__ = ["HELD", "SINKS", "Held", "ReleaseTask", "load"]
 
 @dataclass(slots=True)
 class Held:
-    """A worker between two ticks, and the tick at whose end it stands."""
+    """A worker between two ticks.
+
+    Attributes:
+        worker: the worker.
+        tick: the tick at whose end it stands.
+        last: the tick of the last change that is in its state.
+    """
 
     worker: Worker
     tick: int
+    last: int
 
 
 HELD: dict[tuple[str, int, int, int], Held] = {}

@@ -96,6 +96,7 @@ class _Turn:
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
         self._parcels: list[list[Parcel]] = []
+        self._may_come = False
         self._name = (job.scratch.run, job.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
@@ -168,7 +169,10 @@ class _Turn:
             worker.release()
             return None
         worker.flush()
-        HELD[self._name] = Held(worker, self._control.tick)
+        if before is not None:  # what is held is what was written then, whatever came of it now
+            worker.release()
+            return report
+        HELD[self._name] = Held(worker, self._control.tick, self._last if report.bytes is None else self._control.tick)
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
@@ -211,15 +215,14 @@ class _Turn:
     def _bring(self) -> Worker:
         """Bring the worker to where the tick before left it."""
         held = HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
-        if held is not None and held.tick < self._control.tick:
-            if held.tick < self._last:
-                held.worker.release()
-                for change in self._scratch.since(self._stage, self._worker, self._last, held.tick):
-                    held.worker.apply(change.deltas)
-                return _opened(held.worker)
+        if held is not None and held.tick < self._control.tick and held.last == self._last:
             return held.worker
         if held is not None:
             held.worker.release()
+            if held.tick < self._control.tick and held.last < self._last:
+                changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
+                if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
+                    return _brought(held.worker, changes)
         worker = Worker(
             self._program,
             self._stage,
@@ -232,12 +235,11 @@ class _Turn:
         )
         shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
         SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
-        for change in self._scratch.since(self._stage, self._worker, self._last, NEVER):
-            worker.apply(change.deltas)
-        return _opened(worker)
+        return _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
 
     def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
         """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
+        self._may_come = self._control.polls and any(not source.is_finished for source in worker.sources)
         for source in worker.sources:
             source.rest()
         try:
@@ -293,15 +295,18 @@ class _Turn:
         if self._control.final:
             return report, 0
         deltas, whole = _deltas(worker, whole=self._control.whole)
-        if not deltas and not polled:
-            return report, 0  # nothing came before either: a part that may give something writes its position
-        change = Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
+        change = before or Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
+        is_empty = not change.deltas and not change.polls
+        if before is None and is_empty and not self._may_come:
+            return report, 0
         if before is None:
             size = self._scratched(change)
         else:  # Spark compares what is sent again with what was sent
-            size, change = self._scratch.size(self._stage, self._worker, self._control.tick), before
+            size = self._scratch.size(self._stage, self._worker, self._control.tick)
+        if is_empty:  # only a try after this one needs to know: it must poll nothing, whatever there is by then
+            return replace(report, noted=True), size
         states = worker.states()
-        keys = {name: len(states[name]) for name in change.deltas}
+        keys = {name: len(held) for name, held in states.items() if name in change.deltas}
         return replace(report, bytes=size, whole=change.whole, keys=keys), size
 
     def _scratched(self, change: Change) -> int | None:
@@ -349,8 +354,11 @@ def _shipped(worker: Worker) -> Iterator[tuple[int, list[Batch]]]:
                 yield sink.resource.number, batches
 
 
-def _opened(worker: Worker) -> Worker:
+def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
+    """Apply changes to a worker, and build its readers from where these left them."""
     try:
+        for change in changes:
+            worker.apply(change.deltas)
         worker.open()
     except BaseException as error:
         release_all((worker.release,), error)

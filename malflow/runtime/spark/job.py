@@ -86,6 +86,7 @@ class Report:
         live: the sources that have an unfinished part here.
         taken: how many records came, by channel and sender.
         sent: how many records went on, by channel and target.
+        noted: whether it is written down, until the tick is over, that nothing came and nothing changed.
     """
 
     tick: int
@@ -98,6 +99,7 @@ class Report:
     live: Sequence[str]
     taken: Mapping[tuple[int, int], int]
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    noted: bool = False
 
 
 def counted(program: Program) -> list[str]:
