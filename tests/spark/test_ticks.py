@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.gate import Gate, Outlets, Wishes
 from malflow.runtime.spark.host import _Turn
 from malflow.runtime.spark.job import Control, Job, Report
+from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.scratch import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.session import require_spark
@@ -41,7 +43,8 @@ def program() -> Program:
 
 
 def place(folder: Path) -> ScratchPlace:
-    return ScratchPlace(str(folder), {}, "ab" * 8, b"a key for tests", pickle.dumps({}))
+    run = blake2b(str(folder).encode(), digest_size=8).hexdigest()
+    return ScratchPlace(str(folder), {}, run, b"a key for tests", pickle.dumps({}))
 
 
 def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
@@ -60,7 +63,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         Outlets(made),
         None,
         Wishes(),
-        pause=0,
+        pace=Pace(0, WORKERS),
     )
     gate.first(frozenset({"numbers"}))
     taken = {(0, 1): came} if came else {}

@@ -31,14 +31,14 @@ fixed_times = st.floats(0.01, 10.0)
 
 @given(fixed_times, costs, st.integers(1, 64), st.randoms(use_true_random=False))
 def test_ticks_come_to_the_time_they_may_take(fixed: float, each: float, workers: int, noise: Random) -> None:
-    pace = Pace(AIM, workers)
+    pace = Pace(0, workers)
     taken = ticks(pace, fixed, each, noise=noise)
     assert sorted(taken[-20:])[10] <= 2 * max(AIM, 2 * fixed) + 1.25 * each, "half of the ticks are no longer"
 
 
 @given(fixed_times, costs, st.randoms(use_true_random=False))
 def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(fixed: float, each: float, noise: Random) -> None:
-    pace = Pace(AIM, 1)
+    pace = Pace(0, 1)
     ticks(pace, fixed, each, noise=noise)
     wanted = max(AIM - fixed, fixed) / each
     assert pace.limit >= min(wanted / 10, 10**6)
@@ -46,7 +46,7 @@ def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(fixed: float, each
 
 @given(costs, st.floats(10.0, 1e6))
 def test_a_function_that_becomes_slow_has_fewer_records_soon(each: float, times: float) -> None:
-    pace = Pace(AIM, 1)
+    pace = Pace(0, 1)
     ticks(pace, 0.1, each)
     slow = each * times
     taken = ticks(pace, 0.1, slow)
@@ -55,12 +55,12 @@ def test_a_function_that_becomes_slow_has_fewer_records_soon(each: float, times:
 
 @pytest.mark.parametrize("each", [1e-6, 1e-5, 1e-4])
 def test_short_ticks_grow_quickly(each: float) -> None:
-    taken = ticks(Pace(AIM, 2), 0.15, each)
+    taken = ticks(Pace(0, 2), 0.15, each)
     assert sum(seconds < AIM / 2 for seconds in taken) <= 6
 
 
 def test_a_source_that_has_little_does_not_make_the_next_tick_large() -> None:
-    pace = Pace(AIM, 1)
+    pace = Pace(0, 1)
     before = pace.limit
     ticks(pace, 0.1, 1e-6, most=before // 4)
     assert pace.limit == before
@@ -69,7 +69,7 @@ def test_a_source_that_has_little_does_not_make_the_next_tick_large() -> None:
 
 
 def test_one_tick_that_is_a_little_too_long_does_not_count() -> None:
-    pace = Pace(AIM, 1)
+    pace = Pace(0, 1)
     ticks(pace, 0.1, 1e-4)
     before = pace.limit
     for _ in range(10):
@@ -82,7 +82,7 @@ def test_one_tick_that_is_a_little_too_long_does_not_count() -> None:
 
 
 def test_the_first_tick_may_wait_for_processes_to_start() -> None:
-    pace = Pace(AIM, 1)
+    pace = Pace(0, 1)
     before = pace.limit
     assert not pace.note(before, 20.0)
     assert pace.limit == before

@@ -14,17 +14,19 @@ from malflow.errors import OperatorError, SnapshotError, release_all
 from malflow.placement import states_of
 from malflow.plan import Program
 from malflow.runtime.run import Run
+from malflow.runtime.spark.census import CENSUS
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.gate import Gate, Outlets, Wishes
 from malflow.runtime.spark.held import ReleaseTask
 from malflow.runtime.spark.job import Job
 from malflow.runtime.spark.keeping import Keeping
+from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.query import Query, said
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
 from malflow.runtime.spark.settings import Progress, Request, Settings
-from malflow.runtime.spark.wire import SCHEMA
+from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
 from malflow.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ __all__ = ["Driver"]
 _log = logging.getLogger("malflow.runtime")
 
 _RELEASE_SECONDS = 30.0
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds that the tasks of one round after the other stay, so that each has a process of its own."""
+
+_FORGOTTEN_AFTER = 256
+"""Ticks after which a process that did nothing in them counts as gone."""
 
 
 class Driver:
@@ -70,6 +77,8 @@ class Driver:
         self._gate: Gate | None = None
         self._counts: Counter[str] = Counter()
         self._is_over = False
+        self._number = CENSUS.begin()
+        self._processes: dict[str, int] = {}
 
     # From other threads
 
@@ -176,6 +185,7 @@ class Driver:
             most,
             settings.poll_seconds,
             settings.debug,
+            self._number,
         )
         gate = Gate(
             self._program,
@@ -185,16 +195,19 @@ class Driver:
             self._outlets,
             self._keeping,
             self._wishes,
-            pause=settings.pause,
+            pace=Pace(settings.pause, run.parallelism),
         )
         if self._gate is not None:
             self._counts += self._gate.counts
         self._gate = gate
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # what it holds is in the scratch folder now
-        self.query = Query(self._session, settings.name, job, self._program, gate)
+        self.query = Query(self._session, settings, job, self._program, gate)
         self.query.start(gate.first(busy))
-        self.query.wait()
+        try:
+            self.query.wait()
+        finally:
+            self._processes.update(gate.processes)
         return gate
 
     def _rescaled(self, gate: Gate, request: Request) -> Run:
@@ -228,7 +241,7 @@ class Driver:
         if keeping is not None:
             let_go.insert(0, lambda: keeping.close(wait=error is None))
         cleared = (partial(self._clear, number) for number in range(1, self._generation + 1))
-        release_all((*let_go, *cleared), error)
+        release_all((*let_go, lambda: CENSUS.end(self._number), *cleared), error)
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""
@@ -242,21 +255,32 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - what a process holds that can't be reached goes with it
             _log.warning("not every process of Spark could let go of the run: %s", said(error))
             return
-        if rows:
-            first, *others = [loaded_error(bytes(row.blob)) for row in rows]
+        failures = [loaded_error(bytes(row.blob)) for row in rows if row.channel == FAILURE]
+        if failures:
+            first, *others = failures
             for other in others:
                 first.add_note(f"and while closing: {other}")
             raise first
 
     def _release_all(self, released: Future[list[Any]]) -> None:
         try:
-            slots = _slots(self._session.sparkContext)
-            tasks = self._session.range(slots, numPartitions=slots)
-            task = ReleaseTask(self._settings.scratch.run)
-            rows = tasks.mapInArrow(task, SCHEMA, barrier=True)  # all at once, so that each has another process
-            released.set_result(rows.collect())
+            rows: list[Any] = []
+            last = max(self._processes.values(), default=0)
+            waiting = {name for name, tick in self._processes.items() if tick > last - _FORGOTTEN_AFTER}
+            for pause in _PAUSES:
+                rows += self._released(pause)
+                waiting -= {bytes(row.blob).decode() for row in rows if row.channel == REPORT}
+                if not waiting:  # otherwise they are busy, or are no more
+                    break
+            released.set_result(rows)
         except Exception as error:  # noqa: BLE001 - the future tells it
             released.set_exception(error)
+
+    def _released(self, pause: float) -> list[Any]:
+        slots = _slots(self._session.sparkContext)
+        task = ReleaseTask(self._settings.scratch.run, pause)
+        rows: list[Any] = self._session.range(slots, numPartitions=slots).mapInArrow(task, SCHEMA).collect()
+        return rows
 
     def _clear(self, generation: int) -> None:
         Scratch(self._settings.scratch, generation).clear()

@@ -13,6 +13,7 @@ from malflow.errors import RunFailed
 from malflow.operators.contract import OperatorContext
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
+from malflow.runtime.spark.census import CENSUS
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.job import Control, Report, counted
@@ -28,8 +29,6 @@ __all__ = ["Gate", "Wishes"]
 
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
-_AIM = 1.2
-"""Seconds that a tick is to take: of ticks that last longer, as a part of that."""
 
 
 @dataclass(slots=True)
@@ -80,13 +79,14 @@ class Gate:
         outlets: the sinks on the driver.
         keeping: the snapshots, if there are any.
         wishes: what is wanted of the run.
-        pause: the seconds from the start of one tick to that of the next, at least.
+        pace: how many records a tick may have, and how long it lasts at least.
 
     Attributes:
         tick: the number of the last tick.
         counts: how many records each operator took, and each source gave.
         polled: how many records came in the last tick.
         rescaling: the request that ended the query, where one did.
+        processes: the last tick in which each process did something.
     """
 
     def __init__(
@@ -99,13 +99,14 @@ class Gate:
         keeping: Keeping | None,
         wishes: Wishes,
         *,
-        pause: float,
+        pace: Pace,
     ) -> None:
         self.tick = tick
         self.chains = chains
         self.counts: Counter[str] = Counter()
         self.polled = 0
         self.rescaling: Request | None = None
+        self.processes: dict[str, int] = {}
         self._names = counted(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
@@ -113,8 +114,7 @@ class Gate:
         self._outlets = outlets
         self._keeping = keeping
         self._wishes = wishes
-        self._pause = pause
-        self._pace = Pace(_AIM * max(1.0, pause), chains.workers)
+        self._pace = pace
         self._is_cut_short = False
         self._rest = _SHORTEST_REST
         self._began = 0.0
@@ -131,15 +131,21 @@ class Gate:
         self._ended = self._sources - busy
         return self._next()
 
-    def __call__(self, rows: list[Row]) -> Control | None:
+    def __call__(self, rows: list[Row], seconds: float = 0.0) -> Control | None:
         """Take what came of a tick, and say what the next one is; None at the end.
+
+        Args:
+            rows: what came.
+            seconds: how long the tick's tasks took.
 
         Raises:
             MalflowError: if the run can't go on.
         """
         self._note(rows)
+        began = time.monotonic()
         self._outlets.deliver(rows)
-        self._learn()
+        seconds += time.monotonic() - began
+        self._is_cut_short = not self._control.whole and self._pace.note(self._most_polled, seconds)
         if self._control.final:
             return None
         if self._keeping is not None:
@@ -158,19 +164,15 @@ class Gate:
             raise RunFailed(f"tick {control.tick} was not reported by each worker once, but by {sorted(found)}")
         _check_that_all_has_come(reports)
         self.tick = control.tick
-        self.polled = sum(it.polled for it in reports)
+        self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
+        self.polled = sum(it.polled for it in reports)
         for row in rows:
             if row.counts is not None:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
         if not control.final:
             self.chains.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)
-
-    def _learn(self) -> None:
-        """Learn from how long the tick took, with what the sinks on the driver did; one that writes all state may."""
-        polled = 0 if self._control.whole else self._most_polled
-        self._is_cut_short = self._pace.note(polled, time.monotonic() - self._began)
 
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
@@ -211,7 +213,7 @@ class Gate:
 
     def _rest_a_while(self) -> None:
         """Wait, where nothing came or ticks are to last longer."""
-        left = 0.0 if self._is_cut_short else self._began + self._pause - time.monotonic()
+        left = 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
         if self.polled:
             self._rest = _SHORTEST_REST
         else:
@@ -223,7 +225,9 @@ class Gate:
 
     def _next(self, **how: Any) -> Control:
         self._began = time.monotonic()
-        self._control = Control(self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, **how)
+        self._control = Control(
+            self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
+        )
         return self._control
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import platform
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 from malflow.errors import MalflowError, release_all
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
+from malflow.runtime.spark.census import Going
 from malflow.runtime.spark.failures import dumps_error
-from malflow.runtime.spark.job import Job
+from malflow.runtime.spark.job import Control, Job
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.script import install_classes
-from malflow.runtime.spark.wire import FAILURE, Row, write_rows
+from malflow.runtime.spark.wire import FAILURE, REPORT, Row, write_rows
 from malflow.worker import Worker, act_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HELD", "SINKS", "Held", "ReleaseTask", "load"]
+__all__ = ["HELD", "SINKS", "Held", "ReleaseTask", "load", "process_name"]
 
 
 @dataclass(slots=True)
@@ -48,26 +52,44 @@ SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
 
 _LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
 
+_NUMBERS: dict[str, int] = {}
+"""The numbers of the runs of which there is anything."""
+
+
+def process_name() -> str:
+    """Return what tells this process from all others of a cluster."""
+    return f"{platform.node()}:{os.getpid()}"
+
 
 class ReleaseTask:
-    """Has a process let go of what it holds of a run, as a function that Spark calls; its rows are what went wrong."""
+    """Has a process let go of what it holds of a run, as a function that Spark calls.
 
-    def __init__(self, run: str) -> None:
+    Its rows are the name of the process, and what went wrong.
+
+    Args:
+        run: the run.
+        pause: how many seconds to stay, so that other tasks get other processes.
+    """
+
+    def __init__(self, run: str, pause: float) -> None:
         self._run = run
+        self._pause = pause
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Close sinks, suspend readers, forget states."""
         for _ in batches:
             pass
-        return write_rows(Row(0, FAILURE, 0, error) for error in _release(self._run))
+        rows = [Row(0, FAILURE, 0, error) for error in _release(self._run)]
+        threading.Event().wait(self._pause)
+        return write_rows([Row(0, REPORT, 0, process_name().encode()), *rows])
 
 
 def _release(run: str) -> list[bytes]:
-    names = [name for name in HELD if name[0] == run]
-    workers = [HELD.pop(name).worker for name in names]
+    workers = [HELD.pop(name).worker for name in [name for name in HELD if name[0] == run]]
     for key in [key for key in _LOADED if key[0] == run]:
         del _LOADED[key]
     sinks = SINKS.pop(run, {}).values()
+    _NUMBERS.pop(run, None)
     try:
         release_all(
             (
@@ -80,19 +102,26 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(job: Job) -> tuple[Program, Mapping[str, Any], Scratch]:
-    """Unpack the program, once a process and generation; let go of earlier runs."""
+def load(job: Job, control: Control) -> tuple[Program, Mapping[str, Any], Scratch]:
+    """Unpack the program, once a process and generation; let go of what is over."""
+    going = Going(*control.going)
+    for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
+        with suppress(Exception):  # nobody is there any more to be told
+            _release(run)
     key = (job.scratch.run, job.generation)
     if key not in _LOADED:
-        for name in [name for name in HELD if name[:2] != key]:
-            with suppress(Exception):  # of a run that is over
-                HELD.pop(name).worker.release()
-        for run in [run for run in SINKS if run != key[0]]:
-            for sink in SINKS.pop(run).values():
-                with suppress(Exception):
-                    sink.close()
-        _LOADED.clear()
+        _release_before(*key)
         install_classes(job.scratch.classes)
         program, parts = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
         _LOADED[key] = (program, parts, Scratch(job.scratch, job.generation))
+        _NUMBERS[job.scratch.run] = job.number
     return _LOADED[key]
+
+
+def _release_before(run: str, generation: int) -> None:
+    """Let go of earlier generations of a run."""
+    for name in [name for name in HELD if name[0] == run and name[1] < generation]:
+        with suppress(Exception):  # what is over
+            HELD.pop(name).worker.release()
+    for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
+        del _LOADED[loaded]

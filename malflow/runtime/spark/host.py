@@ -15,7 +15,7 @@ from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
 from malflow.runtime.spark.failures import dumps_error
-from malflow.runtime.spark.held import HELD, SINKS, Held, load
+from malflow.runtime.spark.held import HELD, SINKS, Held, load, process_name
 from malflow.runtime.spark.job import CONTROL, Control, Job, Report, counted
 from malflow.runtime.spark.scratch import NEVER, Change
 from malflow.runtime.spark.ship import Shipped
@@ -91,7 +91,7 @@ class _Turn:
         self._stage = stage
         self._worker = worker
         self._control = control
-        self._program, self._parts, self._scratch = load(job)
+        self._program, self._parts, self._scratch = load(job, control)
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
@@ -129,8 +129,16 @@ class _Turn:
                     yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
         for number, batches in _shipped(worker):
             yield Row(self._worker, sink_row(number), self._worker, pack(batches))
+        is_last = self._stage == len(self._program.stages) - 1
+        report = replace(report, sent=sent, process=process_name() if is_last else "")
         counts = [self._counts[name] for name in counted(self._program)]
-        yield Row(self._worker, REPORT, self._worker, pickle.dumps(replace(report, sent=sent), 5), counts)
+        yield Row(
+            self._worker,
+            REPORT,
+            self._worker,
+            pickle.dumps(report, 5),
+            counts,
+        )
 
     def _done(self, arrived: _Arrived, before: Change | None) -> tuple[Worker, Report | None]:
         """Do the tick, and write down what has changed.

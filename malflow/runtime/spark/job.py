@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -29,6 +29,7 @@ class Job:
         most: how many records a worker may poll in a tick, over all of its sources.
         poll_seconds: how long a worker goes on polling in a tick, as long as there is anything.
         debug: whether to check what costs too much to check always.
+        number: the number of the run; zero is never over.
     """
 
     generation: int
@@ -39,6 +40,7 @@ class Job:
     most: int | None
     poll_seconds: float
     debug: bool
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Control:
         final: whether this is the end: `MAX` flows.
         whole: whether all state is to be written down, and not only what changed.
         most: how many records a worker may poll; None for as many as the job lets it.
+        going: the runs that are going on; see `malflow.runtime.spark.census.Going`.
     """
 
     tick: int
@@ -62,6 +65,7 @@ class Control:
     final: bool = False
     whole: bool = False
     most: int | None = None
+    going: tuple[int, Collection[int]] = (0, ())
 
     def dumps(self) -> str:
         """Write it as a text."""
@@ -87,6 +91,8 @@ class Report:
         taken: how many records came, by channel and sender.
         sent: how many records went on, by channel and target.
         noted: whether it is written down, until the tick is over, that nothing came and nothing changed.
+        process: the process of Python that did it, where this was the last stage; before that Spark compares what is
+            sent again with what was sent.
     """
 
     tick: int
@@ -100,6 +106,7 @@ class Report:
     taken: Mapping[tuple[int, int], int]
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
     noted: bool = False
+    process: str = ""
 
 
 def counted(program: Program) -> list[str]:

@@ -7,11 +7,16 @@ from typing import Final
 
 __all__ = ["Pace"]
 
+_SECONDS: Final = 1.2
 _FIRST: Final = 32
 """Records of the first tick, over all workers, where ticks may take a second."""
 
 _GROWTH: Final = 64.0
-_RECENT: Final = 8
+_LEAST_GROWTH: Final = 1.5
+_TRUSTED_GROWTH: Final = 4.0
+"""How much more a tick may have at once, where an estimate of the fixed time says that it may."""
+
+_RECENT: Final = 16
 _TOLERATED: Final = 1.75
 _HICCUP: Final = 5.0
 _TRY_AFTER: Final = 32
@@ -22,21 +27,23 @@ _SPREAD: Final = 1.5
 class Pace:
     """The most records that each worker may poll in the next tick.
 
-    A tick takes a fixed time and one for each record. Where it is shorter than it may be, the next one may have more
-    records, in proportion. Where it is longer the next one has fewer; but no fewer than take as long as the fixed time,
-    which smaller ticks would not make shorter. One tick that is a little too long does not count: the machine may have
-    been busy.
+    A tick takes a fixed time and one for each record, what Spark takes left aside. Where it is shorter than it may be,
+    the next one may have more records, in proportion. Where it is longer the next one has fewer; but no fewer than
+    take as long as the fixed time, which smaller ticks would not make shorter. One tick that is a little too long does
+    not count: the machine may have been busy.
 
     Args:
-        seconds: how long a tick is to take.
+        pause: the seconds from the start of one tick to that of the next, at least: ticks may take as long.
         workers: how many workers there are.
 
     Attributes:
         limit: how many records a worker may poll.
+        pause: the seconds from the start of one tick to that of the next, at least.
     """
 
-    def __init__(self, seconds: float, workers: int) -> None:
-        self._seconds = seconds
+    def __init__(self, pause: float, workers: int) -> None:
+        self.pause = pause
+        self._seconds = seconds = _SECONDS * max(1.0, pause)
         self.limit = max(1, int(_FIRST * seconds) // workers)
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._fixed = 0.0
@@ -49,7 +56,7 @@ class Pace:
 
         Args:
             polled: the most records that a worker polled in it.
-            seconds: how long it took.
+            seconds: how long its tasks and the driver's sinks took.
 
         Returns:
             Whether it was shorter than need be because of the limit alone.
@@ -62,28 +69,23 @@ class Pace:
         if seconds < self._seconds:
             self._was_long = False
             if is_bound:
-                self.limit = max(self.limit, int(polled * min(_GROWTH, self._seconds / seconds)))
+                growth = max(_LEAST_GROWTH, self._seconds / seconds, min(_TRUSTED_GROWTH, self._share(seconds)))
+                self.limit = max(self.limit, int(polled * min(_GROWTH, growth)) + 1)
             return is_bound and 2 * seconds < self._seconds
         was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._seconds
-        if self._was_long and (was_long or seconds > _HICCUP * self._seconds):
-            self._shrink(polled, seconds, is_bound=is_bound)
-        elif is_bound and not self._was_long:
-            self._try_more(polled, seconds)
+        share = self._share(seconds)
+        if self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds):
+            self.limit = max(1, int(polled * share))
+        elif is_bound and (2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER):
+            self._unknown_for = 0
+            self.limit = max(self.limit, int(polled * min(_TRUSTED_GROWTH, max(2.0, share))))
         return False
 
-    def _try_more(self, polled: int, seconds: float) -> None:
-        """Have more records in a tick that takes what it may, if that is the fixed time; or to learn whether it is."""
-        self._estimate()
-        if 2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER:
-            self._unknown_for = 0
-            self.limit = max(self.limit, 2 * polled)
-
-    def _shrink(self, polled: int, seconds: float, *, is_bound: bool) -> None:
+    def _share(self, seconds: float) -> float:
+        """Return how many times the records of a tick the next one may have, as far as the fixed time is known."""
         self._estimate()
         allowed = max(self._seconds, 2 * self._fixed)
-        share = (allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
-        if share < 1.0 or is_bound:
-            self.limit = max(1, int(polled * min(2.0, share)))
+        return (allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
 
     def _estimate(self) -> None:
         """Fit a line through recent ticks, where their numbers of records differ enough."""

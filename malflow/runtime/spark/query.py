@@ -5,29 +5,34 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import RunFailed
+from malflow.errors import GraphError, RunFailed
 from malflow.plan import Program
 from malflow.runtime.spark.host import StageTask
 from malflow.runtime.spark.job import CONTROL, Control, Job, counted
+from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.wire import SCHEMA, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["Query", "said"]
+__all__ = ["Query", "check_name", "said"]
 
 _STOP_SECONDS = 60.0
+_NAMING = threading.Lock()
+"""Held while a name is chosen and taken, as Spark refuses one that is taken meanwhile."""
+
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _QUICK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-Gate = Callable[[list[Row]], Control | None]
-"""Takes what came of a tick, and says what the next one is; None where there is none."""
+Gate = Callable[[list[Row], float], Control | None]
+"""Takes what came of a tick, and the seconds that its tasks took; says what the next one is, None if there is none."""
 
 
 class Query:
@@ -38,36 +43,47 @@ class Query:
 
     Args:
         session: the session.
-        name: the query's name.
+        settings: how the run runs.
         job: what the tasks need to know.
         program: the program.
         gate: the gate.
     """
 
-    def __init__(self, session: SparkSession, name: str, job: Job, program: Program, gate: Gate) -> None:
+    def __init__(self, session: SparkSession, settings: Settings, job: Job, program: Program, gate: Gate) -> None:
         self._session = session
         self._gate = gate
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._folder = tempfile.mkdtemp(prefix="malflow-query-")
+        self._folder = ""
         self._frame = _plan(session, job, program)
-        self._name = name
+        self._settings = settings
         self.query: StreamingQuery | None = None
 
     def start(self, first: Control) -> None:
         """Start with a first tick."""
         context = self._session.sparkContext
         context.setLocalProperty(CONTROL, first.dumps())
+        self._folder = tempfile.mkdtemp(prefix="malflow-query-")
         try:
-            with _quick_checkpoints(self._session):
+            with _quick_checkpoints(self._session), _NAMING:
                 self.query = (
-                    self._frame.writeStream.queryName(self._name)
+                    self._frame.writeStream.queryName(self._free_name())
                     .option("checkpointLocation", Path(self._folder).as_uri())
                     .foreachBatch(self._after_tick)
                     .start()
                 )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         finally:
             context.setLocalProperty(CONTROL, None)
+
+    def _free_name(self) -> str:
+        name = self._settings.name
+        if self._settings.is_named:
+            check_name(self._session, name)
+            return name
+        return f"{name}-{self._settings.scratch.run[:8]}" if name in _names(self._session) else name
 
     def wait(self) -> None:
         """Wait until there is no next tick, and end the query.
@@ -96,7 +112,9 @@ class Query:
     def _after_tick(self, frame: DataFrame, _batch: int) -> None:
         control: Control | None = None
         try:
-            control = self._gate(_collected(frame))
+            began = time.monotonic()
+            rows = _collected(frame)
+            control = self._gate(rows, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         if control is not None:
@@ -112,6 +130,22 @@ class Query:
             if query is not None and not query.isActive:
                 return
             pause.wait(0.01)
+
+
+def check_name(session: SparkSession, name: str) -> None:
+    """Check that no query of the session has a name.
+
+    Raises:
+        GraphError: if one has.
+    """
+    if name in _names(session):
+        raise GraphError(
+            f"a query named {name!r} runs in this session already; give another name=, or none: one is made then"
+        )
+
+
+def _names(session: SparkSession) -> list[str | None]:
+    return [query.name for query in session.streams.active]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.options import check_parallelism, check_start
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
+from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.script import pickled_classes
 from malflow.runtime.spark.session import (
@@ -65,7 +66,7 @@ class SparkRuntime:
         scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
         scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.
-        name: the query's name, by default that of the job.
+        name: the query's name, by default that of the job, with something added where a query has it already.
         restore, recovery, renamed, allow_dropped_state, debug: as in `malflow.SingleThreadRuntime`.
 
     Raises:
@@ -111,6 +112,7 @@ class SparkRuntime:
         self._scratch = scratch
         self._scratch_options = dict(scratch_options or {})
         self._restart = restart or RestartPolicy()
+        self._is_named = name is not None
         self._name = name or getattr(persistence, "job", None) or "malflow"
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
@@ -162,6 +164,8 @@ class SparkRuntime:
     def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
         try:
             check_session(session)
+            if self._is_named:
+                check_name(session, self._name)
             lend_interpreter(session)
             settings = self._settings(session)
         except BaseException:
@@ -212,6 +216,7 @@ class SparkRuntime:
         place = ScratchPlace(scratch, self._scratch_options, run, key, classes)
         return Settings(
             name=self._name,
+            is_named=self._is_named,
             persistence=self._persistence,
             start=self._start,
             interval=self._interval,

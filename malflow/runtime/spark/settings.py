@@ -35,6 +35,7 @@ class Settings:
 
     Attributes:
         name: the name of its query.
+        is_named: whether the user gave it: otherwise another one is made where a query has it already.
         persistence: where state is kept.
         start: how the run begins.
         interval: the seconds between snapshots, None for none.
@@ -49,6 +50,7 @@ class Settings:
     """
 
     name: str
+    is_named: bool
     persistence: Persistence
     start: Start
     interval: float | None
