@@ -11,8 +11,13 @@ import sys
 
 from tests.campaign.cases import Campaign
 from tests.campaign.differential import differential, here
+from tests.campaign.kills import cluster, workers
+from tests.campaign.many import many
+from tests.campaign.restores import restores
+from tests.campaign.settings import settings
+from tests.campaign.size import size
 
-PARTS = {part.__name__: part for part in (differential, here)}
+PARTS = {part.__name__: part for part in (differential, here, workers, cluster, restores, settings, size, many)}
 
 
 def main() -> int:

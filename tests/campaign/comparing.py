@@ -80,8 +80,7 @@ class Job:
     def _sink(self, flow: Flow, result: Run, step: Step) -> Any:
         if step.name not in flow.counted:
             return None
-        log = result.records[step.name] = self.new_log()
-        return counting_sink(log)
+        return counting_sink(result.records.setdefault(step.name, self.new_log()))
 
     # Runs
 

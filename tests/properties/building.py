@@ -249,8 +249,7 @@ def _sink(step: Step, inputs: list[Any], result: Run) -> None:
     if result.new_sink is not None and (made := result.new_sink(step)) is not None:
         inputs[0].sink(step.name, made)
         return
-    result.sinks[step.name] = VecSink()
-    inputs[0].sink(step.name, StatelessSink(result.sinks[step.name]))
+    inputs[0].sink(step.name, StatelessSink(result.sinks.setdefault(step.name, VecSink())))
 
 
 def _inspect(step: Step, inputs: list[Any], result: Run) -> Any:
