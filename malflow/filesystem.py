@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError, MissingDependency
 
-__all__ = ["filesystem_of"]
+__all__ = ["filesystem_of", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
 
@@ -37,3 +38,13 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
         raise GraphError(f"'{shown}' has a protocol that fsspec does not know: {protocol}") from unknown
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner
+
+
+def local_path(path: str) -> str:
+    """Return the one name of a local file: absolute, without protocol, links resolved.
+
+    >>> local_path("file:///no/../where//a.txt")
+    '/where/a.txt'
+    """
+    _, inner = url_to_fs(path)
+    return str(os.path.realpath(inner))

@@ -25,7 +25,7 @@ from malflow.graph import (
 from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import Partitioner, index_select, rendezvous_select
 from malflow.plan import Program
-from malflow.sinks.contract import StatefulSink
+from malflow.sinks.contract import StatefulSink, is_resumable
 from malflow.state import StateSpec
 
 __all__ = [
@@ -82,7 +82,9 @@ def _spec(node: Node) -> StateSpec | None:
         case ExchangeNode() | UnionNode():
             return StateSpec(name, "frontier", 1, None)
         case SinkNode(sink=sink):
-            return StateSpec(name, "sink", 1, name_of(rendezvous_select)) if isinstance(sink, StatefulSink) else None
+            if isinstance(sink, StatefulSink):
+                return StateSpec(name, "sink", 1, name_of(rendezvous_select))
+            return StateSpec(name, "sink", 1, None) if is_resumable(sink.impl) else None
         case StatelessNode() | KeyNode() | TimestampsNode() | SplitNode():
             return None
         case _:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from malflow.graph import EpochsNode, ExchangeNode, Graph, Port, SourceNode, UnionNode, Vertex
+from malflow.errors import GraphError
+from malflow.graph import EpochsNode, ExchangeNode, Graph, Port, SinkNode, SourceNode, UnionNode, Vertex
 from malflow.partitioners import Partitioner
 
 __all__ = ["Channel", "Program", "Stage", "Step", "compile_graph"]
@@ -80,6 +81,7 @@ def compile_graph(graph: Graph) -> Program:
     """
     graph.close()
     vertices = tuple(graph.vertices)
+    _check_targets(vertices)
     levels: list[int] = []
     for vertex in vertices:
         latest = max((levels[port.vertex] for port in vertex.inputs), default=0)
@@ -98,6 +100,28 @@ def compile_graph(graph: Graph) -> Program:
     ]
     stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
     return Program(vertices, stages)
+
+
+def _check_targets(vertices: tuple[Vertex, ...]) -> None:
+    """Refuse two sinks that would write into each other's output.
+
+    Raises:
+        GraphError: naming both.
+    """
+    taken: dict[object, tuple[str, object]] = {}
+    for vertex in vertices:
+        if not isinstance(vertex.node, SinkNode):
+            continue
+        name, impl = vertex.node.name, vertex.node.sink.impl
+        target = getattr(impl, "target", None)
+        other, holder = taken.setdefault(target, (name, impl))
+        if isinstance(target, str) and holder is not impl:
+            raise GraphError(
+                f"sinks '{other}' and '{name}' both write to '{target}'; give each a file of its own, or join their "
+                "streams by .union() and write them with one sink",
+                operator=name,
+                location=vertex.location,
+            )
 
 
 def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: list[Channel]) -> Stage:

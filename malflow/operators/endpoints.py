@@ -16,7 +16,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
 from malflow.operators.positions import Positions
 from malflow.partitioners import check_key
-from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl
+from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
 from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
 from malflow.state import Delta, KeyedState
 
@@ -321,6 +321,33 @@ class StatelessSinkWriter(Operator):
         if len(batch):
             _write(self, self.callback, batch)
         return ()
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the sink's position is kept."""
+        return is_resumable(self.callback)
+
+    def position(self) -> Any:
+        """Return the sink's position after all that was written.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
+        try:
+            return self.callback.snapshot()
+        except Exception as error:
+            raise self.error(error, about="snapshot") from error
+
+    def restore(self, position: Any) -> None:
+        """Have the sink go back to a position.
+
+        Raises:
+            OperatorError: if the sink can't.
+        """
+        try:
+            self.callback.restore(position)
+        except Exception as error:
+            raise self.error(error, about="restore") from error
 
     def flush(self) -> None:
         """Make what was written visible."""

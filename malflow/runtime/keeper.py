@@ -54,6 +54,8 @@ class Keeper:
             self._recount = Recount(restored)
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
+        elif run.has_resumable_sinks:
+            self.finish(run)  # where they stand before the first record, so that they can go back there
 
     def check(self) -> None:
         """Raise what went wrong in the background.
@@ -74,7 +76,11 @@ class Keeper:
         if self._session is None:
             return None
         base = self._session.wants_base(run.parallelism)
-        deltas = run.deltas(base)
+        try:
+            deltas = run.deltas(base)
+        except OperatorError:
+            self._session.confirm()  # a run that has taken over has the sinks, too
+            raise
         if self._recount is not None:
             self._recount.check(deltas, run.states(), base=base)
         try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from malflow.batch import Batch
 from malflow.errors import GraphError, SnapshotError, release_all
 from malflow.graph import StatefulNode
-from malflow.operators.endpoints import StatefulSinkWriter, list_parts
+from malflow.operators.endpoints import StatefulSinkWriter, StatelessSinkWriter, list_parts
 from malflow.operators.failure import operator_error, shown
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import rendezvous_select
@@ -20,7 +20,10 @@ from malflow.snapshot.old_states import old_kind
 from malflow.state import Delta
 from malflow.worker import Worker
 
-__all__ = ["Run", "StateDelta"]
+__all__ = ["POSITION", "Run", "StateDelta"]
+
+POSITION = "position"
+"""The one key of the state of a stateless sink that is resumable; worker 0 has it."""
 
 H = TypeVar("H")
 
@@ -76,6 +79,7 @@ class Run:
         self._debug = debug
         self._is_open = False
         self._ended: frozenset[str] = frozenset()
+        self._positions: dict[str, Any] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
@@ -108,7 +112,9 @@ class Run:
             SnapshotError: if a state can't be brought to where its key belongs now, or to its present version.
             OperatorError: if a migration or a partitioner fails.
         """
-        present = {name: dict(by_worker) for name, by_worker in states.items()}
+        self._restore_sinks(states)
+        resumable = {sink.context.operator_name for sink in self._resumable_sinks}
+        present = {name: dict(by_worker) for name, by_worker in states.items() if name not in resumable}
         present.update(_migrated(self._program, states, versions))
         routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
         self._fill(routed)
@@ -158,7 +164,12 @@ class Run:
             states = worker.states() if deltas else {}
             for name, delta in deltas.items():
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
-        return list(found.values())
+        return [*found.values(), *self._sink_deltas(whole)]
+
+    @property
+    def has_resumable_sinks(self) -> bool:
+        """Whether a sink has a position to be kept."""
+        return bool(self._resumable_sinks)
 
     def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
         """Return the live states by worker and name, as the last deltas left them."""
@@ -237,6 +248,29 @@ class Run:
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:
             worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
+
+    @property
+    def _resumable_sinks(self) -> list[StatelessSinkWriter]:
+        """The resumable sinks, each once for each name: one object serves all workers."""
+        first = (sink for worker in self._workers if worker.worker_id == 0 for sink in worker.sinks)
+        return [sink for sink in first if isinstance(sink, StatelessSinkWriter) and sink.is_resumable]
+
+    def _restore_sinks(self, states: OldStates) -> None:
+        for sink in self._resumable_sinks:
+            name = sink.context.operator_name
+            held = [by_key[POSITION] for by_key in states.get(name, {}).values() if POSITION in by_key]
+            position = held[0] if held else None
+            sink.restore(position)
+            self._positions[name] = position
+
+    def _sink_deltas(self, whole: bool) -> list[StateDelta]:
+        deltas = []
+        for sink in self._resumable_sinks if self._tracked else ():
+            name, position = sink.context.operator_name, sink.position()
+            if position is not None and (whole or self._positions.get(name) != position):
+                self._positions[name] = position
+                deltas.append(StateDelta(0, name, Delta({POSITION: position}, whole=True), 1))
+        return deltas
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from malflow.sinks.contract import (
+    ResumableSinkImpl,
     StatefulSink,
     StatefulSinkImpl,
     StatefulSinkPartition,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JsonLinesSink",
+    "ResumableSinkImpl",
     "StatefulSink",
     "StatefulSinkImpl",
     "StatefulSinkPartition",

@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from malflow.errors import require_methods
+from malflow.errors import offers, require_methods
 from malflow.message import DataMessage
 
-__all__ = ["StatefulSink", "StatefulSinkImpl", "StatefulSinkPartition", "StatelessSink", "StatelessSinkImpl"]
+__all__ = [
+    "ResumableSinkImpl",
+    "StatefulSink",
+    "StatefulSinkImpl",
+    "StatefulSinkPartition",
+    "StatelessSink",
+    "StatelessSinkImpl",
+    "is_resumable",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,7 +31,7 @@ class StatelessSinkImpl(Generic[K, V, T]):
     """A sink without state. Subclassing is optional: any object with ``sink(msg)`` will do.
 
     One object serves every worker of a process. What it writes is written at least once: after a restart the
-    records since the last snapshot come again.
+    records since the last snapshot come again. See `ResumableSinkImpl` for one that takes back what comes again.
 
     Attributes:
         on_driver: where the workers are spread over processes, whether one object in the process that started the run
@@ -50,6 +58,38 @@ class StatelessSinkImpl(Generic[K, V, T]):
 
     def close(self) -> None:
         """Let go of what is held. Called once, when the run ends, however it ends."""
+
+
+class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
+    """A sink that can go back to where it stood: what it writes is written exactly once.
+
+    Its position is part of every snapshot, and of the one that a run takes before its first record. A run that resumes
+    gives it back, so that what was written after the snapshot can be taken back before it comes again. Subclassing is
+    optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` will do. On Spark it must be
+    `on_driver`.
+    """
+
+    on_driver: ClassVar[bool] = True
+
+    @abstractmethod
+    def snapshot(self) -> S | None:
+        """Return the position after all that was taken, which must be durable now.
+
+        It is picklable, and not changed afterwards; None where there is nothing to go back to. Called between ticks.
+        """
+
+    @abstractmethod
+    def restore(self, position: S | None) -> None:
+        """Go back to a position. Called once, before the first record of a run that resumes.
+
+        Args:
+            position: what `snapshot` returned; None where the snapshot has no position of this sink.
+        """
+
+
+def is_resumable(impl: object) -> bool:
+    """Whether a sink's position is kept."""
+    return offers(impl, "snapshot") and offers(impl, "restore")
 
 
 class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):

@@ -8,16 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
 from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import filesystem_of
+from malflow.filesystem import filesystem_of, local_path
 from malflow.message import DataMessage
-from malflow.sinks.contract import StatelessSinkImpl
+from malflow.sinks.contract import ResumableSinkImpl
+from malflow.sinks.local_file import FileSinkPosition, LocalFile, SinkFileError, position_at, reopened
 
 __all__ = ["FileSink", "Formatter", "UnwritableValue"]
 
@@ -52,13 +53,15 @@ class UnwritableValue(MalflowError, ValueError):
         return type(self), (self.path, self.value, self.reason)
 
 
-class FileSink(StatelessSinkImpl[K, V, T], ABC):
+class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
     """A sink that writes one record after the other into one file, compressed by its suffix.
 
     A local file is opened at the first record, its directory made where there is none, and what was taken
     is visible after each flush. An object store takes whole files only: records are kept in a temporary
     file, and the object appears when the sink is closed. In both cases a stream without records leaves an
     empty file, and a run that failed leaves what it had written until then.
+
+    A local file is written exactly once: its length is part of each snapshot, and a run that resumes cuts it back.
     """
 
     on_driver = True
@@ -75,16 +78,22 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
             raise GraphError(f"{type(self).__name__} needs a path or URL; got {path!r}")
         self._path = os.fspath(path)
         self._local = get_protocol(self._path) in ("file", "local")
+        self._target = local_path(self._path) if self._local else self._path
         self._append = append
         self._formatter = formatter
         self._storage_options = dict(storage_options or {})
-        self._file: Any = None
-        self._opened = ExitStack()
+        self._file: LocalFile | _ObjectFile | None = None
+        self._has_run = False
         self._closed = False
         if append and not self._local:
             raise GraphError(f"{self!r} can't append: an object store takes whole files; write to a new path")
         if formatter is not None and not callable(formatter):
             raise GraphError(f"{self!r} needs a function as formatter; got {formatter!r}")
+
+    @property
+    def target(self) -> str:
+        """The file, however its path was spelt: no two sinks of a dataflow may have the same."""
+        return self._target
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one record."""
@@ -104,17 +113,45 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
 
     def flush(self) -> None:
         """Make what was taken visible, where the file is local."""
-        if self._local and self._file is not None:
+        self._has_run = True
+        if self._file is not None:
             self._file.flush()
+
+    def snapshot(self) -> FileSinkPosition | None:
+        """Return how far the file was written; what is before that is on the disk.
+
+        Raises:
+            SinkFileError: if somebody else has changed or moved the file.
+        """
+        if self._file is not None:
+            return self._file.position()
+        path = Path(self._target)
+        if self._local and path.exists() and not path.is_file():
+            return None
+        kept = position_at(path) if self._local and (self._append or self._closed) else None
+        return kept or FileSinkPosition(self._target, 0)
+
+    def restore(self, position: FileSinkPosition | None) -> None:
+        """Go on where a run stood; what was written since is cut off.
+
+        Raises:
+            SinkFileError: if the file is not what was written, or there is something in it that would be lost.
+        """
+        if self._file is not None:
+            self._file.close()
+        self._file, self._has_run, self._closed = None, False, False
+        if self._local:
+            self._file = reopened(Path(self._target), position, append=self._append)
+        else:
+            _check_object(self._target, self._storage_options, position)
 
     def close(self) -> None:
         """Finish the file; put it where it belongs, if that is not a local path. A second call does nothing."""
-        if self._closed:
-            return
-        self._ready_file()
-        self._file = None
+        if self._file is None and (self._closed or not self._has_run):
+            return  # a run that did not begin leaves what it finds
+        file, self._file = self._ready_file(), None
         self._closed = True
-        self._opened.close()
+        file.close()
 
     def _write_down(self, lines: list[bytes], keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Add the lines one by one, calling nothing of the user's through `map`: a StopIteration would end it."""
@@ -130,43 +167,71 @@ class FileSink(StatelessSinkImpl[K, V, T], ABC):
     def _line(self, value: Any) -> bytes:
         """Write one record down, line end included."""
 
-    def _ready_file(self) -> Any:
+    def _ready_file(self) -> LocalFile | _ObjectFile:
         if self._file is None:
-            with ExitStack() as opening:
-                self._file = self._open(opening)
-                self._opened = opening.pop_all()
+            if self._local:
+                self._file = LocalFile(Path(self._target), keep=None if self._append or self._closed else 0)
+            elif self._closed:
+                raise MalflowError(f"sink file '{self._path}' is closed, and an object store can't append to it")
+            else:
+                self._file = _ObjectFile(self._target, self._storage_options)
             self._closed = False
         return self._file
-
-    def _open(self, opening: ExitStack) -> Any:
-        filesystem, inner = filesystem_of(self._path, self._storage_options)
-        if self._local:
-            raw: Any = opening.enter_context(_open_local(Path(inner), append=self._append or self._closed))
-        elif self._closed:
-            raise MalflowError(f"sink file '{self._path}' is closed, and an object store can't append to it")
-        else:
-            body = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="malflow-")), "body")
-            opening.push(_put_after(body, filesystem, inner))
-            raw = opening.enter_context(body.open("wb"))
-        compression = get_compression(inner, "infer")
-        if compression is None:
-            return raw
-        return opening.enter_context(compr[compression](raw, mode="wb"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r})"
 
 
-def _open_local(path: Path, *, append: bool) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not append:
-        return path.open("wb")
-    file = path.open("a+b")
-    if get_compression(path.name, "infer") is None and file.tell():
-        file.seek(-1, os.SEEK_END)
-        if file.read() != b"\n":
-            file.write(b"\n")  # a line cut short by a crash must not run into the next
-    return file
+class _ObjectFile:
+    """An object to be, in a temporary file."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._written = 0
+        with ExitStack() as opening:
+            filesystem, inner = filesystem_of(url, storage_options)
+            body = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="malflow-")), "body")
+            opening.push(_put_after(body, filesystem, inner))
+            raw = opening.enter_context(body.open("wb"))
+            compression = get_compression(inner, "infer")
+            self._file = opening.enter_context(compr[compression](raw, mode="wb")) if compression else raw
+            self._opened = opening.pop_all()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._written += len(data)
+
+    def flush(self) -> None:
+        """Leave it as it is: an object appears whole."""
+
+    def position(self) -> FileSinkPosition:
+        return FileSinkPosition(self._url, self._written)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSinkPosition | None) -> None:
+    """Check that a run that resumes may put a new object.
+
+    Raises:
+        SinkFileError: if that would lose what was written before.
+    """
+    hint = "write to a new path, to a local file, which can be gone on with, or pass restore=None to start over"
+    written = 0 if position is None else position.length
+    if position is not None and position.path == url and written:
+        raise SinkFileError(url, f"can't be gone on with: an object store takes whole files; {hint}")
+    filesystem, inner = filesystem_of(url, storage_options)
+    if (position is None or position.path != url) and filesystem.exists(inner) and filesystem.size(inner):
+        raise SinkFileError(url, f"is there already, and can't be added to: an object store takes whole files; {hint}")
+    if position is not None and written:
+        before, inner = filesystem_of(position.path, storage_options)
+        if not before.exists(inner):
+            raise SinkFileError(
+                position.path,
+                f"was never put there: the {written} bytes that the snapshot speaks of went with the run that was to; "
+                "pass restore=None to start over, and write to a local file, which can be gone on with",
+            )
 
 
 def _put_after(body: Path, filesystem: Any, inner: str) -> Callable[..., None]:

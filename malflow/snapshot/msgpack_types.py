@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 from malflow.errors import GraphError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.ttl import ExpireMap
+from malflow.sinks.local_file import FileSinkPosition
 from malflow.snapshot.old_states import OldRecord, OldTuple, old_class
 from malflow.snapshot.shapes import ENUM, Shape, described, form_of, same_form
 from malflow.sources.files import FilePosition
@@ -180,6 +181,7 @@ RECORD = 32
 BUILT_IN: Mapping[str, type] = {
     "malflow.DataMessage": DataMessage,
     "malflow.FilePosition": FilePosition,
+    "malflow.FileSinkPosition": FileSinkPosition,
     "malflow.LinePosition": LinePosition,
 }
 """The classes of malflow's own that users and sources put into states."""

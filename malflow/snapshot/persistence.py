@@ -103,6 +103,13 @@ class Session(Protocol):
             SnapshotError: such as a `FencedError`.
         """
 
+    def confirm(self) -> None:
+        """Look whether the job is still this run's, once nothing is being written.
+
+        Raises:
+            SnapshotError: such as a `FencedError`.
+        """
+
     def close(self, *, wait: bool = False) -> None:
         """Let go of it: wait for what is being written and deleted, or leave it to chance."""
 

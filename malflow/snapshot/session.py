@@ -210,6 +210,12 @@ class SnapshotSession:
                     f"snapshots of job '{self._archive.name}' have been failing for {seconds:.0f} seconds: {error}"
                 ) from error
 
+    def confirm(self) -> None:
+        """Look whether the job is still this run's, once nothing is being written."""
+        if self._last is not None:
+            self._last.exception()
+        self._claim.check()
+
     @property
     def _is_empty_already(self) -> bool:
         head = self._claim.head

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.operators.failure import shown
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -75,7 +76,16 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         return list(self._scripts)
 
     def build_part(self, part: Any, state: int | None) -> ScriptedPart:
-        """Begin at an index of the script, marks counted."""
+        """Begin at an index of the script, marks counted.
+
+        Raises:
+            GraphError: if the script has fewer items than have been read.
+        """
+        if state is not None and state > len(self._scripts[part]):
+            raise GraphError(
+                f"part {shown(part)} of a ScriptedSource has {len(self._scripts[part])} items, and its snapshot says "
+                f"that {state} were read; a script may only grow from run to run: add to its end, or pass restore=None"
+            )
         return ScriptedPart(part, self._scripts[part], state or 0, self._crashed)
 
 

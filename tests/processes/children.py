@@ -124,15 +124,15 @@ def emitted(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True) -> None:
-    """Check that every number was counted once, that nothing wrong was ever emitted, and that all files are whole."""
+    """Check that every number was counted once, that each total was written once, and that all files are whole."""
     backend = backend_of(folder)
     totals: dict[str, list[int]] = defaultdict(list)
     for number in range(size):
         totals[key_of(number)].extend([number] * len(PARTS))
     assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
     if outputs:
-        counts = {(key, count) for key, count, _ in emitted(folder)}
-        assert counts == {(key, count) for key, numbers in totals.items() for count in range(1, len(numbers) + 1)}
+        counts = sorted((key, count) for key, count, _ in emitted(folder))
+        assert counts == sorted((key, n) for key, numbers in totals.items() for n in range(1, len(numbers) + 1))
     report = fsck(backend)
     assert report.problems == ()
     assert report.snapshots

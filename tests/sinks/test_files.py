@@ -50,6 +50,7 @@ def test_what_a_text_sink_writes_a_text_source_reads(
 ) -> None:
     path = f"{tmp_path_factory.mktemp('out')}/{name}" if local else f"memory://sinks/{name}"
     sink = TextFileSink(path)
+    sink.flush()
     for batch in batches:
         send(sink, *batch)
         sink.flush()

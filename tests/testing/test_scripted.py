@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink
+from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.sinks import StatelessSink, VecSink
 from malflow.testing import CRASH, END, PAUSE, Crash, ScriptedSource, Timed
+from tests.kept import in_memory
 
 
 class Ticks:
@@ -137,3 +138,18 @@ def test_an_empty_script_is_finished_at_once() -> None:
 def test_marks_stay_what_they_are_when_they_travel() -> None:
     assert pickle.loads(pickle.dumps([CRASH, PAUSE, END])) == [CRASH, PAUSE, END]
     assert repr([CRASH, PAUSE, END]) == "[CRASH, PAUSE, END]"
+
+
+def test_a_script_with_fewer_items_than_were_read_is_told() -> None:
+    backend = in_memory()
+    run_script(ScriptedSource([1, 2, 3]), backend)
+    with pytest.raises(
+        OperatorError, match="has 2 items, and its snapshot says that 3 were read; a script may only grow"
+    ):
+        run_script(ScriptedSource([1, 2]), backend)
+
+
+def run_script(source: ScriptedSource, backend: Any) -> None:
+    SingleThreadRuntime(
+        lambda provider: provider.new_stream().source("script", source).sink("out", VecSink()), backend
+    ).execute()

@@ -149,6 +149,7 @@ class Driver:
             self._session.sparkContext,
             settings.scratch,
             settings.interval,
+            self._outlets.positions,
         )
         self._keeping = keeping
         if restored is not None:
@@ -156,6 +157,8 @@ class Driver:
             keeping.snapshot = restored.snapshot
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             keeping.kept_at = run.ticks - 1 if moved else run.ticks
+        else:
+            keeping.begin(self.parallelism, len(self._program.stages))
         return run
 
     def _new_run(self, parallelism: int) -> Run:

@@ -54,6 +54,16 @@ class Outlets:
             if isinstance(node.sink, StatelessSink)
         ]
 
+    def positions(self) -> dict[str, Any]:
+        """Return where the sinks stand that can go back there.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        resumable = (writer for writer in self.writers if writer.is_resumable)
+        found = {writer.context.operator_name: writer.position() for writer in resumable}
+        return {name: position for name, position in found.items() if position is not None}
+
     def deliver(self, rows: list[Row]) -> None:
         """Hand the records of a tick to them.
 

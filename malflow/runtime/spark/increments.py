@@ -17,7 +17,7 @@ from malflow.snapshot.session import Written, bare_sections, finding, with_frame
 from malflow.snapshot.shapes import Finding
 from malflow.state import DeltaSum
 
-__all__ = ["Increment"]
+__all__ = ["Increment", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,13 @@ class Increment:
                         for bare, raw in bare_sections(self.codec, worker, name, self.versions[name], delta, kinds)
                     ]
                 except UnwritableState as error:
-                    raise _refused(error) from error.__cause__
+                    raise refused(error) from error.__cause__
                 findings.append(finding(self.codec, worker, name, delta, kinds))
         return sections, findings
 
 
-def _refused(error: UnwritableState) -> OperatorError:
+def refused(error: UnwritableState) -> OperatorError:
+    """Return what to raise where a state can't be written."""
     cause = error.__cause__
     return OperatorError(
         f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "

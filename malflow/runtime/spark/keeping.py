@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import MalflowError, RunFailed
+from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.placement import states_of
 from malflow.plan import Program
+from malflow.runtime.run import POSITION
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import dumps_error, loaded_error
-from malflow.runtime.spark.increments import Increment
+from malflow.runtime.spark.increments import Increment, refused
 from malflow.runtime.spark.query import said
 from malflow.runtime.spark.scratch import NEVER, ScratchPlace
 from malflow.runtime.spark.settings import Request
 from malflow.snapshot.claim import DataWriter
+from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.session import Written, bare_sections, finding, with_frame, write_file
 from malflow.snapshot.shapes import Finding
 from malflow.sources.contract import StatefulSource
+from malflow.state import Delta
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from malflow.snapshot.session import SnapshotSession, Written
+    from malflow.snapshot.session import SnapshotSession
 
 __all__ = ["Keeping"]
 
@@ -38,6 +43,7 @@ class Keeping:
         context: runs the jobs.
         place: where changes lie.
         interval: the seconds between snapshots, None for none.
+        positions: tells where the sinks on the driver stand, by operator.
 
     Attributes:
         kept_at: the tick of the last snapshot.
@@ -51,6 +57,7 @@ class Keeping:
         context: SparkContext,
         place: ScratchPlace,
         interval: float | None,
+        positions: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.kept_at = NEVER
         self.snapshot: int | None = None
@@ -62,7 +69,22 @@ class Keeping:
         self._interval = interval
         self._due = time.monotonic() + (interval or 0.0)
         self._asked: list[Request] = []
-        self._making: tuple[int, Future[int]] | None = None
+        self._positions = positions
+        self._kept_positions: Mapping[str, Any] = {}
+        self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
+
+    def begin(self, parallelism: int, stages: int) -> None:
+        """Take a snapshot of where the sinks stand before the first record, so that they can go back there.
+
+        Raises:
+            SnapshotError: if it can't be written.
+        """
+        if not self._found_positions():
+            return
+        base = self._session.wants_base(parallelism)
+        self._commit(0, parallelism, 0, Chains(stages, parallelism), base=base).result()
+        self.check()
+        self.kept_at = NEVER  # what the workers begin with is not in it
 
     def ask(self, request: Request) -> None:
         """Take a snapshot as soon as it can be."""
@@ -74,11 +96,11 @@ class Keeping:
         Raises:
             SnapshotError: if the run can't go on.
         """
-        if self._making is not None and self._making[1].done():
-            tick, made = self._making
+        if self._making is not None and self._making[2].done():
+            tick, positions, made = self._making
             self._making = None
             if made.exception() is None:
-                self.kept_at, self.snapshot = tick, made.result()
+                self.kept_at, self.snapshot, self._kept_positions = tick, made.result(), positions
         self._session.check()
 
     @property
@@ -115,7 +137,7 @@ class Keeping:
     def settle(self) -> None:
         """Wait for a snapshot that is being written."""
         if self._making is not None:
-            self._making[1].exception()
+            self._making[2].exception()
             self.check()
 
     def close(self, *, wait: bool) -> None:
@@ -126,18 +148,50 @@ class Keeping:
 
     def _commit(self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool) -> Future[int]:
         spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
+        positions = self._found_positions()
+        sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
 
         def write(writer: DataWriter) -> Written:
             increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
-            return _written(self._context, increment, sorted(spans))
+            entries, found = _written(self._context, increment, sorted(spans))
+            ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
+            return [*entries, *ours], [*found, *findings]
 
         keys = {name: count for name, count in chains.total_keys.items() if name in versions}
+        keys.update(dict.fromkeys(positions, 1))
         made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
-        self._making = (tick, made)
+        self._making = (tick, positions, made)
         asked, self._asked = self._asked, []
         for request in asked:
             made.add_done_callback(_teller(request.answer))
         return made
+
+    def _found_positions(self) -> Mapping[str, Any]:
+        try:
+            return self._positions()
+        except OperatorError:
+            self._session.confirm()  # a run that has taken over has the sinks, too
+            raise
+
+    def _sections(self, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
+        """Write down where the sinks stand.
+
+        Raises:
+            OperatorError: if a position can't be written.
+        """
+        session = self._session
+        sections: list[Section] = []
+        findings: list[Finding] = []
+        for name, position in positions.items():
+            delta = Delta({POSITION: position}, whole=True)
+            kinds: set[type] = set()
+            try:
+                for bare, raw in bare_sections(session.codec, 0, name, self._versions[name], delta, kinds):
+                    sections.append(with_frame(bare, raw, session.compression))
+            except UnwritableState as error:
+                raise refused(error) from error.__cause__
+            findings.append(finding(session.codec, 0, name, delta, kinds))
+        return sections, findings
 
 
 def _written(context: SparkContext, increment: Increment, workers: Sequence[int]) -> Written:

@@ -34,6 +34,7 @@ from malflow.runtime.spark.session import (
     tries_of_a_task,
 )
 from malflow.runtime.spark.settings import Progress, Request, RestartPolicy, Settings
+from malflow.runtime.spark.ship import check_sinks
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
 
@@ -158,6 +159,7 @@ class SparkRuntime:
         graph = Graph()
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
+        check_sinks(program)
         self._check_places()
         return program, *((self._spark, False) if self._spark is not None else make_session())
 

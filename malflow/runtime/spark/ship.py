@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
 from malflow.plan import Program
-from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
+from malflow.sinks.contract import StatelessSink, StatelessSinkImpl, is_resumable
 
-__all__ = ["Shipped", "driver_sinks", "shipping"]
+__all__ = ["Shipped", "check_sinks", "driver_sinks", "shipping"]
 
 
 class Shipped(StatelessSinkImpl[Any, Any, Any]):
@@ -56,6 +57,25 @@ def shipping(program: Program) -> Program:
         for vertex in program.vertices
     )
     return replace(program, vertices=vertices)
+
+
+def check_sinks(program: Program) -> None:
+    """Refuse a sink whose position would be kept, while each process has a copy of it.
+
+    Raises:
+        GraphError: naming it.
+    """
+    for vertex in program.vertices:
+        node = vertex.node
+        if isinstance(node, SinkNode) and isinstance(node.sink, StatelessSink) and is_resumable(node.sink.impl):
+            if _is_on_driver(node):
+                continue
+            raise GraphError(
+                f"sink '{node.name}' has a position, by its snapshot() and restore(), but each process of Spark would "
+                "have a copy of it; say on_driver = True in its class, or write it as a StatefulSink",
+                operator=node.name,
+                location=vertex.location,
+            )
 
 
 def _is_on_driver(node: SinkNode) -> bool:

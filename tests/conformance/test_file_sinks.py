@@ -1,0 +1,193 @@
+"""What the file sinks write is written exactly once, over stops, failures and other numbers of workers."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import MAX, DataMessage, GraphError, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.operators.contract import StatefulLogic
+from malflow.runtime.spark.runtime import SparkRuntime
+from malflow.sinks import JsonLinesSink, StatelessSinkImpl, TextFileSink
+from malflow.snapshot import FsspecBackend, snapshots
+from malflow.sources import SingleIteratorSource, StatefulSource
+from malflow.testing import PAUSE, ScriptedSource
+from tests.kept import kept_states
+
+Build = Callable[[StreamProvider], None]
+
+
+def writing(items: Iterable[Any], path: Path, *, fails_at: int = -1, **options: Any) -> Build:
+    """Write running sums, by remainder, into a file."""
+
+    def check(value: int) -> int:
+        if value == fails_at:
+            raise ValueError(f"it is {value}")
+        return value
+
+    def build(provider: StreamProvider) -> None:
+        script = [step for item in items for step in ((PAUSE, item) if fails_at >= 0 else (item,))]
+        numbers = provider.new_stream().source("numbers", StatefulSource(ScriptedSource(script))).map("check", check)
+        sums = numbers.key_distribute("key", lambda msg: msg.value % 3).stateful_map("sum", add, default=int)
+        sums.sink("out", JsonLinesSink(path, formatter=lambda msg: [msg.key, msg.value], **options))
+
+    return build
+
+
+def add(_key: int, value: int, total: int) -> tuple[int, int]:
+    return total + value, total + value
+
+
+def lines_of(path: Path) -> list[str]:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
+
+
+def expected(items: Iterable[int]) -> list[str]:
+    totals: dict[int, int] = {}
+    lines = []
+    for item in items:
+        totals[item % 3] = totals.get(item % 3, 0) + item
+        lines.append(json.dumps([item % 3, totals[item % 3]]))
+    return lines
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+def test_a_run_that_goes_on_keeps_what_was_written(
+    runtime: Any, store: FsspecBackend, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    for size in (3, 6):
+        runtime(writing(range(size), path), store).execute()
+        assert lines_of(path) == expected(range(size))
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_what_a_failed_run_wrote_after_its_snapshot_is_cut_off(
+    runtime: Any, store: FsspecBackend, tmp_path: Path, append: bool
+) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("of old\n")
+    old = ["of old"] if append else []
+    with pytest.raises(OperatorError, match="it is 7"):
+        runtime(writing(range(9), path, fails_at=7, append=append), store).execute()
+    runtime(writing(range(9), path, append=append), store).execute()
+    assert lines_of(path) == old + expected(range(9))
+
+
+def test_a_sink_goes_back_with_the_snapshot_that_is_asked_for(
+    runtime: Any, store: FsspecBackend, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.jsonl"
+    ids = []
+    for size in (4, 6, 8):
+        runtime(writing(range(size), path), store).execute()
+        ids.append(max(it.id for it in snapshots(store)))
+    runtime(writing(range(4), path), store, restore=ids[0]).execute()
+    assert lines_of(path) == expected(range(4))
+    runtime(writing([*range(4), 99], path), store).execute()
+    assert lines_of(path) == expected([*range(4), 99])
+
+
+def test_what_comes_with_the_end_comes_again_more_complete(
+    any_parallelism: Any, store: FsspecBackend, tmp_path: Path
+) -> None:
+    path = tmp_path / "totals.txt"
+
+    def build(size: int) -> Build:
+        def build_dataflow(provider: StreamProvider) -> None:
+            numbers = provider.new_stream().source("numbers", StatefulSource(ScriptedSource(range(size))))
+            keyed = numbers.key_distribute("key", lambda msg: msg.value % 3)
+            keyed.stateful_op("total", AtTheEnd(), default=int).sink("out", TextFileSink(path))
+
+        return build_dataflow
+
+    for size in (5, 9):
+        any_parallelism(build(size), store).execute()
+        assert sorted(lines_of(path)) == sorted(str(sum(range(key, size, 3))) for key in range(3))
+
+
+class AtTheEnd(StatefulLogic[int, int, int, int, int]):
+    """Sums up, and tells when all has come."""
+
+    def on_data(self, msg: DataMessage[int, int, int], state: int, output: Any) -> int:
+        return state + msg.value
+
+    def on_epoch(self, epoch: int, states: Any, output: Any) -> None:
+        if epoch is MAX:
+            for key in states:
+                output.send(DataMessage(key, states[key], MAX))
+
+
+@pytest.mark.spark
+def test_a_sink_goes_on_on_the_other_runtime(spark: Any, store: FsspecBackend, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    SingleThreadRuntime(writing(range(4), path), store).execute()
+    with path.open("a") as file:
+        file.write("what comes again")
+    SparkRuntime(writing(range(7), path), store, parallelism=1, spark=spark).execute()
+    with path.open("a") as file:
+        file.write("what comes again")
+    SingleThreadRuntime(writing(range(9), path), store).execute()
+    assert lines_of(path) == expected(range(9))
+
+
+def test_a_sink_without_a_position_that_meets_content_is_refused(
+    runtime: Any, store: FsspecBackend, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
+    runtime(writing(range(3), path), store).execute()
+    other.write_text("precious\n")
+    with pytest.raises(OperatorError, match=r"pass append=True to add to it, or restore=None") as refused:
+        runtime(writing(range(6), other), store).execute()
+    assert refused.value.operator == "out"
+    assert other.read_text() == "precious\n"
+    runtime(writing(range(6), other, append=True), store).execute()
+    assert lines_of(other) == ["precious", *expected(range(6))[3:]]
+
+
+def test_two_sinks_of_one_file_are_refused(runtime: Any, tmp_path: Path) -> None:
+    def build(provider: StreamProvider) -> None:
+        one, two = provider.new_stream().source("numbers", SingleIteratorSource(range(3))).cloned("both", 2)
+        one.sink("one", TextFileSink(tmp_path / "out.txt"))
+        two.sink("two", TextFileSink(f"file://{tmp_path}//out.txt"))
+
+    with pytest.raises(GraphError, match="sinks 'one' and 'two' both write to"):
+        runtime(build).execute()
+
+
+class Ledger(StatelessSinkImpl[Any, Any, Any]):
+    """A sink of a user's that can go back."""
+
+    on_driver = True
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.restored: list[Any] = []
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        self.written.append(msg.value)
+
+    def snapshot(self) -> int:
+        return len(self.written)
+
+    def restore(self, position: int | None) -> None:
+        self.restored.append(position)
+        del self.written[position or 0 :]
+
+
+def test_a_sink_of_ones_own_can_go_back_too(runtime: Any, store: FsspecBackend) -> None:
+    ledger = Ledger()
+
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("numbers", StatefulSource(ScriptedSource(range(5)))).sink("out", ledger)
+
+    runtime(build, store).execute()
+    ledger.written.append("what was written after the snapshot")
+    runtime(build, store).execute()
+    assert ledger.written == list(range(5))
+    assert ledger.restored == [5]
+    assert kept_states(store, "out") == {"position": 5}
