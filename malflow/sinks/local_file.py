@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
-from malflow.errors import MalflowError
+from malflow.errors import FencedError, MalflowError
 from malflow.fingerprint import fingerprint
 
 if sys.platform != "win32":
@@ -67,6 +68,17 @@ class SinkFileError(MalflowError, OSError):
         return type(self), (self.path, self.problem)
 
 
+class _Whole(io.FileIO):
+    """A file without a buffer, so that a fork copies none, whose writes are whole."""
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            left = left[super().write(left) or 0 :]
+        return size
+
+
 class LocalFile:
     """A local file open for writing at its end; while it is, no other sink can open it.
 
@@ -84,6 +96,7 @@ class LocalFile:
         self._compression = get_compression(path.name, "infer")
         self._member: Any = None
         self._position: FileSinkPosition | None = None
+        self._process = os.getpid()
         self._is_new = not path.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opening:
@@ -99,7 +112,16 @@ class LocalFile:
         return S_ISREG(os.fstat(self._raw.fileno()).st_mode)
 
     def write(self, data: bytes) -> None:
-        """Write at the end."""
+        """Write at the end.
+
+        Raises:
+            FencedError: in the child of a fork.
+        """
+        if os.getpid() != self._process:
+            raise FencedError(
+                "this process was forked from the one that runs the job; only that one may commit, or write to "
+                f"'{self._path}'"
+            )
         if self._member is None:
             self._member = self._raw if self._compression is None else compr[self._compression](self._raw, mode="wb")
         self._member.write(data)
@@ -117,7 +139,6 @@ class LocalFile:
         if not self.is_regular:
             return None
         self._end_member()
-        self._raw.flush()
         length = self._raw.tell()
         if self._position is None or self._position.length != length:
             self._check_in_place(length)
@@ -129,17 +150,22 @@ class LocalFile:
         return self._position
 
     def close(self) -> None:
-        """Finish the file."""
+        """Finish the file; in the child of a fork, leave it as it is."""
+        if os.getpid() != self._process:
+            self._opening.close()
+            with suppress(OSError, ValueError):  # it can't write any more
+                self._end_member()
+            return
         with self._opening:
             if self._compression is not None and self._member is None and self._raw.tell() == 0:
                 self.write(b"")
             self._end_member()
 
-    def _opened(self, keep: int | None, *, fence: bool) -> BinaryIO:
+    def _opened(self, keep: int | None, *, fence: bool) -> io.FileIO:
         if self._path.exists() and not self._path.is_file():
-            return self._path.open("wb")
+            return _Whole(self._path, "wb")
         while True:
-            file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            file = _Whole(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
             if not _locked(file):
                 file.close()
                 if not fence or keep is None:
@@ -245,7 +271,7 @@ def _fault(path: Path, length: int) -> str:
     return f"was replaced: its first {length} bytes are not those that were written to it"
 
 
-def _locked(file: BinaryIO) -> bool:
+def _locked(file: io.FileIO) -> bool:
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,20 +282,19 @@ def _locked(file: BinaryIO) -> bool:
     return True
 
 
-def _taken_over(path: Path, keep: int) -> BinaryIO:
+def _taken_over(path: Path, keep: int) -> io.FileIO:
     """Put a copy in the place of a file that an older run still writes to, which it goes on doing where none reads."""
     _LOG.info("an older run still writes to sink file '%s'; a copy takes its place", path)
     with ExitStack() as copying:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         copying.callback(_unless_gone, name)
-        copy = copying.enter_context(os.fdopen(descriptor, "r+b"))
+        copy = copying.enter_context(_Whole(descriptor, "r+b"))
         _locked(copy)
         with path.open("rb") as file:
             left = keep
             while left and (data := file.read(min(left, _BLOCK))):
                 copy.write(data)
                 left -= len(data)
-        copy.flush()
         os.fsync(copy.fileno())
         shutil.copymode(path, name)
         Path(name).replace(path)
@@ -283,7 +308,7 @@ def _unless_gone(name: str) -> None:
         Path(name).unlink()
 
 
-def _is_at(file: BinaryIO, path: Path) -> bool:
+def _is_at(file: io.FileIO, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

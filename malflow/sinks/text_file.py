@@ -25,12 +25,17 @@ class TextFileSink(FileSink[K, V, T]):
     ended, however it ended. A stream without records leaves an empty file. A sink object that is used for
     another run goes on in its file.
 
+    With snapshots a local file, plain or of gzip, bz2 or xz, is written exactly once: its length is part of each
+    snapshot, and a run that resumes cuts the file back to it, since what was written later comes again. So the file
+    belongs to the job: what others add to it is cut off too. A file that is gone, shorter or replaced by then is
+    refused. A sink that has another path than before begins there, and leaves the old file as it is. An object can't
+    be gone on with: a run that resumes needs a new path.
+
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.
         encoding: how to encode the text.
         append: whether to add to a file that is there, which only local files allow. By default it is
-            replaced; with snapshots, append, because a run that resumes does not write again what it wrote
-            before them.
+            replaced by a run that begins with nothing; one that resumes goes on where it stood.
         formatter: gives the text to write for a message, where it is not the value.
         storage_options: options for the file system, such as credentials.
 
