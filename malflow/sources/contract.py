@@ -72,9 +72,12 @@ class StatelessSourceImpl(Generic[P, V, T]):
     Attributes:
         keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
             implementation does not say.
+        in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
+            until it is finished. Taken as False where an implementation does not say.
     """
 
     keyed: ClassVar[bool] = True
+    in_order: bool = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
@@ -91,9 +94,12 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
     Attributes:
         keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
             implementation does not say.
+        in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
+            until it is finished. Taken as False where an implementation does not say.
     """
 
     keyed: ClassVar[bool] = True
+    in_order: bool = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:

@@ -47,6 +47,8 @@ class CsvSource(FileSource[Any]):
             `BadRecord`, ``"skip"`` and count it, or a function that is given the `BadRecord`, and it is
             counted. A header that can't be used is raised always.
         storage_options: options for the file system, such as credentials.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
+            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
 
     Raises:
         GraphError: if an argument is not one of these, or a name in `fields` is empty or there twice.
@@ -69,8 +71,9 @@ class CsvSource(FileSource[Any]):
         encoding: str = "utf-8",
         on_error: OnError = "raise",
         storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
     ) -> None:
-        super().__init__(path, encoding=encoding, on_error=on_error, storage_options=storage_options)
+        super().__init__(path, encoding=encoding, on_error=on_error, storage_options=storage_options, in_order=in_order)
         self._dialect = _Dialect(delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header

@@ -324,12 +324,14 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         encoding: str = "utf-8",
         on_error: OnError = "raise",
         storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
     ) -> None:
         me = type(self).__name__
         if on_error not in ("raise", "skip") and not callable(on_error):
             raise GraphError(f"{me} on_error is 'raise', 'skip' or a function; got {on_error!r}")
         self._paths = path_list(path, me)
         self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}))
+        self.in_order = in_order
         self._tally: dict[str, int] = {}
 
     @property
@@ -338,12 +340,15 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         return dict(self._tally)
 
     def list_parts(self) -> list[str]:
-        """List the files: full paths or URLs, sorted, each once.
+        """List the files: full paths or URLs, each once; sorted, or path by path where they are read in order.
 
         Raises:
             InputFileError: if a path does not exist, or a glob matches no file.
         """
-        return expand(self._paths, self._options.storage_options)
+        options = self._options.storage_options
+        if not self.in_order:
+            return expand(self._paths, options)
+        return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
         """Build the reader of one file; it is opened at the first poll."""

@@ -26,6 +26,8 @@ class JsonLinesSource(FileSource[Any]):
         on_error: what to do with a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count
             it, or a function that is given the `BadRecord`, and it is counted.
         storage_options: options for the file system, such as credentials.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
+            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
 
     Raises:
         GraphError: if an argument is not one of these.

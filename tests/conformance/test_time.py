@@ -16,6 +16,7 @@ from malflow import (
     SingleThreadRuntime,
     StreamProvider,
     limit_out_of_orderness,
+    rendezvous_select,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import TextFileSource
@@ -139,15 +140,17 @@ def test_files_of_different_days_make_nothing_late(any_parallelism: Any, tmp_pat
     assert (len(on_time), len(late)) == (3000, 0)
 
 
-def part_epochs(runtime: Any, script: Any, log: Log, **options: Any) -> tuple[list[Any], list[Any]]:
+def part_epochs(
+    runtime: Any, script: Any, log: Log, source: Any = ScriptedSource, **options: Any
+) -> tuple[list[Any], list[Any]]:
     """Read the timestamps of parts, with epochs that follow them; give the epochs that come out, and what is late."""
     late: VecSink[Any, Any, Any] = VecSink()
     timed = {part: [it if it is PAUSE else Timed(it, it) for it in items] for part, items in script.items()}
-    source = ScriptedSource(timed)
+    scripted = source(timed)
     before = len(log)
 
     def build_dataflow(provider: StreamProvider) -> None:
-        streams = provider.new_stream().source("s", source).generate_epochs("e", lambda m, _: m.value, **options)
+        streams = provider.new_stream().source("s", scripted).generate_epochs("e", lambda m, _: m.value, **options)
         streams[0].inspect_frontier("f", lambda epoch, _: log.append(epoch))
         streams[1].sink("late", late)
 
@@ -169,6 +172,31 @@ def test_a_part_is_late_by_its_own_epoch_alone(runtime: Any, log: Log) -> None:
     script = {"a": [5, 4, 5, 6], "b": [1, 3, 2, 9, 9]}
     assert sorted(part_epochs(runtime, script, log)[1]) == [2, 4, 5, 9]
     assert sorted(part_epochs(runtime, script, log, per_part=False)[1]) == [1, 2, 3, 4, 5, 9]
+
+
+class InOrder(ScriptedSource):
+    in_order = True
+
+
+def test_parts_that_were_not_begun_hold_nothing_back_in_order(runtime: Any, log: Log) -> None:
+    script = {"b": [1, 2, PAUSE, 3, 4], "empty": [], "a": [5, 2, 6], "late": [6, 7]}
+    assert part_epochs(runtime, script, log, source=InOrder) == ([*range(1, 8), MAX], [2, 6])
+    late = part_epochs(runtime, {**script, "other": [8, 1]}, log, source=InOrder, per_part=False)[1]
+    assert late == [2, 6, 1]
+
+
+def test_files_are_read_in_order(any_parallelism: Any, tmp_path: Path) -> None:
+    for name in "zcba":
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in range(1000)))
+    out: VecSink[Any, Any, Any] = VecSink()
+    source = TextFileSource([str(tmp_path / "z.txt"), str(tmp_path / "*.txt")], in_order=True)
+    any_parallelism(lambda provider: provider.new_stream().source("s", source).sink("out", out)).execute()
+    workers = range(any_parallelism.keywords["parallelism"])
+    for worker in workers:
+        mine = [name for name in "zabc" if rendezvous_select(f"{tmp_path}/{name}.txt", workers) == worker]
+        got = [value for value in out.values if value[0] in mine]
+        assert got == [f"{name} {line}" for name in mine for line in range(1000)]
+    assert len(out) == 4000
 
 
 def test_an_incoming_epoch_passes_if_it_is_greater(runtime: Any, log: Log) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from hypothesis import given
@@ -64,8 +65,9 @@ class Punctual:
 class Flow:
     """Two generators in a row, and what came out."""
 
-    def __init__(self, script: dict[Any, list[Any]], generators: Sequence[str]) -> None:
+    def __init__(self, script: dict[Any, list[Any]], generators: Sequence[str], *, in_order: bool = False) -> None:
         self.source = ScriptedSource(script)
+        self.source.in_order = in_order
         self.generators = generators
         self.seen: list[list[Any]] = [[], [], []]
 
@@ -101,8 +103,33 @@ def expected(script: dict[Any, list[Any]], generators: Sequence[str]) -> list[li
 def test_what_is_late_depends_on_its_part_alone(
     script: dict[Any, list[Any]], generators: list[str], start: int, changes: list[tuple[int, str, int]]
 ) -> None:
-    flow, store = Flow(script, generators), Store()
-    program = compiled(flow.build)
+    flow = Flow(script, generators)
+    run_through(flow, start, changes)
+    assert [sorted(values, key=repr) for values in flow.seen] == expected(script, generators)
+
+
+@given(
+    script=scripts.map(scripted),
+    generators=st.lists(st.sampled_from(sorted(GENERATORS)), min_size=1, max_size=2),
+    start=st.integers(1, 4),
+    changes=changes,
+)
+def test_parts_in_order_are_each_read_to_their_end(
+    script: dict[Any, list[Any]], generators: list[str], start: int, changes: list[tuple[int, str, int]]
+) -> None:
+    flow = Flow(script, generators, in_order=True)
+    run_through(flow, start, changes)
+    everything = [item.value for items in script.values() for item in items if item is not PAUSE]
+    assert sorted([value for values in flow.seen for value in values], key=repr) == sorted(everything, key=repr)
+    if start == 1 and all(change == "snapshot" for _, change, _ in changes):
+        for values in flow.seen:  # of all parts but the first, nothing comes before the one ahead has ended
+            parts = [part for part, _ in groupby(value[0] for value in values)]
+            assert len(parts) == len(set(parts))
+
+
+def run_through(flow: Flow, start: int, changes: list[tuple[int, str, int]]) -> None:
+    """Run to the end, with changes on the way."""
+    store, program = Store(), compiled(flow.build)
     run = store.restore(program, start)
     for ticks, change, parallelism in changes:
         for _ in range(ticks):
@@ -116,4 +143,3 @@ def test_what_is_late_depends_on_its_part_alone(
             run.close()
             run = store.restore(program, parallelism)
     finish(run)
-    assert [sorted(values, key=repr) for values in flow.seen] == expected(script, generators)
