@@ -305,9 +305,10 @@ class Stream(Generic[K, V_co, T]):
         if not isinstance(per_part, bool):
             raise _malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
         source = self._graph.parts(port) if per_part else None
-        logic: Logic = partial(GenerateEpochs, generator=generator)
+        checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
+        logic: Logic = partial(GenerateEpochs, generator=generator, checked=checked)
         if source is not None:
-            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source)
+            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, checked=checked)
         port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
         return self._at(port), self._at(Port(port.vertex, 1))
 

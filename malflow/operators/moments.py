@@ -1,30 +1,42 @@
-"""What can be a timestamp or an epoch: anything ordered that equals itself."""
+"""What can be a timestamp or an epoch: anything ordered that equals itself, and a time that is an instant."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from malflow.batch import Batch
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 
-__all__ = ["check_epoch", "check_timestamps", "is_moment"]
+__all__ = ["check_epoch", "check_timestamps", "is_moment", "told"]
 
 _SURE = frozenset({int, str, bytes, bool, date, datetime, time, timedelta, type(MIN), type(MAX)})
 """Types whose every value equals itself."""
+
+_ZONE = attrgetter("tzinfo")
+_FINE = ({id(None)}, {id(UTC)})
+"""What the zones of most streams are."""
+
+_MIXED = "has no zone, and others have one; give all of them one, such as .replace(tzinfo=UTC)"
 
 
 def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> None:
     """Check that every timestamp of a batch's records can be compared: one that can't would make others late.
 
     Raises:
-        OperatorError: at the first record whose timestamp is None or, as NaN and NaT, does not equal itself.
+        OperatorError: at the first record whose timestamp is None or, as NaN and NaT, does not equal itself; or is a
+            datetime in a zone whose offset changes, or one without a zone beside others that have one.
     """
     if type(timestamps) is range:
         return
-    unsure = set(map(type, timestamps)) - _SURE
+    kinds = set(map(type, timestamps))
+    by_the_wall = tuple(kind for kind in kinds if issubclass(kind, datetime) and kind.__lt__ is datetime.__lt__)
+    if by_the_wall:
+        _check_zones(operator, batch, timestamps, by_the_wall, len(kinds) == len(by_the_wall))
+    unsure = kinds - _SURE
     if not unsure or (unsure == {float} and not [moment for moment in timestamps if moment != moment]):  # noqa: PLR0124
         return
     rest = iter(timestamps)
@@ -35,6 +47,53 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
     except Exception as error:
         stamped = Batch(batch.keys, batch.values, timestamps)
         raise operator.fail(error, stamped, rest) from error
+
+
+def _check_zones(
+    operator: Operator, batch: Batch, timestamps: Sequence[Any], kinds: tuple[type, ...], only_these: bool
+) -> None:
+    """Check datetimes of classes that compare as Python's own: two of one zone by the clock on the wall.
+
+    Where a clock is set back, an hour comes twice, and its second time seems to be before the end of the first.
+    """
+    moments = timestamps if only_these else [it for it in timestamps if isinstance(it, kinds)]
+    if set(map(id, map(_ZONE, moments))) in _FINE:
+        return
+    zones = {id(zone): zone for zone in map(_ZONE, moments)}
+    fault = _fault_of(list(zones.values()))
+    if fault is None:
+        return
+    wrong, reason = fault
+    rest = iter(timestamps)
+    for moment in rest:
+        if isinstance(moment, kinds) and _ZONE(moment) is wrong:
+            raise operator.fail(f"its timestamp {moment} {reason}", Batch(batch.keys, batch.values, timestamps), rest)
+
+
+def _fault_of(zones: Sequence[tzinfo | None]) -> tuple[tzinfo | None, str] | None:
+    for zone in zones:
+        if zone is not None and not _is_fixed(zone):
+            return zone, (
+                f"is in zone {zone}, whose offset changes: Python compares its times by the clock on the wall, so that "
+                "an hour that comes twice is one hour; give the instant, by .astimezone(UTC)"
+            )
+    if len(zones) > 1 and None in zones:
+        return None, _MIXED
+    return None
+
+
+def _is_fixed(zone: tzinfo) -> bool:
+    if type(zone) is timezone:
+        return True
+    try:
+        return zone.utcoffset(None) is not None
+    except Exception:  # noqa: BLE001 - a zone that needs a time to answer has no offset of its own
+        return False
+
+
+def told(error: Exception) -> Exception | str:
+    """Say in clear words that a time without a zone was compared with one that has one; return other errors as is."""
+    return f"its timestamp or those before: one {_MIXED}" if "offset-naive" in str(error) else error
 
 
 def check_epoch(epoch: Any) -> None:

@@ -39,8 +39,8 @@ class GeneratePartEpochs(GenerateEpochs):
 
     source: Source
 
-    def __init__(self, context: OperatorContext, generator: Any, parts_of: str) -> None:
-        super().__init__(context, generator)
+    def __init__(self, context: OperatorContext, generator: Any, parts_of: str, *, checked: bool = False) -> None:
+        super().__init__(context, generator, checked=checked)
         self.parts_of = parts_of
         self._by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None

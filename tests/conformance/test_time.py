@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from malflow import (
     MAX,
+    MIN,
     DataMessage,
     OperatorError,
     SingleThreadRuntime,
@@ -355,4 +359,64 @@ def test_an_epoch_equals_itself(runtime: Any, epoch: Any, first: int) -> None:
             runtime,
             range(10),
             lambda s: s.generate_epochs("epochs", lambda m, _: epoch if m.value == first else m.value)[0],
+        )
+
+
+NEW_YORK = ZoneInfo("America/New_York")
+NIGHT = datetime(2024, 11, 3, 5, 50, tzinfo=UTC)
+"""1:50 of summer time in New York; the clock is set back to 1:00 ten minutes later."""
+
+
+def stamped_by(zone: Any, build: Callable[[Any, Any], Any]) -> Any:
+    return lambda s: build(s, lambda m: (NIGHT + timedelta(minutes=20 * m.value)).astimezone(zone))
+
+
+def assigned(stream: Any, stamp: Any) -> Any:
+    bound = limit_out_of_orderness(timedelta(minutes=10))
+    return stream.assign_timestamps("stamp", stamp).generate_epochs("epochs", bound)[0]
+
+
+def restamped(stream: Any, stamp: Any) -> Any:
+    def restamp(msg: Any, output: Any) -> None:
+        output.send(DataMessage(msg.key, msg.value, stamp(msg)))
+
+    return stream.stateless_op("restamp", restamp).generate_epochs("epochs", lambda m, _: m.timestamp)[0]
+
+
+def test_times_in_a_zone_whose_offset_changes_are_refused(runtime: Any) -> None:
+    with pytest.raises(OperatorError, match=r"America/New_York, whose offset changes: .*\.astimezone\(UTC\)") as caught:
+        values_of(runtime, range(3), stamped_by(NEW_YORK, assigned))
+    assert (caught.value.operator, caught.value.value) == ("stamp", 0)
+    with pytest.raises(OperatorError, match=r"operator 'epochs' failed .* offset changes"):
+        values_of(SingleThreadRuntime, range(3), stamped_by(NEW_YORK, restamped))
+
+
+@pytest.mark.parametrize("zone", [UTC, ZoneInfo("UTC"), timezone(timedelta(hours=-5)), None])
+def test_times_in_a_zone_with_one_offset_are_taken(zone: Any) -> None:
+    for build in (assigned, restamped):
+        if zone is None:
+            naive = datetime(2024, 11, 3)
+            values = values_of(SingleThreadRuntime, range(3), lambda s: build(s, lambda m: naive.replace(hour=m.value)))  # noqa: B023
+        else:
+            values = values_of(SingleThreadRuntime, range(3), stamped_by(zone, build))
+        assert values == [0, 1, 2]
+
+
+def test_a_time_without_a_zone_beside_others_is_refused() -> None:
+    def stamp(msg: Any) -> datetime:
+        return NIGHT.replace(minute=msg.value, tzinfo=None if msg.value == 5 else UTC)
+
+    for debug in (False, True):  # in one batch, and in several
+        with pytest.raises(OperatorError, match=r"has no zone, and others have one.*replace\(tzinfo=UTC\)") as caught:
+            values_of(partial(SingleThreadRuntime, debug=debug), range(10), lambda s: assigned(s, stamp))
+        assert caught.value.value == 5
+
+
+def test_a_zone_is_looked_for_among_other_moments() -> None:
+    moments = [MIN, NIGHT, NIGHT.astimezone(NEW_YORK)]
+    with pytest.raises(OperatorError, match=r"value 2,.*offset changes"):
+        values_of(
+            SingleThreadRuntime,
+            range(3),
+            lambda s: s.assign_timestamps("t", lambda m: moments[m.value]).generate_epochs("e", no_epochs)[0],
         )
