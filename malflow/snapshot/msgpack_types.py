@@ -22,7 +22,7 @@ from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.sinks.local_file import FileSinkPosition
 from malflow.snapshot.old_states import OldRecord, OldTuple, old_class
-from malflow.snapshot.shapes import ENUM, Shape, described, form_of, same_form
+from malflow.snapshot.shapes import ENUM, NAMED_TUPLE, Shape, described, form_of, same_form
 from malflow.sources.files import FilePosition
 from malflow.sources.lines import LinePosition
 
@@ -249,8 +249,10 @@ def old_record(name: Any, content: list[Any], shapes: Mapping[str, Shape]) -> Ol
     if not isinstance(name, str) or not all(isinstance(field, str) for field in content[::2]):
         raise ValueError("a record is no name with fields")
     fields = dict(zip(content[::2], content[1::2], strict=True))
-    kind = shapes[name].kind if name in shapes else "record"
-    return old_class(Shape(name, kind, tuple(fields)))(*fields.values())
+    is_tuple = name in shapes and issubclass(old_class(shapes[name]), OldTuple)
+    kind = NAMED_TUPLE if is_tuple else "record"
+    made = old_class(Shape(name, kind, tuple(fields)))
+    return made(*fields.values()) if issubclass(made, OldTuple) else made(**fields)
 
 
 def _enum_form(name: str, kind: type[Enum]) -> Form:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Any, SupportsIndex
 
-from malflow.snapshot.shapes import ENUM, NAMED_TUPLE, Shape
+from malflow.snapshot.shapes import CLASS, ENUM, NAMED_TUPLE, OWN_TUPLE, STRUCT, Shape
 
 __all__ = ["OldRecord", "OldTuple", "old_class", "old_kind"]
 
@@ -26,12 +26,12 @@ class OldRecord(Mapping[str, Any]):
 
     _kind = "record"
     _names: tuple[str, ...] = ()
+    _args: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **facts: Any) -> OldRecord:
-        """Make one of the values of its fields in their order, or by name."""
+        """Make one of what its class was called with."""
         record = super().__new__(cls)
-        names = (*cls._names, *(f"args[{place}]" for place in range(len(cls._names), len(args))))
-        vars(record)["_held"] = dict(zip(names, args, strict=False)) | facts
+        vars(record)["_held"] = dict(zip(_named(args, cls._args), args, strict=True)) | facts
         return record
 
     def __init__(self, *args: Any, **facts: Any) -> None:
@@ -45,8 +45,8 @@ class OldRecord(Mapping[str, Any]):
             held.update(
                 {**state["__dict__"], **(state.get("__pydantic_extra__") or {})} if _is_pydantic(state) else state
             )
-        elif isinstance(state, list):
-            held.update(zip(self._names, state, strict=False))
+        elif isinstance(state, list) and len(state) == len(self._names):
+            held.update(zip(self._names, state, strict=True))
         else:
             held["state"] = state
 
@@ -86,8 +86,12 @@ class OldTuple(tuple[Any, ...]):
     _names: tuple[str, ...] = ()
 
     def __new__(cls, *values: Any) -> OldTuple:
-        """Make one of its values."""
-        return super().__new__(cls, values)
+        """Make one of what its class was called with: its values."""
+        if len(values) == len(cls._names):
+            return super().__new__(cls, values)
+        return super().__new__(
+            type(cls.__name__, (OldTuple,), {"_kind": cls._kind, "_names": _named(values, ())}), values
+        )
 
     def __init__(self, *values: Any) -> None:
         """Leave it to `__new__`, which alone is called by most pickles."""
@@ -161,12 +165,19 @@ class _OldObject(OldRecord):
 def old_class(shape: Shape) -> type[OldRecord] | type[OldTuple]:
     """Make the class that takes the place of one that has changed, or is gone."""
     kind = shape.name.rpartition(":")[2]
+    if shape.kind == OWN_TUPLE:
+        return type(kind, (OldTuple,), {"_kind": kind})
     if shape.kind == NAMED_TUPLE:
         fields = {name: property(itemgetter(name)) for name in shape.fields if name not in _METHODS}
         return type(kind, (OldTuple,), {**fields, "_kind": kind, "_names": shape.fields})
-    names = ("value",) if shape.kind == ENUM else shape.fields
-    base = OldRecord if names else _OldObject
-    return type(kind, (base,), {"_kind": kind, "_names": names})
+    args = {ENUM: ("value",), STRUCT: shape.fields}.get(shape.kind, ())
+    base = _OldObject if shape.kind == CLASS else OldRecord
+    return type(kind, (base,), {"_kind": kind, "_names": shape.fields, "_args": args})
+
+
+def _named(args: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of what a class was called with."""
+    return names if len(args) == len(names) else tuple(f"args[{place}]" for place in range(len(args)))
 
 
 def old_kind(values: Iterable[Any]) -> str | None:
@@ -203,6 +214,11 @@ class _Found(pickle.Pickler):
             self.kind = type(value).__name__
             raise _not_a_state(self.kind)
         return NotImplemented
+
+
+def _pydantic(state: dict[Any, Any]) -> dict[Any, Any]:
+    parts = (state["__dict__"], state.get("__pydantic_extra__"), state.get("__pydantic_private__"))
+    return {name: value for part in parts for name, value in (part or {}).items()}
 
 
 def _is_pydantic(state: dict[Any, Any]) -> bool:

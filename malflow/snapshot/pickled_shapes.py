@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow.snapshot.classes import find, place_of
 from malflow.snapshot.old_states import old_class
-from malflow.snapshot.shapes import CLASS, ENUM, Shape, described, form_of, same_form
+from malflow.snapshot.shapes import BY_POSITION, CLASS, ENUM, OWN_TUPLE, Shape, described, form_of, same_form
 
 __all__ = ["change_of", "reader", "shape_of"]
 
@@ -63,7 +63,12 @@ def reader(shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any
     replaced = {shape.name: old_class(shape) for shape in shapes if migrating and _has_changed(shape)}
 
     def loads(data: bytes) -> Any:
-        return _Unpickler(data, replaced, scripts, migrating=migrating).load()
+        try:
+            return _Unpickler(data, replaced, scripts, migrating=migrating).load()
+        except TypeError:
+            if shapes or not migrating:
+                raise
+        return _FormlessUnpickler(data, {}, scripts, migrating=True).load()
 
     return loads
 
@@ -89,6 +94,20 @@ class _Unpickler(pickle.Unpickler):
             if not self._migrating:
                 raise
         self._replaced[name] = old_class(Shape(name, CLASS, ()))
+        return self._replaced[name]
+
+
+class _FormlessUnpickler(_Unpickler):
+    """Reads what was written before snapshots knew classes: what has values only may have changed, and is a tuple."""
+
+    def find_class(self, module: str, qualname: str) -> Any:
+        """Find what a pickle names, but records whose pickles have no names of fields."""
+        found = super().find_class(module, qualname)
+        form = form_of(found) if isinstance(found, type) else None
+        if form is None or form[0] not in BY_POSITION:
+            return found
+        name = f"{module}:{qualname}"
+        self._replaced[name] = old_class(Shape(name, OWN_TUPLE, ()))
         return self._replaced[name]
 
 

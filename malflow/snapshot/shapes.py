@@ -29,9 +29,10 @@ MAIN: Final = "__main__:"
 """How names of classes begin that the script that runs has defined."""
 
 NAMED_TUPLE: Final = "NamedTuple"
+OWN_TUPLE: Final = "NamedTuple that is pickled in a way of its own"
+STRUCT: Final = "msgspec Struct"
 _FROZEN_SLOTS: Final = "frozen slots dataclass"
-_STRUCT: Final = "msgspec Struct"
-_BY_POSITION = (NAMED_TUPLE, _FROZEN_SLOTS, _STRUCT)
+BY_POSITION: Final = (NAMED_TUPLE, OWN_TUPLE, _FROZEN_SLOTS, STRUCT)
 """The kinds whose pickles have values only: which field a value belongs to follows from its place."""
 
 _PLAIN = (int, str, float, bytes, type(None))
@@ -82,10 +83,11 @@ class Kept:
         workers: how many workers wrote it; any of them may have written any of its shapes.
     """
 
-    def __init__(self, shapes: Mapping[str, Iterable[Shape]], workers: int) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[Shape, ...]], workers: int) -> None:
         self._known: dict[tuple[int, str], dict[tuple[str, str], Shape]] = {}
-        for worker in range(workers):
-            self.add(Finding(worker, operator, True, tuple(found)) for operator, found in shapes.items())
+        for operator, found in shapes.items():
+            if found:
+                self.add(Finding(worker, operator, True, found) for worker in range(workers))
 
     def clear(self) -> None:
         """Forget all: a new base begins."""
@@ -131,15 +133,16 @@ def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
         return ENUM, tuple(f"{name}{_value(member.value)}" for name, member in kind.__members__.items())
     attributes: Any = kind
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return NAMED_TUPLE, tuple(attributes._fields)
+        return OWN_TUPLE if _is_own_tuple(attributes) else NAMED_TUPLE, tuple(attributes._fields)
     if hasattr(kind, "__dataclass_fields__"):
         return _dataclass_kind(kind), _dataclass_fields(attributes)
     if hasattr(kind, "__attrs_attrs__"):
         return "attrs class", tuple(attribute.name for attribute in attributes.__attrs_attrs__)
     if hasattr(kind, "__struct_fields__"):
-        return _STRUCT, tuple(attributes.__struct_fields__)
+        return STRUCT, tuple(attributes.__struct_fields__)
     if hasattr(kind, "__pydantic_fields__"):
-        return "pydantic model", tuple(attributes.__pydantic_fields__)
+        private = getattr(kind, "__private_attributes__", ())
+        return "pydantic model", (*attributes.__pydantic_fields__, *private)
     return CLASS, ()
 
 
@@ -149,7 +152,7 @@ def same_form(old: Shape, kind: str, fields: tuple[str, ...]) -> bool:
         return False
     if kind == ENUM:
         return set(old.fields) <= set(fields)
-    return old.fields == fields if kind in _BY_POSITION else set(old.fields) == set(fields)
+    return old.fields == fields if kind in BY_POSITION else set(old.fields) == set(fields)
 
 
 def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
@@ -169,6 +172,12 @@ def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
 def in_script(shape: Shape, script: str) -> Shape:
     """Return the shape of a class that may be one of ``__main__``, with the name of the script that is."""
     return replace(shape, script=script) if shape.name.startswith(MAIN) else shape
+
+
+def _is_own_tuple(kind: Any) -> bool:
+    """Whether a named tuple has changed how it is pickled, so that its fields may not be what is in the pickle."""
+    made = getattr(kind.__getnewargs__, "__globals__", {}).get("__name__")
+    return made != "collections" or (kind.__reduce__, kind.__reduce_ex__) != (object.__reduce__, object.__reduce_ex__)
 
 
 def _dataclass_kind(kind: type) -> str:

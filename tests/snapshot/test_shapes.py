@@ -13,6 +13,7 @@ import pytest
 from malflow import OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.sinks import StatefulSink, VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, fsck, snapshots
+from malflow.snapshot.codec import PickleCodec
 from malflow.snapshot.manifest import Manifest
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource
@@ -474,3 +475,60 @@ def test_states_of_classes_of_the_script_are_told_once(
     (record,) = [record for record in caplog.records if "defined in the script" in record.message]
     assert "operator 'acc' keeps objects of class Acc" in record.message
     assert "define it in a module that both import, or use codec=MsgpackCodec({'name': Acc})" in record.message
+
+
+# What an older malflow wrote
+
+
+class Old(PickleCodec):
+    """Pickles as they were written before snapshots knew classes."""
+
+    def noting(self, kinds: set[type]) -> PickleCodec:
+        return self
+
+
+def kept_before(source: str, state: str) -> FsspecBackend:
+    backend = in_memory(codec=Old())
+    keep(backend, {"a": eval(state, vars(module(source)))})  # noqa: S307 - the tests' own
+    assert manifest_of(backend).operators[-1].shapes == ()
+    backend._codec = PickleCodec()
+    return backend
+
+
+def test_old_snapshots_are_gone_on_from_and_know_classes_then() -> None:
+    backend = kept_before(OF_N, "Acc(5)")
+    keep(backend, {"b": sys.modules[NAME].Acc(6)})
+    assert [shape.fields for shape in manifest_of(backend).operators[-1].shapes] == [("n",)]
+    module(OF_N_AND_TOTAL)
+    assert "the fields of Acc changed since snapshot 4: snapshot has (n), program has (n, total)" in refusal(backend)
+
+
+def test_named_tuples_of_old_snapshots_are_migrated_as_tuples() -> None:
+    backend = kept_before(OF_N, "[Acc(5)]")
+    held = module(OF_N_AND_TOTAL)
+    assert "with the fields they had; else raise version= and give migrate=" in refusal(backend)
+    assert opened(backend, version=2, migrate=lambda old, _: held.Acc(old[0][0], 100)) == {"a": held.Acc(5, 100)}
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "given"),
+    [
+        (
+            "class Base(NamedTuple):\n a: int\n b: int\n"
+            "class Acc(Base):\n def __new__(cls, b): return super().__new__(cls, 0, b)\n"
+            " def __getnewargs__(self): return (self.b,)",
+            "Acc(7)",
+            {"args[0]": 7},
+        ),
+        ("@dataclass\nclass Acc:\n a: int\n def __reduce__(self): return Acc, (self.a,)", "Acc(7)", {"args[0]": 7}),
+        ("@dataclass\nclass Acc:\n a: int\n def __getstate__(self): return {'x': self.a}", "Acc(7)", {"x": 7}),
+        ("class Acc(dict): pass", "Acc(a=7)", {"items": {"a": 7}}),
+        ("class Acc(list): pass", "Acc([7])", {"items": [7]}),
+        ("class Acc(int): pass", "Acc(7)", {"args[0]": 7}),
+        ("class Acc(Enum):\n A = 7", "Acc.A", {"value": 7}),
+    ],
+)
+def test_what_a_class_pickled_in_its_own_way_gets_no_name_of_a_field(before: str, state: str, given: Any) -> None:
+    backend = kept_of(before, state)
+    module("")
+    assert opened(backend, version=2, migrate=lambda old, _: dict(old)) == {"a": given}
