@@ -153,7 +153,7 @@ class Cluster:
         name = job.scratch.run, job.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
         self._last_place[name] = place
-        kept = (held.HELD, held.SINKS, held._LOADED)
+        kept = (held.HELD, held.SINKS, held._LOADED, held._NUMBERS)
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:
@@ -176,7 +176,7 @@ class _Tasks:
     def collect(self) -> list[Any]:
         answers = [self.work(item) for item in self.items]
         if self.down and answers:
-            answers[-1] = ([], dumps_error(StoreError("the store is down")))
+            answers[-1] = (answers[-1][0], dumps_error(StoreError("the store is down")))
         return answers
 
 
@@ -262,6 +262,7 @@ def settings_at(url: str, persistence: Persistence) -> Settings:
         scratch=ScratchPlace(url, {}, "run-0", b"k" * 32, pickle.dumps({})),
         restart=RestartPolicy(0, timedelta(0)),
         is_temporary=False,
+        is_named=True,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import Phase, given, settings, target
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProvider
 from malflow.graph import Graph
 from malflow.plan import Program, compile_graph
+from malflow.runtime.spark.host import StageTask
 from malflow.runtime.spark.scratch import NEVER, Scratch
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
@@ -380,6 +382,43 @@ def test_an_idle_job_on_spark_writes_no_snapshot_and_no_change() -> None:
     assert {int(name.split("-")[0]) for name in names} <= {*range(7)}
     assert len([*snapshots(backend)]) <= 8
     assert written_to_files(backend) == WRITTEN
+
+
+LOADED: list[int] = []
+"""The sizes of what was unpickled of `Large`."""
+
+
+class Large:
+    """A function with much in it, which says when it is unpickled."""
+
+    def __init__(self, size: int) -> None:
+        self.data = os.urandom(size)
+
+    def __call__(self, value: int) -> int:
+        return value
+
+    def __setstate__(self, held: dict[str, Any]) -> None:
+        vars(self).update(held)
+        LOADED.append(len(self.data))
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_a_large_function_is_sent_to_each_process_once(size: int) -> None:
+    graph, sink, tasks = Graph(), VecSink[Any, Any, Any](), list[int]()
+    polls = StreamProvider(graph).new_stream().source("polls", StatefulSource(Polls({"p": [[1], [2], [3], [4]] * 3})))
+    polls.map("large", Large(size)).key_distribute("key", lambda msg: msg.value).sink("out", sink)
+    LOADED.clear()
+
+    def note(job: Any, gate: Any) -> None:
+        tasks.append(len(cloudpickle.dumps(StageTask(job, 0))))
+
+    with TemporaryDirectory() as scratch, simulated():
+        plans = [Plan(places=(tick % 3,)) for tick in range(11)]
+        Cluster(plans, note).run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
+        assert not [*Path(scratch).rglob("program")]
+    assert sorted(sink.values) == sorted([1, 2, 3, 4] * 3)
+    assert Counter(LOADED) == {size: 3}
+    assert max(tasks) < 100_000
 
 
 class Audit(StatefulLogic[Any, Any, Any, Any, int]):

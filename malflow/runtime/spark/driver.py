@@ -19,7 +19,7 @@ from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
 from malflow.runtime.spark.gate import Gate, Outlets, Wishes
 from malflow.runtime.spark.held import ReleaseTask
-from malflow.runtime.spark.job import Job
+from malflow.runtime.spark.job import Job, packed
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
@@ -179,11 +179,12 @@ class Driver:
         if self._generation > 1:
             self._clear(self._generation - 1)
         most = None if settings.most is None else max(1, settings.most // run.parallelism)
+        program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
         job = Job(
             self._generation,
             run.parallelism,
-            payload(self._program, run.parts),
-            settings.scratch,
+            program,
+            place,
             settings.attempts,
             most,
             settings.poll_seconds,

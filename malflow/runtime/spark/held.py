@@ -17,7 +17,7 @@ from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
 from malflow.runtime.spark.census import Going
 from malflow.runtime.spark.failures import dumps_error
-from malflow.runtime.spark.job import Control, Job
+from malflow.runtime.spark.job import Control, Job, unpacked
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.script import install_classes
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, write_rows
@@ -111,9 +111,11 @@ def load(job: Job, control: Control) -> tuple[Program, Mapping[str, Any], Scratc
     key = (job.scratch.run, job.generation)
     if key not in _LOADED:
         _release_before(*key)
-        install_classes(job.scratch.classes)
-        program, parts = pickle.loads(job.payload)  # noqa: S301 - the driver wrote it
-        _LOADED[key] = (program, parts, Scratch(job.scratch, job.generation))
+        scratch = Scratch(job.scratch, job.generation)
+        classes, payload = unpacked(job, scratch)
+        install_classes(classes)
+        program, parts = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+        _LOADED[key] = (program, parts, scratch)
         _NUMBERS[job.scratch.run] = job.number
     return _LOADED[key]
 

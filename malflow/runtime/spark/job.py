@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from malflow.plan import Program
-from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.scratch import Scratch, ScratchPlace
 
-__all__ = ["CONTROL", "Control", "Job", "Report", "counted"]
+__all__ = ["CONTROL", "Control", "Job", "Report", "counted", "packed", "unpacked"]
 
 CONTROL: Final = "malflow.control"
 """The local property of Spark by which the driver tells the tasks of a tick what they must know."""
+
+_LARGEST = 64 << 10
+"""Bytes of a program that are sent with each task; a larger one is read once by each process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Job:
     Attributes:
         generation: its number.
         parallelism: how many workers there are.
-        payload: the program, and the parts of each source that each worker holds.
+        payload: the program, and the parts of each source that each worker holds; empty where they lie in scratch.
         scratch: where changes lie.
         attempts: how often Spark tries a task.
         most: how many records a worker may poll in a tick, over all of its sources.
@@ -112,3 +116,29 @@ class Report:
 def counted(program: Program) -> list[str]:
     """Name what the counts of a report are of."""
     return [vertex.node.name for vertex in program.vertices]
+
+
+def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, ScratchPlace]:
+    """Return what each task gets of a program, and of the place where changes lie.
+
+    A large program, or large classes of the script, are put into the scratch folder instead.
+
+    Raises:
+        StoreError: if they can't be written.
+    """
+    if len(data) + len(place.classes) <= _LARGEST:
+        return data, place
+    scratch.write_program(pickle.dumps((place.classes, data), 5))
+    return b"", replace(place, classes=b"")
+
+
+def unpacked(job: Job, scratch: Scratch) -> tuple[bytes, bytes]:
+    """Return the classes of the script and the program, as they were before `packed`.
+
+    Raises:
+        RunFailed: if they can't be read.
+    """
+    if job.payload:
+        return job.scratch.classes, job.payload
+    classes, data = pickle.loads(scratch.read_program())  # noqa: S301 - the driver wrote it
+    return classes, data

@@ -98,14 +98,7 @@ class Scratch:
             StoreError: if it can't be written.
             Exception: if a state can't be pickled.
         """
-        raw = pickle.dumps(change, 5)
-        body: bytes = lz4.frame.compress(raw, store_size=True)
-        data = self._mac(stage, worker, change.tick, body) + body
-        try:
-            self._retry.of(lambda: self._store.put_new(self._name(stage, worker, change.tick), data))
-        except KeyExists:
-            return None
-        return len(data)
+        return self._put(self._name(stage, worker, change.tick), pickle.dumps(change, 5))
 
     def read(self, stage: int, worker: int, tick: int) -> Change:
         """Read a change.
@@ -115,23 +108,15 @@ class Scratch:
         """
         change = self.find(stage, worker, tick)
         if change is None:
-            name = self._name(stage, worker, tick)
-            raise RunFailed(f"'{name}' is missing from the scratch folder {self._shown}; every process must reach it")
+            raise self._missing(self._name(stage, worker, tick))
         return change
 
     def find(self, stage: int, worker: int, tick: int) -> Change | None:
         """Read a change, if it is there."""
-        name = self._name(stage, worker, tick)
-        try:
-            data = self._retry.of(lambda: self._store.get(name, _LIMIT))
-        except KeyMissing:
+        raw = self._get(self._name(stage, worker, tick))
+        if raw is None:
             return None
-        except StoreError as error:
-            raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
-        mac, body = data[:_DIGEST], data[_DIGEST:]
-        if not hmac.compare_digest(mac, self._mac(stage, worker, tick, body)):
-            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is not what this run wrote: it is damaged")
-        change: Change = pickle.loads(lz4.frame.decompress(body))  # noqa: S301 - this run wrote it
+        change: Change = pickle.loads(raw)  # noqa: S301 - this run wrote it
         return change
 
     def size(self, stage: int, worker: int, tick: int) -> int:
@@ -157,6 +142,26 @@ class Scratch:
         changes.reverse()
         return changes
 
+    def write_program(self, payload: bytes) -> None:
+        """Write a program that is too large to be sent with each task.
+
+        Raises:
+            StoreError: if it can't be written.
+        """
+        self._put(f"{self._folder()}program", payload)
+
+    def read_program(self) -> bytes:
+        """Read what `write_program` wrote.
+
+        Raises:
+            RunFailed: if it is not there, or not what was written.
+        """
+        name = f"{self._folder()}program"
+        payload = self._get(name)
+        if payload is None:
+            raise self._missing(name)
+        return payload
+
     def delete(self, stage: int, worker: int, tick: int) -> None:
         """Remove a change that nobody needs any more."""
         with suppress(StoreError):  # it goes with the folder
@@ -175,7 +180,32 @@ class Scratch:
     def _name(self, stage: int, worker: int, tick: int) -> str:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"
 
-    def _mac(self, stage: int, worker: int, tick: int, body: bytes) -> bytes:
-        digest = blake2b(self._name(stage, worker, tick).encode(), key=self._key, digest_size=_DIGEST)
+    def _put(self, name: str, raw: bytes) -> int | None:
+        body: bytes = lz4.frame.compress(raw, store_size=True)
+        data = self._mac(name, body) + body
+        try:
+            self._retry.of(lambda: self._store.put_new(name, data))
+        except KeyExists:
+            return None
+        return len(data)
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            data = self._retry.of(lambda: self._store.get(name, _LIMIT))
+        except KeyMissing:
+            return None
+        except StoreError as error:
+            raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
+        mac, body = data[:_DIGEST], data[_DIGEST:]
+        if not hmac.compare_digest(mac, self._mac(name, body)):
+            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is not what this run wrote: it is damaged")
+        raw: bytes = lz4.frame.decompress(body)
+        return raw
+
+    def _missing(self, name: str) -> RunFailed:
+        return RunFailed(f"'{name}' is missing from the scratch folder {self._shown}; every process must reach it")
+
+    def _mac(self, name: str, body: bytes) -> bytes:
+        digest = blake2b(name.encode(), key=self._key, digest_size=_DIGEST)
         digest.update(body)
         return digest.digest()
