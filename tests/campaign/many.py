@@ -76,17 +76,17 @@ def _one(rng: random.Random, spark: Any, folder: Path) -> None:
 
 def _counts(spark: Any, folder: Path) -> dict[str, float]:
     """Count what a run might leave behind; of memory, megabytes."""
-    from py4j.finalizer import ThreadSafeFinalizerCollection  # noqa: PLC0415 - only the extra has it
+    from py4j.finalizer import ThreadSafeFinalizer  # noqa: PLC0415 - only the extra has it
 
     java = spark._jvm.java.lang
     java.System.gc()
     runtime = java.Runtime.getRuntime()
     return {
         "threads": threading.active_count(),
-        "java threads": java.Thread.activeCount(),
+        "java threads": java.Thread.getAllStackTraces().size(),
         "folders": sum(it.name.startswith("malflow-") for it in folder.iterdir()),
         "files": len(list(Path("/proc/self/fd").iterdir())),
-        "java objects": len(ThreadSafeFinalizerCollection.get_finalizers()),
+        "java objects": len(ThreadSafeFinalizer.finalizers),
         "workers": len(python_workers()),
         "processes": len(descendants()),
         "megabytes": _resident(os.getpid()),
