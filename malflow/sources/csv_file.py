@@ -9,7 +9,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from malflow.errors import GraphError
-from malflow.sources.files import FileSource, OnError, Parsed, RecordParser
+from malflow.sources.files import FileSource, OnError, OnReplaced, Parsed, RecordParser
 from malflow.sources.lines import LineBuffer, split_keeping_ends
 from malflow.sources.paths import Path
 
@@ -46,6 +46,8 @@ class CsvSource(FileSource[Any]):
         on_error: what to do with a row that can't be read or has too few or too many fields: ``"raise"`` a
             `BadRecord`, ``"skip"`` and count it, or a function that is given the `BadRecord`, and it is
             counted. A header that can't be used is raised always.
+        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
+            ``"restart"`` to read the file that is there now from its beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
             match a glob, of their names. With event time, files that were not begun hold no epoch back then.
@@ -70,10 +72,18 @@ class CsvSource(FileSource[Any]):
         quotechar: str | None = '"',
         encoding: str = "utf-8",
         on_error: OnError = "raise",
+        on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
     ) -> None:
-        super().__init__(path, encoding=encoding, on_error=on_error, storage_options=storage_options, in_order=in_order)
+        super().__init__(
+            path,
+            encoding=encoding,
+            on_error=on_error,
+            on_replaced=on_replaced,
+            storage_options=storage_options,
+            in_order=in_order,
+        )
         self._dialect = _Dialect(delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header

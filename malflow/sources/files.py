@@ -18,7 +18,7 @@ from malflow.sources.lines import (
     open_lines,
     split_lines,
 )
-from malflow.sources.paths import Path, expand, path_list
+from malflow.sources.paths import Path, ReplacedFileError, expand, path_list
 
 __all__ = [
     "BadRecord",
@@ -27,6 +27,7 @@ __all__ = [
     "FilePosition",
     "FileSource",
     "OnError",
+    "OnReplaced",
     "Parsed",
     "RecordParser",
 ]
@@ -69,6 +70,7 @@ def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: st
 
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
+OnReplaced: TypeAlias = Literal["fail", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class FileOptions:
     encoding: str
     on_error: OnError
     storage_options: Mapping[str, Any] = field(repr=False)
+    on_replaced: OnReplaced = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +195,26 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
     def _open(self) -> LineBuffer:
         position, options, parser = self._position, self._options, self._parser
         self._lines = lines = open_lines(self._path, options.storage_options, options.encoding, parser.split)
-        lines.seek(position.at)
+        try:
+            lines.seek(position.at)
+        except ReplacedFileError as replaced:
+            if options.on_replaced == "fail":
+                raise
+            return self._begin_anew(replaced)
         if position.index == 0:
             self._read_header(lines)
         parser.header = parser.header or position.header
         if position.at.open_line:
             self._finish_open_line(lines)
         return lines
+
+    def _begin_anew(self, replaced: ReplacedFileError) -> LineBuffer:
+        _LOG.warning("source file '%s' %s; it is read from its beginning", self._path, replaced.problem)
+        if self._lines is not None:
+            self._lines.close()
+        self._position, self._index, self._first_bad = FilePosition(), 0, None
+        self._skipped = self._told = self._tally[self._path] = 0
+        return self._open()
 
     def _read_header(self, lines: LineBuffer) -> None:
         while lines.has(lines.next):
@@ -323,14 +339,17 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         *,
         encoding: str = "utf-8",
         on_error: OnError = "raise",
+        on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
     ) -> None:
         me = type(self).__name__
+        if on_replaced not in ("fail", "restart"):
+            raise GraphError(f"{me} on_replaced is 'fail' or 'restart'; got {on_replaced!r}")
         if on_error not in ("raise", "skip") and not callable(on_error):
             raise GraphError(f"{me} on_error is 'raise', 'skip' or a function; got {on_error!r}")
         self._paths = path_list(path, me)
-        self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}))
+        self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
         self.in_order = in_order
         self._tally: dict[str, int] = {}
 

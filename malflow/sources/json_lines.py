@@ -25,6 +25,8 @@ class JsonLinesSource(FileSource[Any]):
         encoding: how the text is encoded; any that has ASCII in it.
         on_error: what to do with a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count
             it, or a function that is given the `BadRecord`, and it is counted.
+        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
+            ``"restart"`` to read the file that is there now from its beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
             match a glob, of their names. With event time, files that were not begun hold no epoch back then.

@@ -9,16 +9,19 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from gzip import BadGzipFile
 from itertools import chain
 from typing import Any, NamedTuple
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
+from fsspec.spec import AbstractBufferedFile
 
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of
-from malflow.sources.paths import InputFileError
+from malflow.fingerprint import SPAN, digest, spans
+from malflow.sources.paths import InputFileError, ReplacedFileError
 
 __all__ = [
     "LineBuffer",
@@ -47,11 +50,13 @@ class LinePosition(NamedTuple):
         offset: bytes before it, in the decompressed file.
         line: physical lines before it.
         open_line: whether the line before it was the file's last and had no line end yet.
+        digest: of the file's beginning and of what is before the place; None where an older version kept none.
     """
 
     offset: int = 0
     line: int = 0
     open_line: bool = False
+    digest: str | None = None
 
 
 class _Block(NamedTuple):
@@ -67,7 +72,13 @@ class LineBuffer:
     """
 
     def __init__(
-        self, path: str, file: Any, opened: ExitStack, encoding: str, split: Callable[[str], list[str]]
+        self,
+        path: str,
+        file: Any,
+        opened: ExitStack,
+        encoding: str,
+        split: Callable[[str], list[str]],
+        read_head: Callable[[int], bytes] | None = None,
     ) -> None:
         self.lines: list[str] = []
         self.next = 0
@@ -76,29 +87,36 @@ class LineBuffer:
         self._file = file
         self._encoding = encoding
         self._split = split
+        self._read_head = read_head or self._read_first
         self._blocks: deque[_Block] = deque()
         self._start = LinePosition()
         self._tail = b""
+        self._head = self._before = b""  # of the file, and of what precedes `_start`: as long as the digest needs
 
     def seek(self, position: LinePosition) -> None:
         """Go to a position that `position` gave, in this file as it was then.
 
         Raises:
-            InputFileError: if the file is shorter, or its lines end elsewhere: it is not the same file any
-                more.
+            ReplacedFileError: if the file is shorter, or what was read of it is not in it any more.
         """
         self._start = position
         if position.offset == 0:
             return
+        head, tail = spans(position.offset)
         with _damage_named(self._path):
-            self._file.seek(position.offset - 1)
-            before = self._file.read(1)
-        again = "begin again without the snapshot, or put the file back"
-        if not before:
-            raise InputFileError(self._path, f"is shorter than the {position.offset} bytes read from it; {again}")
-        if (before == b"\n") is position.open_line:
-            raise InputFileError(
-                self._path, f"has changed: no line ends after {position.offset} bytes any more; {again}"
+            self._head = self._read_head(head)
+            self._file.seek(max(0, position.offset - SPAN))
+            self._before = bytes(self._file.read(min(SPAN, position.offset)))
+        if len(self._before) < min(SPAN, position.offset):
+            raise ReplacedFileError(self._path, f"is shorter than the {position.offset} bytes read from it")
+        if position.digest is None:
+            if (self._before[-1:] == b"\n") is position.open_line:
+                raise ReplacedFileError(self._path, f"has changed: no line ends after {position.offset} bytes any more")
+        elif digest(self._head, self._before[tail - position.offset :] if tail < position.offset else b"") != (
+            position.digest
+        ):
+            raise ReplacedFileError(
+                self._path, f"was replaced: its first {position.offset} bytes are not those that were read from it"
             )
 
     def has(self, at: int) -> bool:
@@ -117,8 +135,7 @@ class LineBuffer:
         self.next += count
         while self._blocks and self.next >= self._blocks[0].lines:
             raw, lines, _ = self._blocks.popleft()
-            offset, line, _ = self._start
-            self._start = LinePosition(offset + len(raw), line + lines, not raw.endswith(b"\n"))
+            self._pass(raw, lines)
             self.next -= lines
             del self.lines[:lines]
 
@@ -127,9 +144,9 @@ class LineBuffer:
         block = self._read_block()
         cut = block.find(b"\n") + 1 or len(block)
         rest, self._tail = block[:cut], block[cut:] + self._tail
-        offset, line, _ = self._start
         if rest:
-            self._start = LinePosition(offset + len(rest), line, not rest.endswith(b"\n"))
+            self._note_head(rest)
+            self._pass(rest, 0)
         return rest.removesuffix(b"\n").removesuffix(b"\r")
 
     def number(self, at: int) -> int:
@@ -139,11 +156,16 @@ class LineBuffer:
     @property
     def position(self) -> LinePosition:
         """The place before the next line to be taken. It is found by counting: ask once a batch."""
-        if self.next == 0:
-            return self._start
-        raw = self._blocks[0].raw
-        rest = raw.split(b"\n", self.next)[-1]
-        return LinePosition(self._start.offset + len(raw) - len(rest), self._start.line + self.next)
+        start, before = self._start, self._before
+        if self.next:
+            raw = self._blocks[0].raw
+            end = len(raw) - len(raw.split(b"\n", self.next)[-1])
+            start = LinePosition(start.offset + end, start.line + self.next)
+            before += raw[max(0, end - SPAN) : end]
+        if start.offset == 0:
+            return start
+        head, tail = spans(start.offset)
+        return start._replace(digest=digest(self._head[:head], before[len(before) - (start.offset - tail) :]))
 
     @property
     def suspect(self) -> bool:
@@ -168,9 +190,23 @@ class LineBuffer:
         if self._start.offset == 0 and not self._blocks:
             text = text.removeprefix(_BOM)
         lines = self._split(text)
+        self._note_head(raw)
         self._blocks.append(_Block(raw, len(lines), suspect))
         self.lines.extend(lines)
         return True
+
+    def _pass(self, raw: bytes, lines: int) -> None:
+        """Go behind what was taken."""
+        self._start = LinePosition(self._start.offset + len(raw), self._start.line + lines, not raw.endswith(b"\n"))
+        self._before = raw[-SPAN:] if len(raw) >= SPAN else (self._before + raw)[-SPAN:]
+
+    def _note_head(self, raw: bytes) -> None:
+        if len(self._head) < SPAN:
+            self._head += raw[: SPAN - len(self._head)]
+
+    def _read_first(self, size: int) -> bytes:
+        self._file.seek(0)
+        return bytes(self._file.read(size))
 
     def _read_block(self) -> bytes:
         """Read up to some line end, or to the end of the file."""
@@ -221,7 +257,15 @@ def open_lines(
             raise InputFileError(path, "does not exist any more") from missing
         compression = get_compression(inner, "infer")
         file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
-        return LineBuffer(path, file, opening.pop_all(), encoding, split)
+        read_head = None
+        if file is raw and isinstance(raw, AbstractBufferedFile):  # which would fetch a whole block
+            read_head = partial(_cat_head, filesystem, inner)
+        return LineBuffer(path, file, opening.pop_all(), encoding, split, read_head)
+
+
+def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:
+    data: bytes = filesystem.cat_file(inner, start=0, end=size)
+    return data
 
 
 def split_lines(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of
 
-__all__ = ["InputFileError", "Path", "expand", "path_list"]
+__all__ = ["InputFileError", "Path", "ReplacedFileError", "expand", "path_list"]
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -33,6 +33,16 @@ class InputFileError(MalflowError, OSError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by facts, so that the error travels between processes whole."""
         return type(self), (self.path, self.problem)
+
+
+class ReplacedFileError(InputFileError):
+    """A file is not the one that was read before."""
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}; put the file back, pass on_replaced='restart' to read what is there now from its "
+            "beginning, or restore=None to begin without the snapshot"
+        )
 
 
 def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:

@@ -15,13 +15,16 @@ class TextFileSource(FileSource[str]):
     at the beginning is dropped. The key of a record is its file.
 
     A source reads files that are whole. One that has grown when a run resumes is read on; if its last line
-    had no end and has been continued since, what was added to that line is a bad record.
+    had no end and has been continued since, what was added to that line is a bad record. One that was
+    replaced, rotated or rewritten is told by a digest of its first 4 KiB and of the 4 KiB before the position.
 
     Args:
         path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
         encoding: how the text is encoded; any that has ASCII in it.
         on_error: what to do with a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"``
             and count it, or a function that is given the `BadRecord`, and it is counted.
+        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
+            ``"restart"`` to read the file that is there now from its beginning.
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
             match a glob, of their names. With event time, files that were not begun hold no epoch back then.

@@ -3,6 +3,7 @@ import logging
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from malflow import GraphError, MissingDependency
 from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
+from malflow.sources.lines import LinePosition
 
 
 @pytest.fixture
@@ -179,8 +181,68 @@ def test_a_file_with_other_lines_is_an_error(tmp_path: Path, name: str) -> None:
     path = file_of(tmp_path, b"one\ntwo\n", name)
     _, end = drain(TextFileSource(path))
     file_of(tmp_path, b"something else\n", name)
-    with pytest.raises(InputFileError, match="has changed"):
+    with pytest.raises(InputFileError, match="was replaced"):
         drain(TextFileSource(path), end)
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+@pytest.mark.parametrize("size", [3, 3_000])
+@pytest.mark.parametrize("changed", [0, -1])
+@pytest.mark.parametrize("grown", [0, 2])
+def test_a_replaced_file_of_like_lines_is_told(tmp_path: Path, name: str, size: int, changed: int, grown: int) -> None:
+    lines = [f"old {number:06d}" for number in range(size)]
+    path = file_of(tmp_path, "".join(f"{line}\n" for line in lines).encode(), name)
+    _, end = drain(TextFileSource(path))
+    lines[changed] = "n" + lines[changed][1:]
+    lines += [f"new {number:06d}" for number in range(grown)]
+    file_of(tmp_path, "".join(f"{line}\n" for line in lines).encode(), name)
+    with pytest.raises(InputFileError, match=r"was replaced.*on_replaced='restart'.*restore=None"):
+        drain(TextFileSource(path), end)
+    values, end = drain(TextFileSource(path, on_replaced="restart"), end)
+    assert values == lines
+    assert drain(TextFileSource(path), end)[0] == []
+
+
+def test_a_shorter_file_is_read_from_its_beginning_where_that_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of(tmp_path, b"1\nx\n3\n4\n")
+    _, end = drain(JsonLinesSource(path, on_error="skip"))
+    file_of(tmp_path, b"5\n")
+    caplog.clear()
+    source = JsonLinesSource(path, on_replaced="restart")
+    partition = source.build_part(str(path), end)
+    assert partition.poll_batch(9) == ([5], range(1))
+    assert source.skipped == {str(path): 0}
+    told = f"source file '{path}' is shorter than the 8 bytes read from it; it is read from its beginning"
+    assert caplog.record_tuples == [("malflow", logging.WARNING, told)]
+    partition.suspend()
+
+
+def test_a_header_that_changed_is_told(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"h,k\n1,2\n")
+    _, end = drain(CsvSource(path))
+    file_of(tmp_path, b"k,h\n1,2\n3,4\n")
+    with pytest.raises(InputFileError, match="was replaced"):
+        drain(CsvSource(path), end)
+    assert drain(CsvSource(path, on_replaced="restart"), end)[0] == [{"k": "1", "h": "2"}, {"k": "3", "h": "4"}]
+
+
+def test_a_position_of_an_older_version_is_gone_on_from(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"one\ntwo\n")
+    _, end = drain(TextFileSource(path))
+    old = replace(end, at=LinePosition(8, 2))
+    file_of(tmp_path, b"ONE\nTWO\nthree\n")
+    assert drain(TextFileSource(path), old)[0] == ["three"]
+    file_of(tmp_path, b"something else\n")
+    with pytest.raises(InputFileError, match="has changed: no line ends after 8 bytes"):
+        drain(TextFileSource(path), old)
+
+
+@pytest.mark.parametrize("on_replaced", ["skip", None])
+def test_another_way_with_replaced_files_is_refused(on_replaced: Any) -> None:
+    with pytest.raises(GraphError, match="on_replaced is 'fail' or 'restart'; got"):
+        CsvSource("x", on_replaced=on_replaced)
 
 
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
