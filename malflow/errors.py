@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -39,8 +40,15 @@ __all__ = [
     "offers",
     "release_all",
     "require_methods",
+    "shown",
     "told",
 ]
+
+
+_LONGEST = 200
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _LONGEST
+_short.maxdict = 20
 
 
 class MalflowError(Exception):
@@ -156,7 +164,7 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
         raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
     for method in methods:
         if not offers(thing, method):
-            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {thing!r}")
+            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {shown(thing)}")
 
 
 def release_all(releases: Iterable[Callable[[], object]], error: BaseException | None = None) -> None:
@@ -183,6 +191,14 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
             first.add_note(f"and while closing: {_named(failure)}")
     if first is not None and first is not error:
         raise first
+
+
+def shown(thing: object) -> str:
+    """Show a user's object in an error: shortened, and never failing itself."""
+    try:
+        return _short.repr(thing)
+    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error that is being told
+        return f"<{type(thing).__qualname__} whose repr raised {type(error).__name__}>"
 
 
 def told(error: BaseException) -> str:

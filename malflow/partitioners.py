@@ -7,12 +7,14 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 from numbers import Complex, Integral, Rational
 from struct import Struct
 from typing import Any
 from uuid import UUID
 
+from malflow.errors import shown
 from malflow.message import NoKey
 
 __all__ = ["Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
@@ -22,6 +24,9 @@ Partitioner = Callable[[Any, Sequence[int]], int]
 
 PLAIN_TYPES = frozenset({int, str, bool, bytes, type(NoKey)})
 """Types whose every value is a usable key."""
+
+_LONGEST = 10_000
+"""Digits of a Decimal that is a key, before or after the point."""
 
 _LANES = 8
 _EIGHT_SCORES = Struct("<8Q")
@@ -86,7 +91,7 @@ def index_select(key: Any, workers: Sequence[int]) -> int:
     1
     """
     if not isinstance(key, Integral):
-        raise TypeError(f"index_select needs an integer key; got {key!r}; use rendezvous_select for other keys")
+        raise TypeError(f"index_select needs an integer key; got {shown(key)}; use rendezvous_select for other keys")
     if not workers:
         raise ValueError("there are no workers to select from")
     return workers[int(key) % len(workers)]
@@ -124,7 +129,10 @@ def _encode(key: Any) -> bytes:
     if type(key) not in PLAIN_TYPES:
         cls = type(key)
         if hasattr(cls, "__stable_key__"):
+            _refuse_identity(key)
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
+        if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy takes a class for unhashable
+            key = _plain(key)
         _refuse_equality_of_its_own(key)
     if isinstance(key, str):
         return b"s" + key.encode("utf-8", "surrogatepass")
@@ -139,6 +147,63 @@ def _encode(key: Any) -> bytes:
     return _encode_object(key)
 
 
+def _refuse_identity(key: Any) -> None:
+    """Refuse a key that has a stable key, but is equal to itself only: each record's would have a state of its own."""
+    cls = type(key)
+    missing = [name for name in ("__eq__", "__hash__") if getattr(cls, name) is getattr(object, name)]
+    if missing and not isinstance(key, Enum):
+        raise TypeError(
+            f"{shown(key)} of type {cls.__qualname__} has a __stable_key__() but no {' and no '.join(missing)}: two of "
+            "them would never be one key; give the class both __eq__ and __hash__, which go by what __stable_key__() "
+            "returns"
+        )
+
+
+@lru_cache
+def _is_of_numpy(cls: type) -> bool:
+    """Whether it is a class of numpy's scalars, which need not be installed."""
+    return any(base.__name__ == "generic" and base.__module__ == "numpy" for base in cls.__mro__)
+
+
+def _plain(key: Any) -> Any:
+    """Return what a scalar of numpy's equals, of Python's own types; a moment of numpy's is a type of its own.
+
+    Raises:
+        TypeError: if there is nothing.
+        ValueError: if it is NaT.
+    """
+    kind = type(key).__name__
+    if kind not in ("datetime64", "timedelta64"):
+        return key.item()  # of a long double, itself
+    _refuse_not_a_time(key)
+    if kind == "datetime64":
+        return ("numpy.datetime64", _moment_of_numpy(str(key)))
+    span = key.astype("m8[us]")
+    if span != key or not isinstance(span.item(), timedelta):
+        raise TypeError(f"{shown(key)} of numpy has no stable hash: it is no number of microseconds; key by int(key)")
+    return span.item()
+
+
+def _refuse_not_a_time(key: Any) -> None:
+    if key != key:  # noqa: PLR0124 - as NaN
+        raise ValueError(f"{shown(key)} is no key: NaT does not equal itself; replace or filter it before keying")
+
+
+def _moment_of_numpy(text: str) -> str:
+    """Write a moment, which numpy writes as far as its unit goes, so that equal ones of whatever unit read the same.
+
+    >>> _moment_of_numpy("2020"), _moment_of_numpy("2020-01-01T00"), _moment_of_numpy("2020-01-01T00:00:00.500")
+    ('2020-01-01T00:00:00', '2020-01-01T00:00:00', '2020-01-01T00:00:00.5')
+    """
+    day, _, clock = text.partition("T")
+    day += "-01" * (2 - day[1:].count("-"))
+    clock, _, fraction = clock.partition(".")
+    clock = clock or "00"
+    clock += ":00" * (2 - clock.count(":"))
+    fraction = fraction.rstrip("0")
+    return f"{day}T{clock}.{fraction}" if fraction else f"{day}T{clock}"
+
+
 def _refuse_equality_of_its_own(key: Any) -> None:
     """Refuse a key whose class says by code of its own what equals what: its content does not tell."""
     cls = type(key)
@@ -147,14 +212,16 @@ def _refuse_equality_of_its_own(key: Any) -> None:
     by_hand = is_dataclass(key) and code is not None and code.co_filename != "<string>"  # where dataclasses make theirs
     if by_hand or (inherited and cls.__eq__ not in inherited):
         raise TypeError(
-            f"{key!r} of type {cls.__qualname__} has no stable hash: the class has an __eq__ of its own; give it a "
-            "method __stable_key__() that returns equal keys for equal objects"
+            f"{shown(key)} of type {cls.__qualname__} has no stable hash: the class has an __eq__ of its own; give it "
+            "a method __stable_key__() that returns equal keys for equal objects, which have equal hashes too"
         )
 
 
 def _encode_number(key: Any) -> bytes:
     if key != key:  # noqa: PLR0124 - the definition of NaN
-        raise ValueError(f"{key!r} is no key: NaN does not equal itself; replace or filter it before keying")
+        raise ValueError(f"{shown(key)} is no key: NaN does not equal itself; replace or filter it before keying")
+    if isinstance(key, Decimal):
+        _refuse_long(key)
     if isinstance(key, Integral):
         return _encode_integer(int(key))
     if isinstance(key, Complex) and not isinstance(key, Rational) and key.imag:
@@ -169,12 +236,22 @@ def _encode_number(key: Any) -> bytes:
     return _encode_parts(b"r", [_encode_integer(numerator), _encode_integer(denominator)])
 
 
+def _refuse_long(key: Decimal) -> None:
+    """Refuse a number that a few letters make so long that to compare it with whole numbers takes for ever."""
+    if key.is_finite() and (abs(key.adjusted()) > _LONGEST or abs(int(key.as_tuple().exponent)) > _LONGEST):
+        raise ValueError(
+            f"{shown(key)} is no key: written out it has more than {_LONGEST} digits; round it, or key by its text"
+        )
+
+
 def _encode_integer(number: int) -> bytes:
     return b"i" + number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
 
 
 def _encode_object(key: Any) -> bytes:
     cls = type(key)
+    if isinstance(key, (date, timedelta)):
+        _refuse_not_a_time(key)
     if isinstance(key, datetime):
         return b"D" + _instant(key).encode()
     if isinstance(key, date):
@@ -193,8 +270,9 @@ def _encode_object(key: Any) -> bytes:
         content = [getattr(key, field.name) for field in fields(key) if field.compare]
         return _encode_parts(b"a", [_encode(part) for part in (cls.__qualname__, *content)])
     raise TypeError(
-        f"{key!r} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of such, a frozen "
-        "dataclass, or give the class a method __stable_key__() that returns one of these"
+        f"{shown(key)} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of such, a "
+        "frozen dataclass, or give the class a method __stable_key__() that returns one of these, and __eq__ and "
+        "__hash__ that go by it"
     )
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import re
-import reprlib
 from pathlib import Path
 from typing import Any
 
-from malflow.errors import OperatorError, told
+from malflow.errors import OperatorError, shown, told
 
 __all__ = ["describe", "operator_error", "shape_error", "shown"]
 
-_LONGEST = 200
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
 _NOT_THE_USERS = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = _LONGEST
-_short.maxdict = 20
 
 
 def operator_error(
@@ -95,14 +90,6 @@ def describe(callback: Any) -> str:
             name = getattr(callback, "__qualname__", type(callback).__qualname__)
             return f"{name.rpartition('<locals>.')[2]} ({code.co_filename}:{code.co_firstlineno})"
     return getattr(callback, "__qualname__", None) or f"an object of class {type(callback).__qualname__}"
-
-
-def shown(thing: object) -> str:
-    """Show a user's object in an error: shortened, and never failing itself."""
-    try:
-        return _short.repr(thing)
-    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error that is being told
-        return f"<{type(thing).__qualname__} whose repr raised {type(error).__name__}>"
 
 
 def shape_error(error: Exception, expected: str) -> Exception | str:

@@ -11,9 +11,12 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from fractions import Fraction
+from time import process_time
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +106,12 @@ class Place:
 class Named:
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __stable_key__(self) -> str:
         return self.name
@@ -255,3 +264,93 @@ def test_index_select_takes_the_key_modulo_the_number_of_workers() -> None:
 def test_there_must_be_workers(select: Any) -> None:
     with pytest.raises(ValueError, match=r"empty|no workers"):
         select(1, [])
+
+
+class Unequal:
+    def __stable_key__(self) -> int:
+        return 1
+
+
+class Unhashed(Unequal):
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashed)
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"),
+    [(Unequal(), "no __eq__ and no __hash__"), (Unhashed(), "no __hash__"), ((1, Unequal()), "no __eq__")],
+)
+def test_a_stable_key_needs_an_equality_that_goes_by_it(key: Any, missing: str) -> None:
+    with pytest.raises(
+        TypeError, match=f"has a __stable_key__.. but {missing}.*give the class both __eq__ and __hash_"
+    ):
+        check_key(key)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e1000000", "1e-1000000", "-3E+999999999", f"{'7' * 20_000}", f"0.{'7' * 20_000}", "1e10001"]
+)
+def test_a_number_of_which_a_few_letters_make_very_many_is_refused_at_once(text: str) -> None:
+    for key in (Decimal(text), (1, Decimal(text))):
+        began = process_time()
+        with pytest.raises(ValueError, match="written out it has more than 10000 digits; round it, or key by its text"):
+            check_key(key)
+        assert process_time() - began < 0.1
+
+
+@pytest.mark.parametrize("zeros", [0, 100, 5_000, 9_999])
+def test_long_numbers_that_are_equal_have_one_hash(zeros: int) -> None:
+    for digit in (1, -3):
+        number = Decimal(f"{digit}e{zeros}")
+        assert number == digit * 10**zeros
+        assert stable_hash(number) == stable_hash(digit * 10**zeros)
+        assert stable_hash(1 / Fraction(number)) == stable_hash(Fraction(1, digit * 10**zeros))
+
+
+def test_an_error_about_a_number_too_long_to_print_is_told() -> None:
+    with pytest.raises(TypeError, match="has no stable hash"):
+        check_key([10**10_000])
+
+
+SCALARS = [
+    (np.str_("a"), "a"),
+    (np.bytes_(b"a"), b"a"),
+    (np.bool_(True), 1),
+    (np.int8(-3), -3),
+    (np.uint64(2**64 - 1), 2**64 - 1),
+    (np.float16(0.5), 0.5),
+    (np.float32(0.1), float(np.float32(0.1))),
+    (np.longdouble(0.5), 0.5),
+    (np.complex64(1 + 2j), 1 + 2j),
+    (np.timedelta64(5, "s"), timedelta(seconds=5)),
+    (np.timedelta64(5_000_000_000, "ns"), np.timedelta64(5, "s")),
+    (np.datetime64("2020-01-01", "D"), np.datetime64("2020-01-01T00:00:00.000", "ns")),
+    (np.datetime64("2020", "Y"), np.datetime64("2020-01-01T00", "h")),
+    (np.datetime64("-0044-03", "M"), np.datetime64("-0044-03-01T00:00", "m")),
+    (np.datetime64("2020-01-01T00:00:00.500", "ms"), np.datetime64("2020-01-01T00:00:00.500000", "us")),
+    ((np.str_("a"), np.int64(1)), ("a", 1)),
+]
+
+
+@pytest.mark.parametrize(("scalar", "equal"), SCALARS, ids=repr)
+def test_scalars_of_numpy_are_keys_like_what_they_equal(scalar: Any, equal: Any) -> None:
+    assert scalar == equal
+    check_key(scalar)
+    assert stable_hash(scalar) == stable_hash(equal)
+    assert {scalar: 1}.get(equal) == 1
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_nat_is_no_key(unit: Any) -> None:
+    for key in (np.datetime64("NaT", unit), np.timedelta64("NaT", unit), pd.NaT):
+        with pytest.raises(ValueError, match=r"Na[TN] does not equal itself"):
+            check_key(key)
+
+
+@given(st.integers(-(2**40), 2**40), st.sampled_from(["D", "h", "m", "s", "ms", "us"]))
+def test_moments_of_numpy_hash_alike_in_every_unit(count: int, unit: Any) -> None:
+    moment = np.datetime64(count % 10**6, unit)
+    assert stable_hash(moment) == stable_hash(moment.astype("M8[us]"))
+    assert stable_hash(moment) != stable_hash(moment + np.timedelta64(1, unit))
