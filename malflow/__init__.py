@@ -1,4 +1,13 @@
-"""malflow: write a dataflow as a script, test it like a function, run it as one process.
+"""malflow: write a dataflow as a script, test it like a function, run it as one process or on Spark.
+
+A stream processor: a function builds the dataflow, out of a source, operators and a sink, and a runtime runs it, with
+state for each key, event time, and snapshots from which a run goes on exactly where the last one stood.
+
+- `SingleThreadRuntime` runs it in this process, `SparkRuntime` on Apache Spark, which ``pip install malflow[spark]``
+  brings.
+- `Stream` and `KeyedStream` have the operators; `malflow.sources` and `malflow.sinks` what stands at their ends.
+- `malflow.snapshot` keeps state between runs; `malflow.testing` helps to test; `malflow.errors` draws the tree of
+  errors.
 
 >>> from malflow.sinks import StatelessSink, VecSink
 >>> from malflow.sources import SingleIteratorSource, StatelessSource
@@ -19,16 +28,22 @@
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import (
+    CommitUnknown,
+    FencedError,
     GraphError,
     MalflowError,
     MissingDependency,
     OperatorError,
     RunFailed,
+    SnapshotCorrupt,
     SnapshotError,
+    SnapshotIncomplete,
+    SourceNotReplayable,
+    StoreError,
     UnsupportedOperator,
 )
 from malflow.message import MAX, MIN, DataMessage, NoKey
-from malflow.operators.contract import StatefulLogic, StatelessLogic
+from malflow.operators.contract import OperatorContext, StatefulLogic, StatelessLogic
 from malflow.operators.event_time import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
@@ -41,21 +56,28 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX",
     "MIN",
+    "CommitUnknown",
     "DataMessage",
     "ExpireMap",
+    "FencedError",
     "GraphError",
     "KeyedStream",
     "MalflowError",
     "MissingDependency",
     "NoKey",
+    "OperatorContext",
     "OperatorError",
     "RestartPolicy",
     "RunFailed",
     "SingleThreadRuntime",
+    "SnapshotCorrupt",
     "SnapshotError",
+    "SnapshotIncomplete",
+    "SourceNotReplayable",
     "SparkRuntime",
     "StatefulLogic",
     "StatelessLogic",
+    "StoreError",
     "Stream",
     "StreamProvider",
     "UnsupportedOperator",

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-__all__ = ["advice", "deferred", "misspelt"]
+__all__ = ["advice", "deferred", "misspelt", "takes"]
 
 _OTHER_HOOKS = frozenset(
     {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
@@ -93,6 +93,21 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
         if not generators and inspect.isgeneratorfunction(target):
             return "a generator function"
     return None
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as can be told.
+
+    >>> takes(lambda part: part, 1), takes(lambda part: part, 2), takes(print, 2)
+    (True, False, True)
+    """
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature that Python knows
+        return True
+    return True
 
 
 def advice(method: str, methods: Collection[str]) -> str:

@@ -20,8 +20,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from malflow.callables import deferred, takes
 
 __all__ = [
     "CommitUnknown",
@@ -38,7 +40,9 @@ __all__ = [
     "StoreError",
     "UnsupportedOperator",
     "offers",
+    "refuse_deferred",
     "release_all",
+    "require_arguments",
     "require_methods",
     "shown",
     "told",
@@ -165,6 +169,43 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
     for method in methods:
         if not offers(thing, method):
             raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {shown(thing)}")
+        refuse_deferred(thing, wanted_by, (method,))
+
+
+def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
+    """Check that those methods that an object has run when they are called.
+
+    Raises:
+        GraphError: naming one that is a coroutine function or, but for what lists something, a generator function.
+    """
+    for method in methods:
+        kind = deferred(getattr(thing, method, None), generators=method.startswith("list_"))
+        if kind is not None:
+            raise GraphError(
+                f"{wanted_by} needs an object with a plain method {method}(); that of {shown(thing)} is {kind}, of "
+                "which nothing runs when it is called; write it without 'async' and 'yield'"
+            )
+
+
+def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequence[str], instead: str) -> None:
+    """Check at once that a method takes the arguments that it will be given.
+
+    Args:
+        method: the method.
+        wanted_by: what will call it.
+        names: what it will be given.
+        instead: what to write where it takes another number of them.
+
+    Raises:
+        GraphError: if it does not.
+    """
+    if not takes(method, len(names)):
+        called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
+        raise GraphError(f"{wanted_by} calls {called}, and that of {shown(_owner(method))} takes others; {instead}")
+
+
+def _owner(method: Any) -> object:
+    return getattr(method, "__self__", method)
 
 
 def release_all(releases: Iterable[Callable[[], object]], error: BaseException | None = None) -> None:

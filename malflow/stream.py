@@ -9,7 +9,7 @@ from inspect import currentframe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from malflow.callables import advice, deferred, misspelt
+from malflow.callables import advice, deferred, misspelt, takes
 from malflow.errors import GraphError, offers
 from malflow.graph import (
     EpochsNode,
@@ -117,7 +117,7 @@ class Stream(Generic[K, V_co, T]):
             source = StatefulSource(source)
         if not isinstance(source, (StatelessSource, StatefulSource)):
             raise _malformed(
-                name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; write StatelessSource(...)"
+                name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; {_source_instead(source)}"
             )
         if self._port is not None:
             raise _malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
@@ -373,9 +373,7 @@ class Stream(Generic[K, V_co, T]):
         if isinstance(sink, StatefulSinkImpl):
             sink = StatefulSink(sink)
         if not isinstance(sink, (StatelessSink, StatefulSink)):
-            raise _malformed(
-                name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; write StatelessSink(...)"
-            )
+            raise _malformed(name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; {_sink_instead(sink)}")
         port = self._input(name)
         self._graph.claim(name, _location())
         if isinstance(sink, StatefulSink):
@@ -674,6 +672,28 @@ def _malformed(name: object, what: str) -> GraphError:
     operator = name if isinstance(name, str) else None
     subject = f"operator {name!r}" if isinstance(name, str) else "an operator"
     return GraphError(f"{subject} {what}", operator=operator, location=_location())
+
+
+def _source_instead(source: Any) -> str:
+    if isinstance(source, type):
+        return f"write {source.__name__}(...)"
+    if isinstance(source, (StatelessSink, StatefulSink, StatelessSinkImpl, StatefulSinkImpl)):
+        return "that is a sink: call .sink() on a stream that has a source"
+    if offers(source, "build_part"):
+        return f"write {'StatelessSource' if takes(source.build_part, 1) else 'StatefulSource'}(...)"
+    return "write SingleIteratorSource(...)" if isinstance(source, Iterable) else "write StatelessSource(...)"
+
+
+def _sink_instead(sink: Any) -> str:
+    if isinstance(sink, type):
+        return f"write {sink.__name__}(...)"
+    if isinstance(sink, (StatelessSource, StatefulSource, StatelessSourceImpl, StatefulSourceImpl)):
+        return "that is a source: call .source() on provider.new_stream()"
+    if offers(sink, "assign_part"):
+        return "write StatefulSink(...)"
+    if callable(sink):
+        return "call .inspect() for a function, or write StatelessSink(...) with an object that has sink(msg)"
+    return "write StatelessSink(...)"
 
 
 _STATELESS_HOOKS = ("on_data", "on_epoch")

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
-from malflow.errors import GraphError, MissingDependency, SourceNotReplayable, release_all, require_methods
+from malflow.errors import (
+    GraphError,
+    MissingDependency,
+    SourceNotReplayable,
+    refuse_deferred,
+    release_all,
+    require_methods,
+)
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
@@ -123,6 +130,9 @@ class Source(Operator):
             partition = self._call(part, self._build, part, state)
             poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
             self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
+            self._call(
+                part, refuse_deferred, partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend")
+            )
             self._partitions[part] = self._live[part] = partition
             if self.context.travel is not None and not isinstance(self._source, StatefulSource):
                 self._travelling(part, partition)  # one that can't is refused before it is read
@@ -425,6 +435,7 @@ class StatefulSinkWriter(Operator):
             partition = self._call(part, self.callback.build_part, part, self.state.get(part))
             needed = ("sink", "snapshot") if self.context.tracked else ("sink",)
             self._call(part, require_methods, partition, "build_part()", needed)
+            self._call(part, refuse_deferred, partition, "build_part()", ("sink_batch", "snapshot", "flush", "close"))
             self._partitions[part] = partition
         return self._partitions[part]
 

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from malflow.batch import Batch
-from malflow.errors import GraphError, OperatorError
+from malflow.errors import GraphError, OperatorError, shown
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
-from malflow.operators.moments import check_epoch, check_timestamps, told
+from malflow.operators.moments import check_epoch, check_timestamps, uncomparable
 from malflow.partitioners import Partitioner
 from malflow.state import Delta, KeyedState
 
@@ -53,9 +53,21 @@ def limit_out_of_orderness(bound: Any) -> Callable[[DataMessage[Any, Any, T], T 
         raise GraphError(f"limit_out_of_orderness needs a bound of zero or more; got {bound!r}")
 
     def newest_minus_bound(msg: DataMessage[Any, Any, T], _previous: T | None) -> T:
-        return msg.timestamp - bound  # type: ignore[no-any-return] # the type of a difference is the user's
+        try:
+            return msg.timestamp - bound  # type: ignore[no-any-return] # the type of a difference is the user's
+        except TypeError as error:
+            raise TypeError(_wrong_bound(msg.timestamp, bound)) from error
 
     return newest_minus_bound
+
+
+def _wrong_bound(timestamp: Any, bound: Any) -> str:
+    kinds = type(timestamp).__name__, type(bound).__name__
+    return (
+        f"the timestamps are {kinds[0]}, as {shown(timestamp)}, and the bound is {kinds[1]}, {shown(bound)}, which "
+        "can't be subtracted; give a bound that can, or timestamps that fit by .assign_timestamps(), such as "
+        "datetimes for a timedelta"
+    )
 
 
 class AssignTimestamps(Operator):
@@ -115,7 +127,7 @@ class GenerateEpochs(Operator):
         except OperatorError:
             raise
         except Exception as error:
-            raise self.fail(told(error), batch, rest) from error
+            raise self.fail(uncomparable(error), batch, rest) from error
         marked = Batch(batch.keys, batch.values, batch.timestamps, epochs)
         if all(on_time):
             return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])

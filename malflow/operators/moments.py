@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from operator import attrgetter
 from typing import Any, NoReturn
 
 from malflow.batch import Batch
+from malflow.errors import told
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 
-__all__ = ["check_epoch", "check_timestamps", "is_moment", "told"]
+__all__ = ["check_epoch", "check_timestamps", "is_moment", "uncomparable"]
+
+_COMPARISON = re.compile("compare|not supported between")
 
 _SURE = frozenset({int, str, bytes, bool, date, datetime, time, timedelta, type(MIN), type(MAX)})
 """Types whose every value equals itself."""
@@ -91,11 +95,6 @@ def _is_fixed(zone: tzinfo) -> bool:
         return False
 
 
-def told(error: Exception) -> Exception | str:
-    """Say in clear words that a time without a zone was compared with one that has one; return other errors as is."""
-    return f"its timestamp or those before: one {_MIXED}" if "offset-naive" in str(error) else error
-
-
 def check_epoch(epoch: Any) -> None:
     """Check an epoch that a generator answered with.
 
@@ -115,6 +114,22 @@ def is_moment(moment: Any) -> bool:
     if moment is None or moment != moment:  # noqa: PLR0124 - as NaN and NaT
         return False
     return not isinstance(moment, tuple) or all(is_moment(part) for part in moment)
+
+
+def uncomparable(error: Exception) -> Exception | str:
+    """Say what to do where the error is that a timestamp could not be compared with an epoch by malflow itself."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    ours = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith(__package__)
+    if not ours or not isinstance(error, TypeError) or not _COMPARISON.search(told(error)):
+        return error
+    if "offset-naive" in told(error):
+        return f"its timestamp or those before: one {_MIXED}"
+    return (
+        f"a timestamp or what the generator answered can't be compared with the epoch before: {told(error)}; give all "
+        "records timestamps of one kind by .assign_timestamps(), and epochs of that kind"
+    )
 
 
 def _refuse(what: str, moment: Any, mend: str) -> NoReturn:

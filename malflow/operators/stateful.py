@@ -136,8 +136,14 @@ class _StateOutput(Output[Any, Any, Any]):
         """Emit a message."""
         super().send(message)
         value = message.value
-        if type(value) not in ATOMIC_TYPES and (value is self.held or value is self._states.get(message.key)):
+        if type(value) not in ATOMIC_TYPES and (value is self.held or self._is_state(message.key, value)):
             self._values[-1] = copied(value)
+
+    def _is_state(self, key: Any, value: Any) -> bool:
+        try:
+            return value is self._states.get(key)
+        except TypeError:  # a key without a hash has no state; whoever needs its hash refuses it
+            return False
 
     def detach(self, state: Any, start: int) -> None:
         """Copy a state that was sent before it became one, among the messages from `start` on."""

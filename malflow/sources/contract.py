@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from malflow.errors import require_methods
+from malflow.errors import require_arguments, require_methods
 
 __all__ = [
     "StatefulSource",
@@ -125,6 +125,8 @@ class StatelessSource(Generic[P, V, T]):
 
     def __post_init__(self) -> None:
         require_methods(self.impl, "StatelessSource", ("list_parts", "build_part"))
+        instead = "write StatefulSource(...), whose parts are built from a position"
+        require_arguments(self.impl.build_part, "StatelessSource", ("part",), instead)
 
     def build_part(self, part: P, state: Any) -> StatelessSourcePartition[V, T]:
         """Build the reader of one part; there is no position to start from."""
@@ -147,6 +149,8 @@ class StatefulSource(Generic[P, V, T, S]):
 
     def __post_init__(self) -> None:
         require_methods(self.impl, "StatefulSource", ("list_parts", "build_part"))
+        instead = "write StatelessSource(...), or let it take the position, None at first"
+        require_arguments(self.impl.build_part, "StatefulSource", ("part", "state"), instead)
 
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
         """Build the reader of one part, from a position where there is one."""

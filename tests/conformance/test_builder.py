@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, SingleThreadRuntime, StatefulLogic, StatelessLogic, StreamProvider, index_select
+from malflow import (
+    GraphError,
+    OperatorError,
+    SingleThreadRuntime,
+    StatefulLogic,
+    StatelessLogic,
+    StreamProvider,
+    index_select,
+)
 from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, VecSink
 from malflow.snapshot import NoPersistence
-from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl
+from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl, TextFileSource
 from tests.conformance.dataflow import sis
 from tests.logs import Log
 
@@ -184,7 +192,7 @@ def test_sources_and_sinks_are_checked_at_once() -> None:
         StatefulSource(7)  # type: ignore[arg-type]
     with refused(r"StatelessSink needs an object with a method sink\(\); got 7"):
         StatelessSink(7)  # type: ignore[arg-type]
-    with refused(r"StatefulSink needs an object with a method assign_part\(\)"):
+    with refused(r"StatefulSink got VecSink\(\[\]\), a sink without parts; write StatelessSink"):
         StatefulSink(VecSink())  # type: ignore[arg-type]
     with refused("operator 's' needs a StatelessSource or a StatefulSource; got"):
         build(lambda provider: provider.new_stream().source("s", [1, 2]))  # type: ignore[call-overload]
@@ -407,3 +415,107 @@ def test_a_method_of_another_system_says_which_of_ours_does_it(method: str, advi
 def test_a_method_that_is_like_none_is_just_not_there() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'xyzzy'$"):
         build(lambda provider: source(provider).xyzzy())
+
+
+class Stateless:
+    def list_parts(self) -> Any:
+        return ["a"]
+
+    def build_part(self, part: Any) -> Any: ...
+
+
+class Stateful(Stateless):
+    def build_part(self, part: Any, state: Any) -> Any: ...  # type: ignore[override] # another kind of source
+
+
+class Either(Stateless):
+    def build_part(self, part: Any, state: Any = None) -> Any: ...
+
+
+class Lines:
+    def sink(self, msg: Any) -> None: ...
+
+
+class Pages:
+    def assign_part(self, msg: Any) -> Any: ...
+
+    def build_part(self, part: Any, state: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("wrap", "message"),
+    [
+        (lambda: StatelessSource(Stateful()), r"StatelessSource calls build_part\(part\).*; write StatefulSource\("),
+        (lambda: StatelessSource(TextFileSource("x")), r"that of TextFileSource.*; write StatefulSource\("),  # type: ignore[arg-type]
+        (lambda: StatefulSource(Stateless()), r"StatefulSource calls build_part\(part, state\).*; write Stateless"),  # type: ignore[arg-type]
+        (lambda: StatefulSource(SingleIteratorSource([])), "write StatelessSource"),  # type: ignore[arg-type]
+        (lambda: StatelessSink(Pages()), r"StatelessSink got .*a sink of parts; write StatefulSink\("),  # type: ignore[arg-type]
+        (lambda: StatefulSink(Lines()), r"StatefulSink got .*a sink without parts; write StatelessSink\("),  # type: ignore[arg-type]
+        (lambda: StatefulSink(VecSink()), r"StatefulSink got .*; write StatelessSink\("),  # type: ignore[arg-type]
+    ],
+)
+def test_the_wrong_wrapper_is_refused_at_once(wrap: Any, message: str) -> None:
+    with refused(message):
+        wrap()
+
+
+def test_a_source_of_either_kind_takes_both_wrappers() -> None:
+    assert StatelessSource(Either()).build_part("a", None) is None  # type: ignore[arg-type]
+    assert StatefulSource(Either()).build_part("a", None) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (VecSink(), r"that is a sink: call .sink\(\)"),
+        (StatelessSink(VecSink()), r"that is a sink: call .sink\(\)"),
+        ([1, 2], r"write SingleIteratorSource\(...\)"),
+        (Stateless(), r"write StatelessSource\(...\)"),
+        (Stateful(), r"write StatefulSource\(...\)"),
+        (Stateless, r"write Stateless\(...\)"),
+    ],
+)
+def test_what_is_no_source_is_told_what_to_write(thing: Any, message: str) -> None:
+    with refused(f"operator 'op' needs a StatelessSource or a StatefulSource; .*{message}"):
+        build(lambda provider: provider.new_stream().source("op", thing))
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (SingleIteratorSource([1]), r"that is a source: call .source\(\)"),
+        (Lines(), r"write StatelessSink\(...\)"),
+        (Pages(), r"write StatefulSink\(...\)"),
+        (print, r"call .inspect\(\) for a function"),
+        (VecSink, r"write VecSink\(...\)"),
+    ],
+)
+def test_what_is_no_sink_is_told_what_to_write(thing: Any, message: str) -> None:
+    with refused(f"operator 'op' needs a StatelessSink or a StatefulSink; .*{message}"):
+        build(lambda provider: source(provider).sink("op", thing))
+
+
+@pytest.mark.parametrize("method", ["sink", "sink_batch", "flush", "close"])
+@pytest.mark.parametrize("function", [awaits, gives])
+def test_a_sink_of_which_nothing_runs_is_refused(method: str, function: Any) -> None:
+    methods = {"sink": lambda *_: None, method: function}
+    with refused(rf"StatelessSink needs an object with a plain method {method}\(\); that of .* is a (co|gen)"):
+        StatelessSink(type("Sink", (), methods)())
+
+
+@pytest.mark.parametrize("method", ["poll", "poll_batch", "is_finished", "snapshot", "suspend"])
+@pytest.mark.parametrize("function", [awaits, gives])
+def test_a_reader_of_which_nothing_runs_is_refused(method: str, function: Any) -> None:
+    methods = {"poll": lambda _: None, "is_finished": lambda _: True, method: function}
+    source = type("Source", (Either,), {"build_part": lambda self, part: type("Part", (), methods)()})()
+    with pytest.raises(OperatorError, match=rf"operator 'op' failed at part 'a': .* plain method {method}\(\)"):
+        build(lambda provider: provider.new_stream().source("op", StatelessSource(source)))
+
+
+def test_parts_may_be_listed_by_a_generator() -> None:
+    build(lambda provider: provider.new_stream().source("op", StatelessSource(Listing())))  # type: ignore[arg-type]
+
+
+class Listing(Stateless):
+    def list_parts(self) -> Any:
+        yield from ()

@@ -618,3 +618,13 @@ def test_a_logic_may_return_what_sending_gives() -> None:
         return some.stateless_op("others", lambda msg, out: msg.value == 1 or out.send(msg))
 
     assert values_of(SingleThreadRuntime, range(3), build) == [2, 2]
+
+
+def test_a_message_with_a_key_that_has_no_hash_may_be_sent(runtime: Any) -> None:
+    def resend(msg: Any, state: Any, output: Any) -> None:
+        output.send(DataMessage([msg.key], {"value": msg.value}, msg.timestamp))
+
+    build = lambda s: s.key_local("k", lambda m: 1).stateful_op("op", resend)  # noqa: E731
+    assert values_of(runtime, [1], build) == [{"value": 1}]
+    error = failure(lambda s: build(s).stateful_map("next", lambda k, v, s: (v, s)), runtime=runtime)
+    assert error.operator == "next"

@@ -420,3 +420,42 @@ def test_a_zone_is_looked_for_among_other_moments() -> None:
             range(3),
             lambda s: s.assign_timestamps("t", lambda m: moments[m.value]).generate_epochs("e", no_epochs)[0],
         )
+
+
+AWARE = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("bound", "timestamp", "told"),
+    [
+        (timedelta(seconds=1), 3, "the timestamps are int, as 3, and the bound is timedelta"),
+        (timedelta(seconds=1), "2024-01-01", "the timestamps are str, as '2024-01-01', and the bound is timedelta"),
+        (5, AWARE, "the timestamps are datetime, as datetime.datetime(2024, 1, 1"),
+        (1.5, None, "None is no timestamp"),
+    ],
+)
+def test_a_bound_of_another_kind_names_both_and_what_to_do(bound: Any, timestamp: Any, told: str) -> None:
+    def build(stream: Any) -> Any:
+        stamped = stream.assign_timestamps("stamp", lambda _: timestamp)
+        return stamped.generate_epochs("epochs", limit_out_of_orderness(bound))[0]
+
+    with pytest.raises(OperatorError) as caught:
+        values_of(SingleThreadRuntime, range(3), build)
+    assert told in str(caught.value)
+    if timestamp is not None:
+        assert caught.value.operator == "epochs"
+        assert "or timestamps that fit by .assign_timestamps()" in str(caught.value)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, AWARE), ("a", 1), ((1, "a"), (1, 2))])
+def test_timestamps_of_two_kinds_are_told(runtime: Any, first: Any, second: Any) -> None:
+    def build(stream: Any) -> Any:
+        stamped = stream.assign_timestamps("stamp", lambda m: second if m.value else first)
+        return stamped.generate_epochs("epochs", lambda m, _: m.timestamp)[0]
+
+    with pytest.raises(
+        OperatorError, match=r"operator 'epochs' failed at .*value 1.*can't be compared with the epoch"
+    ) as caught:
+        values_of(runtime, range(3), build)
+    assert "give all records timestamps of one kind" in str(caught.value)
+    assert isinstance(caught.value.__cause__, TypeError)
