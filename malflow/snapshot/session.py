@@ -242,7 +242,7 @@ class SnapshotSession:
             if of_main is not None and not self._warned:
                 self._warned = True
                 name = of_main.removeprefix(MAIN)
-                _log.warning(_IN_MAIN, found.operator, name, script or "it", name)
+                _log.warning(_IN_MAIN, found.operator, name, script or "what defines it", name)
 
     def _unchanged(self) -> int:
         """Find out at least whether the job is still this run's."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
@@ -38,7 +40,7 @@ BY_POSITION: Final = (NAMED_TUPLE, OWN_TUPLE, _FROZEN_SLOTS, STRUCT)
 _PLAIN = (int, str, float, bytes, type(None))
 _LONGEST_VALUE = 100
 _SHOWN_FIELDS = 30
-_NOT_THE_USERS = sys.stdlib_module_names | {"malflow"}
+_LIBRARY = str(Path(os.__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +129,20 @@ def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
     >>> form_of(int) is None
     True
     """
-    if kind.__module__.partition(".")[0] in _NOT_THE_USERS:
+    if not _is_programs(getattr(kind, "__module__", None)):
         return None
     if issubclass(kind, Enum):
         return ENUM, tuple(f"{name}{_value(member.value)}" for name, member in kind.__members__.items())
-    attributes: Any = kind
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return OWN_TUPLE if _is_own_tuple(attributes) else NAMED_TUPLE, tuple(attributes._fields)
-    if hasattr(kind, "__dataclass_fields__"):
-        return _dataclass_kind(kind), _dataclass_fields(attributes)
-    if hasattr(kind, "__attrs_attrs__"):
-        return "attrs class", tuple(attribute.name for attribute in attributes.__attrs_attrs__)
-    if hasattr(kind, "__struct_fields__"):
-        return STRUCT, tuple(attributes.__struct_fields__)
-    if hasattr(kind, "__pydantic_fields__"):
-        private = getattr(kind, "__private_attributes__", ())
-        return "pydantic model", (*attributes.__pydantic_fields__, *private)
+    if issubclass(kind, tuple) and (named := _fields(kind, "_fields")) is not None:
+        return OWN_TUPLE if _is_own_tuple(kind) else NAMED_TUPLE, named
+    if (declared := _fields(kind, "__dataclass_fields__")) is not None:
+        return _dataclass_kind(kind), declared
+    if (declared := _fields(kind, "__attrs_attrs__")) is not None:
+        return "attrs class", declared
+    if (declared := _fields(kind, "__struct_fields__")) is not None:
+        return STRUCT, declared
+    if (declared := _fields(kind, "__pydantic_fields__")) is not None:
+        return "pydantic model", (*declared, *(_fields(kind, "__private_attributes__") or ()))
     return CLASS, ()
 
 
@@ -161,7 +161,7 @@ def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
     >>> described("dataclass", ("n", "total"), with_kind=True)
     'a dataclass (n, total)'
     """
-    article = "an" if kind[0] in "ae" else "a"
+    article = "an" if kind.startswith(("a", "e")) else "a"
     if kind == CLASS:
         return "a class that declares no fields"
     more = ", ..." if len(fields) > _SHOWN_FIELDS else ""
@@ -186,10 +186,35 @@ def _dataclass_kind(kind: type) -> str:
     return "dataclass" if kind.__dictoffset__ else "slots dataclass"
 
 
-def _dataclass_fields(kind: Any) -> tuple[str, ...]:
-    """Return what `dataclasses.fields` does, of a class that was pickled by value, too."""
-    fields = kind.__dataclass_fields__.values()
-    return tuple(field.name for field in fields if getattr(field._field_type, "name", "") == "_FIELD")  # noqa: SLF001 - `fields` compares identities
+def _fields(kind: type, attribute: str) -> tuple[str, ...] | None:
+    """Return the fields that a library lists in an attribute of a class; None where it has none, or another thing.
+
+    Of dataclasses they are those of `dataclasses.fields`, which does not know a class that was pickled by value.
+    """
+    listed = getattr(kind, attribute, None)
+    if isinstance(listed, dict):
+        names = (name for name, field in listed.items() if getattr(_kind_of(field), "name", "_FIELD") == "_FIELD")
+    elif isinstance(listed, tuple):
+        names = (field if isinstance(field, str) else getattr(field, "name", None) for field in listed)
+    else:
+        return None
+    found = tuple(names)
+    return found if all(isinstance(name, str) for name in found) else None
+
+
+def _kind_of(field: Any) -> Any:
+    return getattr(field, "_field_type", None)
+
+
+def _is_programs(module: object) -> bool:
+    """Whether a module is neither of Python's library nor of malflow; a program's may have a name of the library's."""
+    if not isinstance(module, str):
+        return False
+    root = module.partition(".")[0]
+    if root == "malflow" or root not in sys.stdlib_module_names:
+        return root != "malflow"
+    file = getattr(sys.modules.get(root), "__file__", None)
+    return file is not None and not file.startswith(_LIBRARY)
 
 
 def _value(value: Any) -> str:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot import fsck, manifest, snapshots
 from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
+from malflow.snapshot.shapes import Shape
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from tests.snapshot.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
 
@@ -31,7 +32,10 @@ MANIFEST = Manifest(
     time="2026-01-01T00:00:00+00:00",
     parallelism=2,
     codec="pickle",
-    operators=(OperatorEntry("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select", 3),),
+    operators=(
+        OperatorEntry("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select", 3),
+        OperatorEntry("acc", "stateful_map", 2, None, 3, (Shape("job:Acc", "NamedTuple", ("n", "total")),)),
+    ),
     files=(FILE, replace(FILE, base=False)),
     writer={"malflow": "0.1.0"},
 )
@@ -186,8 +190,16 @@ JSON = st.recursive(
 
 def test_every_field_of_a_manifest_is_checked() -> None:
     body = body_of(MANIFEST.to_bytes(Seal(None)))
+    shape = body["operators"][1]["shapes"][0]
     wrong: dict[str, list[Any]] = {
-        "operators": [None, 1, "x", [1], [{}], [{**body["operators"][0], "keys": -1}]],
+        "operators": [
+            *(None, 1, "x", [1], [{}], [{**body["operators"][0], "keys": -1}]),
+            *([{**body["operators"][0], "shapes": shapes}] for shapes in (None, 1, [1], [{}], [{**shape, "name": 1}])),
+            *(
+                [{**body["operators"][0], "shapes": [{**shape, "fields": fields}]}]
+                for fields in (None, 1, [1], [["n"]])
+            ),
+        ],
         "files": [None, 1, "x", {"a": 1}, [1], [{}], [{**body["files"][0], "base": 1}]],
         "writer": [None, 1, [], {"a": 1}],
         "parent": [1, []],
@@ -225,6 +237,12 @@ def test_a_forged_entry_of_the_newest_manifest_is_an_error_of_a_snapshot_or_fits
     part: str, field: str, value: Any
 ) -> None:
     forge_and_open(lambda body: {**body, part: [{**entry, field: value} for entry in body[part]]})
+
+
+@given(st.sampled_from(["name", "kind", "fields", "script"]), JSON | st.lists(st.text(max_size=3)))
+def test_a_forged_shape_is_an_error_of_a_snapshot_or_fits(field: str, value: Any) -> None:
+    shape = {"name": "job:Acc", "kind": "dataclass", "fields": ["n"], "script": "", field: value}
+    forge_and_open(lambda body: {**body, "operators": [{**entry, "shapes": [shape]} for entry in body["operators"]]})
 
 
 def forge_and_open(forge: Any) -> None:
