@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from malflow.errors import OperatorError, told
 from malflow.operators.failure import shown
+from malflow.runtime.requests import Request, abandon, follow
 from malflow.runtime.run import Run
 from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
 from malflow.snapshot.recount import Recount
@@ -23,16 +24,25 @@ class Keeper:
         persistence: where state is kept.
         operators: what the program keeps.
         start: how the run begins.
+        interval: the seconds between snapshots, None for none.
         debug: whether to check that the snapshots come to what the states are.
     """
 
     def __init__(
-        self, persistence: Persistence, operators: Sequence[StateSpec], start: Start, *, debug: bool = False
+        self,
+        persistence: Persistence,
+        operators: Sequence[StateSpec],
+        start: Start,
+        *,
+        interval: float | None = None,
+        debug: bool = False,
     ) -> None:
         self._persistence = persistence
         self._operators = operators
         self._start = start
         self._session: Session | None = None
+        self._interval = interval
+        self._due = 0.0
         self._debug = debug
         self._recount: Recount | None = None
 
@@ -50,6 +60,7 @@ class Keeper:
         if not self._persistence.keeps:
             return
         self._session, restored = self._persistence.open(self._operators, self._start)
+        self._due = time.monotonic() + (self._interval or 0.0)
         if self._debug:
             self._recount = Recount(restored)
         if restored is not None:
@@ -65,6 +76,20 @@ class Keeper:
         """
         if self._session is not None:
             self._session.check()
+
+    def keep(self, run: Run) -> None:
+        """Take a snapshot if it is time for one, or for another try of one that failed; never two at once.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the run can't go on.
+        """
+        session = self._session
+        if session is None or session.is_busy:
+            return
+        if session.wants_retry or (self._interval is not None and time.monotonic() >= self._due):
+            self.commit(run)
+            self._due = time.monotonic() + (self._interval or 0.0)
 
     def commit(self, run: Run) -> Future[int] | None:
         """Capture what changed, and have it written in the background; None where nothing is kept.
@@ -88,13 +113,13 @@ class Keeper:
         except UnwritableState as unwritable:
             raise _unwritable(unwritable) from unwritable.__cause__
 
-    def answer(self, run: Run, request: Future[Any]) -> None:
-        """Take a snapshot for somebody who asked for it; what becomes of it is told to them."""
+    def answer(self, run: Run, requests: Sequence[Request]) -> None:
+        """Take one snapshot for all who asked for one; what becomes of it is told to each of them."""
         made = self.commit(run)
         if made is None:
-            request.cancel()
-            return
-        made.add_done_callback(lambda done: _tell(done, request))
+            abandon(requests)
+        else:
+            follow(requests, made)
 
     def finish(self, run: Run) -> None:
         """Take the last snapshot, and wait until it is there.
@@ -116,16 +141,6 @@ class Keeper:
         """Let go; after a failure, a snapshot that is still being written may or may not come to be."""
         if self._session is not None:
             self._session.close(wait=kind is None)
-
-
-def _tell(done: Future[int], request: Future[Any]) -> None:
-    if not request.set_running_or_notify_cancel():
-        return
-    error = done.exception()
-    if error is None:
-        request.set_result(done.result())
-    else:
-        request.set_exception(error)
 
 
 def _unwritable(unwritable: UnwritableState) -> OperatorError:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from malflow.errors import GraphError
-from malflow.operators.failure import shown
-from malflow.snapshot.persistence import Start
+from datetime import timedelta
 
-__all__ = ["check_parallelism", "check_start"]
+from malflow.errors import GraphError, require_methods
+from malflow.operators.failure import shown
+from malflow.snapshot.persistence import Persistence, Start
+
+__all__ = ["check_interval", "check_parallelism", "check_start"]
+
+
+def check_interval(snapshots: object, persistence: Persistence) -> float | None:
+    """Check how often to take snapshots of a run, and whether there is a place for them; return the seconds.
+
+    Raises:
+        GraphError: if it is no time, or nothing is kept.
+    """
+    require_methods(persistence, "persistence", ("open",))
+    if snapshots is None:
+        return None
+    if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
+        raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
+    if not persistence.keeps:
+        raise GraphError(
+            f"snapshots={snapshots!r} has nowhere to keep them; give persistence=FsspecBackend(...), or leave it out"
+        )
+    return snapshots.total_seconds()
 
 
 def check_parallelism(parallelism: object, name: str = "parallelism") -> int:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.errors import GraphError, OperatorError, SnapshotError, require_methods
+from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.placement import states_of
 from malflow.plan import compile_graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.keeper import Keeper
-from malflow.runtime.options import check_parallelism, check_start
+from malflow.runtime.options import check_interval, check_parallelism, check_start
+from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.signals import signals_stop
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
@@ -32,14 +33,6 @@ _log = logging.getLogger("malflow.runtime")
 _NOTHING = NoPersistence()
 _SHORTEST_REST = 0.001
 _LONGEST_REST = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What was asked of a running dataflow: a number of workers, or, where that is None, a snapshot."""
-
-    parallelism: int | None
-    answer: Future[Any] = field(default_factory=Future)
 
 
 class SingleThreadRuntime:
@@ -79,19 +72,18 @@ class SingleThreadRuntime:
             raise GraphError(
                 f"SingleThreadRuntime needs a function that builds the dataflow; got {shown(build_dataflow)}"
             )
-        if snapshots is not None and (not isinstance(snapshots, timedelta) or snapshots <= timedelta(0)):
-            raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
         self._build = build_dataflow
-        require_methods(persistence, "persistence", ("open",))
+        self._interval = check_interval(snapshots, persistence)
         self._persistence = persistence
-        self._snapshots = snapshots
         self._parallelism = check_parallelism(parallelism)
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
+        self._executing = threading.Lock()
         self._stopping = False
         self._ended = False
-        self._requests: deque[_Request] = deque()
+        self._requests: deque[Request] = deque()
+        self._served: list[Request] = []
 
     @classmethod
     def builder(cls) -> SingleThreadRuntimeBuilder:
@@ -102,42 +94,53 @@ class SingleThreadRuntime:
         """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
 
         A stop takes effect at the end of the tick: state is kept, and this returns. A second signal does not wait for
-        that. Sinks are closed and sources let go of in every case.
+        that. Sinks are closed and sources let go of in every case. It may be called again when it has returned.
 
         Raises:
-            GraphError: if the dataflow is malformed; nothing has run.
+            GraphError: if the dataflow is malformed, or this runtime is executing already; nothing has run.
             OperatorError: if user code failed, or a state can't be written.
             SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
         """
-        self._stopping = self._ended = False
+        if not self._executing.acquire(blocking=False):
+            raise GraphError("this runtime is executing already; make another one for another run")
+        self._ended = False
+        error: BaseException | None = None
         try:
-            graph = Graph()
-            self._build(StreamProvider(graph))
-            program = compile_graph(graph)
-            run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
-            with (
-                signals_stop(self.stop, lambda: self._stopping),
-                Keeper(self._persistence, states_of(program), self._start, debug=self._debug) as keeper,
-                run,
-            ):
-                keeper.restore(run)
-                run.open()
-                self._loop(run, keeper)
+            self._execute()
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
-            self._ended = True
-            while self._requests:
-                self._requests.popleft().answer.cancel()
+            self._ended, self._stopping = True, False
+            self._abandon_requests(error)
+            self._executing.release()
+
+    def _execute(self) -> None:
+        graph = Graph()
+        self._build(StreamProvider(graph))
+        program = compile_graph(graph)
+        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
+        keeper = Keeper(self._persistence, states_of(program), self._start, interval=self._interval, debug=self._debug)
+        with signals_stop(self.stop, lambda: self._stopping), keeper, run:
+            keeper.restore(run)
+            run.open()
+            self._loop(run, keeper)
 
     def stop(self) -> None:
-        """End the run at the end of its tick; may be called from another thread, a signal handler or user code."""
+        """End the run at the end of its tick; may be called from another thread, a signal handler or user code.
+
+        Where nothing runs yet, the next execution ends before its first tick.
+        """
         self._stopping = True
 
     def snapshot(self) -> Future[int]:
         """Have a snapshot taken at the end of the tick; may be called from anywhere `stop` may.
 
+        While one is being written, requests wait; those that wait share the next one.
+
         Returns:
-            A future of its id, cancelled if the run fails before. Don't wait for it in user code of the dataflow or in
-            a signal handler, which it would wait for.
+            A future of its id, or of the error if it fails; cancelled if the run ends before. Don't wait for it in user
+            code of the dataflow or in a signal handler, which it would wait for.
 
         Raises:
             GraphError: if there is nowhere to keep it.
@@ -150,11 +153,13 @@ class SingleThreadRuntime:
     def rescale(self, parallelism: int) -> Future[None]:
         """Go on with another number of workers from the end of the tick; may be called from anywhere `stop` may.
 
-        Every key goes to the worker that its exchange's partitioner chooses now, and parts of sources likewise.
+        Every key goes to the worker that its exchange's partitioner chooses now, and parts of sources likewise. What
+        was asked before is done before.
 
         Returns:
-            A future that is done when that has happened, and cancelled if the run ends before; it has a
-            `SnapshotError` if the dataflow keeps state under ``key_local``, which then goes on as it is.
+            A future that is done when that has happened, and cancelled if the run ends before; it has the error if the
+            run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``, which then goes
+            on as it is.
 
         Raises:
             GraphError: if `parallelism` is no whole number of one or more.
@@ -163,7 +168,7 @@ class SingleThreadRuntime:
         return self._request(check_parallelism(parallelism))
 
     def _request(self, parallelism: int | None) -> Future[Any]:
-        request = _Request(parallelism)
+        request = Request(parallelism)
         self._requests.append(request)
         if self._ended:  # looked at afterwards: a run that ends meanwhile cancels what it finds
             with suppress(ValueError):
@@ -172,16 +177,12 @@ class SingleThreadRuntime:
         return request.answer
 
     def _loop(self, run: Run, keeper: Keeper) -> None:
-        interval = None if self._snapshots is None else self._snapshots.total_seconds()
-        due = time.monotonic() + (interval or 0)
         rest = _SHORTEST_REST
         while not self._stopping and not run.is_finished:
             polled = run.tick()
             keeper.check()
             self._serve(run, keeper)
-            if interval is not None and time.monotonic() >= due and not keeper.is_busy:
-                keeper.commit(run)
-                due = time.monotonic() + interval
+            keeper.keep(run)
             if polled or run.is_finished:
                 rest = _SHORTEST_REST
                 continue
@@ -194,14 +195,40 @@ class SingleThreadRuntime:
 
     def _serve(self, run: Run, keeper: Keeper, *, ending: bool = False) -> None:
         """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
+        while self._requests and (ending or self._requests[0].parallelism or not keeper.is_busy):
+            self._take_requests()
+            try:
+                self._do(run, keeper, ending=ending)
+            except Exception as error:
+                fail(self._served, error)
+                raise
+            self._served.clear()
+
+    def _take_requests(self) -> None:
+        """Take the oldest request, and if it is for a snapshot those that follow and are, too.
+
+        Each is noted before it leaves the queue, so that none is lost where a signal raises in between.
+        """
+        requests, served = self._requests, self._served
+        while requests and not (served and (served[-1].parallelism or requests[0].parallelism)):
+            served.append(requests[0])
+            requests.popleft()
+
+    def _do(self, run: Run, keeper: Keeper, *, ending: bool) -> None:
+        first = self._served[0]
+        if first.parallelism is None:
+            keeper.answer(run, self._served)
+        elif ending:
+            abandon(self._served)
+        elif first.answer.set_running_or_notify_cancel():
+            _rescale(run, first.parallelism, first.answer)
+
+    def _abandon_requests(self, error: BaseException | None) -> None:
+        """Leave nobody waiting. A run that has begun to end takes no requests; see `_request`."""
+        abandon(self._served, error)
+        self._served.clear()
         while self._requests:
-            request = self._requests.popleft()
-            if request.parallelism is None:
-                keeper.answer(run, request.answer)
-            elif ending:
-                request.answer.cancel()
-            elif request.answer.set_running_or_notify_cancel():
-                _rescale(run, request.parallelism, request.answer)
+            abandon([self._requests.popleft()], error)
 
 
 class SingleThreadRuntimeBuilder(RuntimeBuilder):
@@ -219,9 +246,6 @@ class SingleThreadRuntimeBuilder(RuntimeBuilder):
 def _rescale(run: Run, parallelism: int, answer: Future[Any]) -> None:
     try:
         run.rescale(parallelism)
-    except OperatorError as error:
-        answer.set_exception(error)
-        raise
     except SnapshotError as error:
         _log.warning("the dataflow was not rescaled: %s", error)
         answer.set_exception(error)

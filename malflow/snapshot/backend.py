@@ -49,7 +49,8 @@ class FsspecBackend:
             your own care keeps two runs of one job apart then.
         growth: how large increments may become, as a multiple of the base, before a new base is written.
         retry_for: how long one operation of the store is tried again.
-        tolerate_failures_for: how long snapshots may go on failing before the run ends.
+        tolerate_failures_for: how long snapshots may go on failing. One that failed is tried again after a second,
+            then after two, four, up to a minute; the run ends when one fails that long after the first.
         filesystem: an fsspec file system to use instead of the one that the URL names.
 
     Raises:

@@ -73,6 +73,10 @@ class Session(Protocol):
     def is_busy(self) -> bool:
         """Tell whether a snapshot is still being written."""
 
+    @property
+    def wants_retry(self) -> bool:
+        """Whether the last snapshot failed, and it is time to try again."""
+
     def wants_base(self, parallelism: int) -> bool:
         """Tell whether the next snapshot should hold all of the state, not only what changed."""
 

@@ -42,6 +42,8 @@ _IN_MAIN = (
 _TIER = 8
 _SMALLEST_TIER = 4096
 _LARGEST_FOLDED = 8 << 20
+_FIRST_RETRY = 1.0
+_LONGEST_RETRY = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Limits:
     Attributes:
         retain: how many snapshots stay.
         growth: how large the increments may become, as a multiple of the base, before a new base is written.
-        tolerance: for how many seconds snapshots may go on failing before the run ends.
+        tolerance: a snapshot that fails so many seconds after the first failure in a row ends the run.
         compression: how frames are compressed.
     """
 
@@ -98,12 +100,20 @@ class SnapshotSession:
         self._last: Future[int] | None = None
         self._fatal: SnapshotError | RunFailed | None = None
         self._failing_since: float | None = None
+        self._failures = 0
+        self._retry_at: float | None = None
         self._process = environment.process()
 
     @property
     def is_busy(self) -> bool:
         """Tell whether a snapshot is still being written."""
         return self._last is not None and not self._last.done()
+
+    @property
+    def wants_retry(self) -> bool:
+        """Whether the last snapshot failed, and it is time to try again: after a second, then more and more."""
+        retry_at = self._retry_at
+        return retry_at is not None and not self.is_busy and self._environment.monotonic() >= retry_at
 
     def wants_base(self, parallelism: int) -> bool:
         """Tell whether there is no base that fits, or the increments have outgrown it.
@@ -202,13 +212,6 @@ class SnapshotSession:
             raise FencedError("this process was forked from the one that runs the job; only that one may commit")
         if self._fatal is not None:
             raise self._fatal
-        since, last = self._failing_since, self._last
-        if since is not None and last is not None and last.done() and (error := last.exception()) is not None:
-            seconds = self._environment.monotonic() - since
-            if seconds >= self._limits.tolerance:
-                raise SnapshotError(
-                    f"snapshots of job '{self._archive.name}' have been failing for {seconds:.0f} seconds: {error}"
-                ) from error
 
     def confirm(self) -> None:
         """Look whether the job is still this run's, once nothing is being written."""
@@ -254,9 +257,7 @@ class SnapshotSession:
         try:
             snapshot = work()
         except StoreError as error:
-            if self._failing_since is None:
-                self._failing_since = self._environment.monotonic()
-            _log.warning("a snapshot of job '%s' failed, the next one will hold it: %s", self._archive.name, error)
+            self._note_failure(error)
             raise
         except (SnapshotError, RunFailed) as error:
             self._fatal = error
@@ -265,7 +266,25 @@ class SnapshotSession:
             reason = f"a snapshot of job '{self._archive.name}' failed: {type(error).__name__}: {error}"
             self._fatal = SnapshotError(reason)
             raise self._fatal from error
+        self._failing_since = self._retry_at = None
+        self._failures = 0
         return snapshot
+
+    def _note_failure(self, error: StoreError) -> None:
+        """Have the commit tried again soon, or the run ended if it has been failing for too long."""
+        environment, name = self._environment, self._archive.name
+        now = environment.monotonic()
+        since = self._failing_since = now if self._failing_since is None else self._failing_since
+        if now - since >= self._limits.tolerance:
+            self._fatal = SnapshotError(
+                f"snapshots of job '{name}' have been failing for {now - since:.0f} seconds: {error}"
+            )
+            self._fatal.__cause__ = error
+            return
+        pause = min(_FIRST_RETRY * 2**self._failures, _LONGEST_RETRY) * (0.5 + environment.jitter())
+        self._failures += 1
+        self._retry_at = now + pause
+        _log.warning("a snapshot of job '%s' failed and is tried again in %.1f s: %s", name, pause, error)
 
     def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:
         sections = [future.result() for future in captured]
@@ -297,7 +316,6 @@ class SnapshotSession:
         return self._committed()
 
     def _committed(self) -> int:
-        self._failing_since = None
         self._executor.submit(self._collect)
         return self._claim.head.seq
 

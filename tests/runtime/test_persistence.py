@@ -19,7 +19,7 @@ from malflow import (
     StreamProvider,
 )
 from malflow.errors import FencedError, SnapshotCorrupt
-from malflow.runtime import single_thread
+from malflow.runtime import keeper
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.local_store import LocalStore
@@ -88,7 +88,7 @@ def test_the_end_of_the_stream_is_no_part_of_the_last_snapshot(backend: FsspecBa
 
 def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, backend = SimpleNamespace(now=0.0), in_memory(retain=1_000)
-    monkeypatch.setattr(single_thread, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=lambda _: None))
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def tick(_msg: Any, _ctx: Any) -> None:
         clock.now += 1

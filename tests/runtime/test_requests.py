@@ -1,4 +1,4 @@
-"""What may be asked of a run while it runs, from where, and what is answered."""
+"""What may be asked of a run while it runs, from where, and what is answered, whatever ends it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
-from malflow.errors import FencedError
+from malflow.errors import FencedError, RunFailed, StoreError
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.sources import StatelessSource
+from malflow.sources import StatefulSource, StatelessSource
 from malflow.testing import ScriptedSource
 from tests.kept import in_memory, kept_states
 from tests.runtime.counting import count, counted, counting, ids, one_a_tick
+from tests.snapshot.jobs import Clock, Failing, MemoryStore, StoreBackend
 
 ITEMS = one_a_tick(range(20))
 
@@ -366,3 +367,228 @@ def test_a_runtime_may_run_again_and_answers_again() -> None:
     assert asking.seen == list(range(20))
     assert asking.answers[10].result(timeout=0) in ids(backend)
     assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
+
+
+class Ending:
+    """A state, or a position, of which nothing can be written: that ends the run."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error("the end")
+
+
+ENDS: dict[type[BaseException], type[BaseException]] = {
+    ValueError: OperatorError,
+    SystemExit: SystemExit,
+    KeyboardInterrupt: KeyboardInterrupt,
+    GeneratorExit: GeneratorExit,
+}
+
+
+def _outcome(answer: Future[Any]) -> type[BaseException] | None:
+    """Tell how a future ended; it must have."""
+    assert answer.done()
+    return CancelledError if answer.cancelled() else type(answer.exception(timeout=0))
+
+
+@pytest.mark.parametrize("error", ENDS)
+@pytest.mark.parametrize("asked_with", [[], ["rescale"], ["snapshot", "rescale"]])
+def test_who_asked_is_answered_whatever_a_state_raises(error: type[BaseException], asked_with: list[str]) -> None:
+    asked: list[Future[Any]] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def ask(msg: Any, _ctx: Any) -> None:
+            if msg.value == 4:
+                asked.append(runtime.snapshot())
+                asked.extend(runtime.snapshot() if what == "snapshot" else runtime.rescale(2) for what in asked_with)
+
+        stream = provider.new_stream().source("n", ScriptedSource(ITEMS)).inspect("ask", ask)
+        stream.key_local("k", lambda _: 0).stateful_map("last", lambda _k, v, _s: (v, Ending(error)))
+
+    runtime = SingleThreadRuntime(build_dataflow, in_memory())
+    with pytest.raises(ENDS[error]):
+        runtime.execute()
+    outcomes = [_outcome(answer) for answer in asked]
+    first = OperatorError if error is ValueError else CancelledError
+    assert outcomes[: outcomes.count(first)] == [first] * outcomes.count(first)
+    assert outcomes[0] is first
+    assert set(outcomes) <= {first, CancelledError}
+
+
+class Numbers:
+    """A source whose parts move when the number of workers does; one of them ends the run then."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def list_parts(self) -> list[str]:
+        return [f"part {number}" for number in range(20)]
+
+    def build_part(self, _part: str, state: int | None) -> Any:
+        return _Part(self.error, state or 0)
+
+
+class _Part:
+    def __init__(self, error: type[BaseException], at: int) -> None:
+        self.error = error
+        self.at = at
+
+    def poll(self) -> tuple[int, int]:
+        self.at += 1
+        return self.at, self.at
+
+    def is_finished(self) -> bool:
+        return False
+
+    def snapshot(self) -> int:
+        raise self.error("the end")
+
+
+@pytest.mark.parametrize("error", ENDS)
+def test_who_asked_for_workers_is_answered_whatever_a_source_raises(error: type[BaseException]) -> None:
+    asked: list[Future[Any]] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def ask(msg: Any, _ctx: Any) -> None:
+            if not asked:
+                asked.extend([runtime.rescale(3), runtime.rescale(4)])
+
+        source: Any = StatefulSource(Numbers(error))  # type: ignore[arg-type, var-annotated] # by its methods
+        provider.new_stream().source("n", source).inspect("ask", ask)
+
+    runtime = SingleThreadRuntime(build_dataflow)
+    with pytest.raises(ENDS[error]):
+        runtime.execute()
+    assert [_outcome(answer) for answer in asked] == [
+        OperatorError if error is ValueError else RunFailed,
+        CancelledError,
+    ]
+
+
+def test_a_second_signal_leaves_nobody_waiting() -> None:
+    asked: list[Future[Any]] = []
+
+    def interrupt(runtime: SingleThreadRuntime) -> None:
+        asked.extend([runtime.snapshot(), runtime.rescale(2)])
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        Asking({4: interrupt}, persistence=in_memory()).runtime.execute()
+    assert [_outcome(answer) for answer in asked] == [CancelledError, CancelledError]
+
+
+class Slow(FsspecBackend):
+    """A backend whose store writes no data file before a gate is open, and counts those who wait."""
+
+    gate: threading.Event
+    waiting: threading.Event
+
+    def _store(self, *, exclusive: bool) -> Any:
+        store, real = super()._store(exclusive=exclusive), self
+
+        class Gated:
+            def put_new(self, key: str, data: bytes) -> None:
+                if key.startswith("d/"):
+                    real.waiting.set()
+                    assert real.gate.wait(60)
+                store.put_new(key, data)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+        return Gated()
+
+
+def test_requests_that_wait_share_one_snapshot(tmp_path: Any) -> None:
+    backend = Slow(str(tmp_path))
+    backend.gate, backend.waiting = threading.Event(), threading.Event()
+    asked: list[Future[Any]] = []
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        def ask(msg: Any, _ctx: Any) -> None:
+            if msg.value == 1:
+                assert backend.waiting.wait(60)
+            asked.append(runtime.snapshot())
+            if msg.value == 99:
+                backend.gate.set()
+
+        stream = provider.new_stream().source("n", ScriptedSource(one_a_tick(range(100)))).inspect("ask", ask)
+        stream.key_distribute("k", lambda msg: msg.value).stateful_map("count", count, int)
+
+    runtime = SingleThreadRuntime(build_dataflow, backend)
+    runtime.execute()
+    first, *others = [answer.result(timeout=60) for answer in asked]
+    assert len(others) == 99
+    assert len({first, *others}) <= 3, "the first, those that waited, and those of the last tick"
+    assert first < min(others)
+    assert len(kept_states(backend, "count", first)) == 1
+
+
+@pytest.mark.parametrize("interval", [None, timedelta(hours=1)])
+def test_one_failed_snapshot_does_not_end_a_run_whose_store_is_well(interval: timedelta | None) -> None:
+    clock, store = Clock(), MemoryStore()
+    backend = StoreBackend(store, clock, tolerate_failures_for=timedelta(seconds=2))
+    failing = Failing("put", "d/", StoreError("full for a moment"))
+
+    def fail_once(runtime: SingleThreadRuntime) -> Future[int]:
+        store.before.append(failing)
+        return runtime.snapshot()
+
+    def look(runtime: SingleThreadRuntime) -> None:
+        clock.time += 1
+
+    asked = {4: fail_once} | dict.fromkeys(range(5, 20), look)
+    asking = Asking(asked, persistence=backend, snapshots=interval)
+    asking.runtime.execute()
+    assert failing.fired == 1
+    assert type(asking.answers[4].exception(timeout=0)) is StoreError
+    assert asking.seen == list(range(20))
+    assert len(ids(backend)) == 2, "the one that was tried again, and the last one"
+    assert len(kept_states(backend, "count", ids(backend)[0])) < 20
+
+
+def test_a_run_whose_store_stays_away_ends_after_the_time_that_was_given() -> None:
+    clock, store = Clock(), MemoryStore()
+    backend = StoreBackend(store, clock, tolerate_failures_for=timedelta(seconds=20))
+    failing = Failing("put", "d/", StoreError("full"), times=10_000)
+
+    def fail(runtime: SingleThreadRuntime) -> Future[int]:
+        store.before.append(failing)
+        return runtime.snapshot()
+
+    def look(runtime: SingleThreadRuntime) -> None:
+        clock.time += 5
+
+    asking = Asking({4: fail} | dict.fromkeys(range(5, 20), look), persistence=backend)
+    with pytest.raises(SnapshotError, match=r"have been failing for \d+ seconds: full"):
+        asking.runtime.execute()
+    assert failing.fired == 5, "after 5, 10, 15 and 25 seconds: a pause is over at the end of a tick"
+
+
+def test_a_stop_before_the_run_ends_it_before_its_first_tick() -> None:
+    backend = in_memory()
+    asking = Asking({}, persistence=backend)
+    asking.runtime.stop()
+    asking.runtime.execute()
+    assert asking.seen == []
+    asking.runtime.execute()
+    assert asking.seen == list(range(20)), "a stop counts once"
+
+
+@pytest.mark.parametrize("place", [here, in_a_thread])
+def test_a_runtime_that_is_executing_refuses_to_execute(place: Callable[[Callable[[], Any]], Any]) -> None:
+    asking = Asking({4: lambda runtime: place(runtime.execute)})
+    with pytest.raises((GraphError, OperatorError), match="this runtime is executing already; make another one"):
+        asking.runtime.execute()
+    assert asking.seen == list(range(5))
+    asking.asked = {}
+    asking.runtime.execute()
+    assert asking.seen[5:] == list(range(20))
+
+
+def test_an_interval_without_a_place_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"has nowhere to keep them; give persistence=FsspecBackend"):
+        SingleThreadRuntime(counting(""), snapshots=timedelta(seconds=1))

@@ -260,11 +260,47 @@ def test_failures_are_borne_for_so_long_and_then_end_the_run_with_their_cause(st
     store.before.append(Failing("put", "d/", StoreError("no space left"), times=10_000))
     job.save({"a": 1})
     clock.time += 59
+    job.save({"a": 2})
+    clock.time += 3600
     job.session.check()
-    clock.time += 1
-    with pytest.raises(SnapshotError, match=r"have been failing for 60 seconds: no space left") as raised:
+    job.save({"a": 3})
+    with pytest.raises(SnapshotError, match=r"have been failing for 3659 seconds: no space left") as raised:
         job.session.check()
     assert isinstance(raised.value.__cause__, StoreError)
+
+
+def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock, tolerate_failures_for=timedelta(minutes=4))
+    failing = Failing("put", "d/", StoreError("no space left"), times=10_000)
+    store.before.append(failing)
+    job.save({"a": 1})
+    tries = [0]
+    for second in range(1, 244):
+        clock.time = second
+        job.session.check()
+        if job.session.wants_retry:
+            tries.append(second)
+            job.save()
+    with pytest.raises(SnapshotError, match="have been failing for 243 seconds"):
+        job.session.check()
+    assert tries == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    assert failing.fired == len(tries)
+
+
+def test_what_was_tried_again_is_not_wanted_once_more(store: MemoryStore, clock: Clock) -> None:
+    job = job_on(store, clock)
+    store.before.append(Failing("put", "d/", StoreError("no space left")))
+    job.save({"a": 1})
+    assert not job.session.wants_retry
+    clock.time += 1
+    assert job.session.wants_retry
+    job.save().result()
+    clock.time += 3600
+    assert not job.session.wants_retry
+    store.before.append(Failing("put", "d/", StoreError("no space left")))
+    job.save({"a": 2})
+    clock.time += 1
+    assert job.session.wants_retry, "the pauses begin anew"
 
 
 def test_a_success_begins_the_time_of_tolerance_anew(store: MemoryStore, clock: Clock) -> None:

@@ -10,9 +10,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import OperatorError, SnapshotError, release_all
+from malflow.errors import SnapshotError, release_all
 from malflow.placement import states_of
 from malflow.plan import Program
+from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.spark.census import CENSUS
 from malflow.runtime.spark.chains import Chains
@@ -25,7 +26,7 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.query import Query, said
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
-from malflow.runtime.spark.settings import Progress, Request, Settings
+from malflow.runtime.spark.settings import Progress, Settings
 from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
 from malflow.worker import Worker
 
@@ -94,7 +95,7 @@ class Driver:
         """
         self._wishes.requests.append(request)
         if self._is_over:  # looked at afterwards: a run that ends meanwhile cancels what it finds
-            request.answer.cancel()
+            abandon([request])
             raise SnapshotError("the run has ended; nothing can be asked of it any more")
         return request.answer
 
@@ -130,7 +131,11 @@ class Driver:
                 gate = self._run_query(run)
                 if gate.rescaling is None:
                     break
-                run = self._rescaled(gate, gate.rescaling)
+                try:
+                    run = self._rescaled(gate, gate.rescaling)
+                except BaseException as error:
+                    fail([gate.rescaling], error)
+                    raise
         except BaseException as error:
             self._finish(error)
             raise
@@ -225,9 +230,6 @@ class Driver:
                     worker.apply(change.deltas)
         try:
             run.rescale(request.parallelism or 1)
-        except OperatorError as error:
-            request.answer.set_exception(error)
-            raise
         except SnapshotError as error:
             _log.warning("the dataflow was not rescaled: %s", error)
             request.answer.set_exception(error)
@@ -238,14 +240,21 @@ class Driver:
     def _finish(self, error: BaseException | None) -> None:
         """Let go of everything; what goes wrong here is told beside `error`."""
         self._is_over = True
-        for request in self._wishes.requests:
-            request.answer.cancel()
+        self._abandon_requests(error)
         keeping = self._keeping
         let_go = [self._release, *(writer.close for writer in self._outlets.writers)]
         if keeping is not None:
             let_go.insert(0, lambda: keeping.close(wait=error is None))
         cleared = (partial(self._clear, number) for number in range(1, self._generation + 1))
         release_all((*let_go, lambda: CENSUS.end(self._number), *cleared), error)
+
+    def _abandon_requests(self, error: BaseException | None) -> None:
+        """Leave nobody waiting, whatever has ended the run."""
+        requests, gate = self._wishes.requests, self._gate
+        while requests:
+            abandon([requests.popleft()], error)
+        if gate is not None and gate.rescaling is not None:
+            abandon([gate.rescaling], error)
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""

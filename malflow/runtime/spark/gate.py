@@ -13,6 +13,7 @@ from malflow.errors import RunFailed
 from malflow.operators.contract import OperatorContext
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
+from malflow.runtime.requests import Request, abandon
 from malflow.runtime.spark.census import CENSUS
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import loaded_error
@@ -20,7 +21,6 @@ from malflow.runtime.spark.job import Control, Report, counted
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.scratch import Scratch
-from malflow.runtime.spark.settings import Request
 from malflow.runtime.spark.ship import driver_sinks
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.sinks.contract import StatelessSink
@@ -217,7 +217,7 @@ class Gate:
             if request.parallelism is None and self._keeping is not None:
                 self._keeping.ask(request)
             elif request.parallelism is None or ending or self.rescaling is not None:
-                request.answer.cancel()
+                abandon([request])
             elif request.answer.set_running_or_notify_cancel():
                 self.rescaling = request
 

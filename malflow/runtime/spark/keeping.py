@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.placement import states_of
 from malflow.plan import Program
+from malflow.runtime.requests import Request, abandon, fail, follow
 from malflow.runtime.run import POSITION
 from malflow.runtime.spark.chains import Chains
 from malflow.runtime.spark.failures import dumps_error, loaded_error
 from malflow.runtime.spark.increments import Increment, refused
 from malflow.runtime.spark.query import said
 from malflow.runtime.spark.scratch import NEVER, ScratchPlace
-from malflow.runtime.spark.settings import Request
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
@@ -117,7 +117,7 @@ class Keeping:
         Raises:
             SnapshotError: if one can't be written, and the run can't go on.
         """
-        due = self._interval is not None and time.monotonic() >= self._due
+        due = self._session.wants_retry or (self._interval is not None and time.monotonic() >= self._due)
         if not (due or ending or self._asked):
             return True
         if self._session.is_busy and not ending:
@@ -126,7 +126,13 @@ class Keeping:
         base = chains.covers(self.kept_at)
         if self._session.wants_base(parallelism) and not base:
             return False
-        made = self._commit(tick, parallelism, generation, chains, base=base)
+        try:
+            made = self._commit(tick, parallelism, generation, chains, base=base)
+        except BaseException as error:
+            fail(self._asked, error)
+            raise
+        follow(self._asked, made)
+        self._asked = []
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
         if ending:
@@ -142,8 +148,7 @@ class Keeping:
 
     def close(self, *, wait: bool) -> None:
         """Let go of the job."""
-        for request in self._asked:
-            request.answer.cancel()
+        abandon(self._asked)
         self._session.close(wait=wait)
 
     def _commit(self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool) -> Future[int]:
@@ -161,9 +166,6 @@ class Keeping:
         keys.update(dict.fromkeys(positions, 1))
         made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
         self._making = (tick, positions, made)
-        asked, self._asked = self._asked, []
-        for request in asked:
-            made.add_done_callback(_teller(request.answer))
         return made
 
     def _found_positions(self) -> Mapping[str, Any]:
@@ -220,19 +222,6 @@ def _reported(increment: Increment) -> Callable[[int], tuple[Written, bytes | No
             return ([], []), dumps_error(error)
 
     return write
-
-
-def _teller(answer: Future[Any]) -> Callable[[Future[int]], None]:
-    def tell(done: Future[int]) -> None:
-        if not answer.set_running_or_notify_cancel():
-            return
-        error = done.exception()
-        if error is None:
-            answer.set_result(done.result())
-        else:
-            answer.set_exception(error)
-
-    return tell
 
 
 def _kept_versions(program: Program) -> dict[str, int]:

@@ -8,18 +8,20 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError, require_methods
+from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.options import check_parallelism, check_start
+from malflow.runtime.options import check_interval, check_parallelism, check_start
+from malflow.runtime.requests import Request
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.query import check_name
@@ -33,7 +35,7 @@ from malflow.runtime.spark.session import (
     require_spark,
     tries_of_a_task,
 )
-from malflow.runtime.spark.settings import Progress, Request, RestartPolicy, Settings
+from malflow.runtime.spark.settings import Progress, RestartPolicy, Settings
 from malflow.runtime.spark.ship import check_sinks
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 from malflow.stream import StreamProvider
@@ -48,6 +50,7 @@ _log = logging.getLogger("malflow.runtime")
 
 _NOTHING = NoPersistence()
 _POLL_SECONDS = 0.5
+_BUSY = "this runtime is executing already; make another one for another run"
 
 
 class SparkRuntime:
@@ -96,16 +99,13 @@ class SparkRuntime:
     ) -> None:
         if not callable(build_dataflow):
             raise GraphError(f"SparkRuntime needs a function that builds the dataflow; got {shown(build_dataflow)}")
-        if snapshots is not None and (not isinstance(snapshots, timedelta) or snapshots <= timedelta(0)):
-            raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
         if not isinstance(trigger, timedelta) or trigger < timedelta(0):
             raise GraphError(f"trigger needs a timedelta of zero or more; got {shown(trigger)}")
         if max_records_per_tick is not None:
             check_parallelism(max_records_per_tick, "max_records_per_tick")
-        require_methods(persistence, "persistence", ("open",))
         self._build = build_dataflow
+        self._interval = check_interval(snapshots, persistence)
         self._persistence = persistence
-        self._interval = None if snapshots is None else snapshots.total_seconds()
         self._parallelism = None if parallelism is None else check_parallelism(parallelism)
         self._spark = spark
         self._trigger = trigger.total_seconds()
@@ -118,6 +118,7 @@ class SparkRuntime:
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
+        self._starting = threading.Lock()
         self._stopping = False
         self._handle: SparkHandle | None = None
 
@@ -136,13 +137,10 @@ class SparkRuntime:
             SnapshotError: if state could not be read or kept.
             RunFailed: if Spark failed, more often than `restart` allows.
         """
-        self._stopping = False
-        program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
-        with signals_stop(self.stop, lambda: self._stopping):
-            handle = self._started(program, session, ours=ours)
-            if self._stopping:
-                handle.stop()
-            handle.await_termination()
+        with self._held():
+            program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
+            with signals_stop(self.stop, self._is_stopping):
+                self._started(program, session, ours=ours).await_termination()
 
     def start(self) -> SparkHandle:
         """Build the dataflow and start it; it runs beside the caller.
@@ -150,8 +148,29 @@ class SparkRuntime:
         Raises:
             MalflowError: what `execute` raises before anything has run.
         """
-        program, session, ours = self._prepared()
-        return self._started(program, session, ours=ours)
+        with self._held():
+            program, session, ours = self._prepared()
+            return self._started(program, session, ours=ours)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Let one caller at a time start a run, when the last one has ended; a stop counts once.
+
+        Raises:
+            GraphError: if a run is going on.
+        """
+        if not self._starting.acquire(blocking=False):
+            raise GraphError(_BUSY)
+        try:
+            if self._handle is not None and not self._handle.has_ended:
+                raise GraphError(_BUSY)
+            self._handle = None
+            try:
+                yield
+            finally:
+                self._stopping = False
+        finally:
+            self._starting.release()
 
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
         """Build the dataflow, and give it with a session, and whether that is to be stopped at the end."""
@@ -176,13 +195,23 @@ class SparkRuntime:
             raise
         parallelism = self._parallelism or session.sparkContext.defaultParallelism
         self._handle = SparkHandle(session, program, parallelism, settings, ours=ours)
+        if self._stopping:
+            self._handle.stop()
         return self._handle
 
     def stop(self) -> None:
-        """End the run at the end of its tick; may be called from another thread or a signal handler."""
-        self._stopping = True
-        if self._handle is not None:
-            self._handle.stop()
+        """End the run at the end of its tick; may be called from another thread or a signal handler.
+
+        Where nothing runs yet, the next run ends as soon as it has begun.
+        """
+        self._stopping = True  # before the look: a run that starts meanwhile looks at it afterwards
+        handle = self._handle
+        if handle is not None and not handle.has_ended:
+            handle.stop()
+            self._stopping = False
+
+    def _is_stopping(self) -> bool:
+        return self._stopping or (self._handle is not None and self._handle.is_stopping)
 
     def snapshot(self) -> Future[int]:
         """Have a snapshot taken at the end of the tick: see `malflow.SingleThreadRuntime.snapshot`."""
@@ -300,6 +329,16 @@ class SparkHandle:
             SnapshotError: if the run has ended.
         """
         return self._driver.ask(Request(check_parallelism(parallelism)))
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was told to end."""
+        return self._stopping
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is over."""
+        return not self._thread.is_alive()
 
     @property
     def progress(self) -> Progress:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.snapshot.persistence import Persistence, Start
 
-__all__ = ["Progress", "Request", "RestartPolicy", "Settings"]
+__all__ = ["Progress", "RestartPolicy", "Settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,6 @@ class Settings:
     scratch: ScratchPlace
     restart: RestartPolicy
     is_temporary: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked of a run: a number of workers, or, where that is None, a snapshot."""
-
-    parallelism: int | None
-    answer: Future[Any] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,124 @@
+"""What may be asked of a run on Spark: everybody is answered, whatever ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, RestartPolicy, SparkRuntime, StreamProvider
+from malflow.errors import OperatorError, RunFailed, SnapshotError, StoreError
+from malflow.runtime.spark.runtime import SparkHandle
+from malflow.sources import SingleIteratorSource
+from tests.spark.clusters import poll
+from tests.spark.flows import Waiting, backend_at, expected_sums, kept_sums, sums
+
+SECONDS = 120
+
+
+def nowhere(_key: Any, workers: Sequence[int]) -> int:
+    if len(workers) > 2:
+        raise ValueError("too many")
+    return workers[0]
+
+
+def ended(answer: Future[Any]) -> type[BaseException]:
+    """Wait until a future ends, and tell how."""
+    try:
+        return type(answer.exception(SECONDS))
+    except CancelledError:
+        return CancelledError
+
+
+def endless(provider: StreamProvider) -> None:
+    numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(10**9)))
+    numbers.key_distribute("key", lambda msg: msg.value % 7, nowhere).stateful_map("n", lambda _k, _v, n: (n, n), int)
+
+
+def rescaled_where_a_key_has_no_place(handle: SparkHandle) -> list[Future[Any]]:
+    return [handle.rescale(3), handle.rescale(4), handle.snapshot()]
+
+
+def ended_from_outside(handle: SparkHandle) -> list[Future[Any]]:
+    query = handle.query
+    assert query is not None
+    query.stop()
+    return [handle.snapshot(), handle.rescale(2)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("end", "error", "first"),
+    [
+        (rescaled_where_a_key_has_no_place, OperatorError, OperatorError),
+        (ended_from_outside, RunFailed, CancelledError),
+    ],
+)
+def test_who_asked_is_answered_whatever_ends_the_run(
+    spark: Any, tmp_path: Path, end: Any, error: type[Exception], first: type[Exception]
+) -> None:
+    handle = SparkRuntime(
+        endless,
+        backend_at(tmp_path),
+        parallelism=1,
+        spark=spark,
+        max_records_per_tick=100,
+        restart=RestartPolicy(0),
+    ).start()
+    poll(lambda: handle.progress.tick > 1)
+    asked = end(handle)
+    with pytest.raises(error):
+        handle.await_termination(SECONDS)
+    assert [ended(answer) for answer in asked] == [first, *[CancelledError] * (len(asked) - 1)]
+
+
+@pytest.mark.spark
+def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> None:
+    lines, backend = tmp_path / "lines", backend_at(tmp_path)
+    lines.write_text("a\nb\n")
+    runtime = SparkRuntime(
+        lambda provider: provider.new_stream().source("lines", Waiting(lines)), backend, parallelism=1, spark=spark
+    )
+    runtime.stop()
+    runtime.execute()
+    handle = runtime.start()
+    for again in (runtime.start, runtime.execute):
+        with pytest.raises(GraphError, match="this runtime is executing already; make another one"):
+            again()
+    poll(lambda: handle.progress.records.get("lines") == 2)
+    runtime.stop()
+    assert handle.await_termination(SECONDS)
+    lines.write_text("a\nb\nend\n")
+    runtime.execute()
+    assert runtime._handle is not None
+    assert runtime._handle.progress.records["lines"] == 1
+
+
+@pytest.mark.spark
+def test_a_snapshot_that_failed_is_tried_again_soon(spark: Any, tmp_path: Path) -> None:
+    backend = backend_at(tmp_path, retry_for=timedelta(milliseconds=1))
+    handle = SparkRuntime(sums(3_000), backend, parallelism=2, spark=spark, max_records_per_tick=100).start()
+    data = tmp_path / "state" / "sums" / "d"
+    poll(lambda: handle.progress.tick > 1)
+    data.write_text("no folder")
+    with pytest.raises(StoreError):
+        handle.snapshot().result(SECONDS)
+    data.unlink()
+    poll(lambda: handle.progress.snapshot is not None)
+    handle.stop()
+    assert handle.await_termination(SECONDS)
+    assert 0 < sum(kept_sums(backend).values()) <= sum(expected_sums(3_000).values())
+
+
+def test_an_interval_without_a_place_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"has nowhere to keep them; give persistence=FsspecBackend"):
+        SparkRuntime(endless, snapshots=timedelta(seconds=1))
+
+
+def test_nothing_can_be_asked_of_a_run_that_has_not_started() -> None:
+    with pytest.raises(SnapshotError, match="the run has not started"):
+        SparkRuntime(endless).rescale(2)
