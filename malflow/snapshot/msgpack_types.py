@@ -30,6 +30,8 @@ __all__ = ["BUILT_IN", "FORMS", "RECORD", "Form", "Misfit", "change_of_record", 
 
 
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST_REDUCED = 1 << 12  # bits of the terms of a fraction: to reduce them takes time that grows with their square
+_LARGEST_FLAGS = 64  # bits of a flag beside those that are declared: each value that is read is kept by its class
 _ZONE = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_+-]*(/[A-Za-z0-9][A-Za-z0-9_+-]*)*")
 _HEAP_TYPE = 1 << 9
 _NAME = re.compile(r"\S(.{0,98}\S)?")
@@ -60,6 +62,32 @@ class Form(NamedTuple):
     plain: type
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
+
+
+def _listed(facts: Any) -> list[Any]:
+    """Check that what a collection is made of is a list, and nothing that could be taken for one."""
+    if type(facts) is not list:
+        raise ValueError(f"a collection is made of a list, not of {type(facts).__name__}")
+    return facts
+
+
+def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
+    """Check how many facts there are, and that all are of one type; none is ever parsed."""
+    if len(facts) != count or any(type(fact) is not kind for fact in facts):
+        raise ValueError(f"it is made of {count} of {kind.__name__}; these are {len(facts)}, or others")
+    return facts
+
+
+def _fraction(terms: list[Any]) -> Fraction:
+    """Make a fraction of its terms. To reduce long ones takes too long, and they were written reduced."""
+    numerator, denominator = _all_of(int, terms, 2)
+    if denominator < 1:
+        raise ValueError(f"a Fraction has a denominator of one or more; got {denominator}")
+    if max(numerator.bit_length(), denominator.bit_length()) <= _LONGEST_REDUCED:
+        return Fraction(numerator, denominator)
+    fraction: Any = object.__new__(Fraction)
+    fraction._numerator, fraction._denominator = numerator, denominator  # noqa: SLF001 - nothing public leaves them as they are
+    return fraction  # type: ignore[no-any-return] # it is one
 
 
 def _integer_bytes(number: int) -> bytes:
@@ -114,7 +142,7 @@ def _time(facts: list[Any]) -> time:
 
 def _deque(facts: list[Any]) -> deque[Any]:
     items, limit = facts
-    return deque(items, limit)
+    return deque(_listed(items), limit)
 
 
 def _factory_facts(states: defaultdict[Any, Any]) -> list[Any]:
@@ -129,6 +157,8 @@ def _factory_facts(states: defaultdict[Any, Any]) -> list[Any]:
 
 def _defaultdict(facts: list[Any]) -> defaultdict[Any, Any]:
     name, content = facts
+    if type(content) is not dict:
+        raise ValueError(f"a defaultdict is made of a dict, not of {type(content).__name__}")
     return defaultdict(None if name is None else _FACTORIES[name], content)
 
 
@@ -138,7 +168,7 @@ def _ordered_facts(ordered: OrderedDict[Any, Any]) -> list[Any]:
 
 def _ordered(facts: list[Any]) -> OrderedDict[Any, Any]:
     keys, values = facts
-    return OrderedDict(zip(keys, values, strict=True))
+    return OrderedDict(zip(_listed(keys), _listed(values), strict=True))
 
 
 def _expiring_facts(entries: Any) -> list[Any]:
@@ -157,15 +187,19 @@ FORMS = (
     Form(3, frozenset, list, list, frozenset),
     Form(4, bytearray, bytes, bytes, bytearray),
     Form(5, int, bytes, _integer_bytes, _integer),
-    Form(6, complex, list, lambda number: [number.real, number.imag], lambda parts: complex(*parts)),
+    Form(6, complex, list, lambda number: [number.real, number.imag], lambda parts: complex(*_all_of(float, parts, 2))),
     Form(7, datetime, list, _datetime_facts, _datetime),
     Form(8, date, int, date.toordinal, date.fromordinal),
     Form(9, time, list, _time_facts, _time),
     Form(
-        10, timedelta, list, lambda span: [span.days, span.seconds, span.microseconds], lambda parts: timedelta(*parts)
+        10,
+        timedelta,
+        list,
+        lambda span: [span.days, span.seconds, span.microseconds],
+        lambda parts: timedelta(*_all_of(int, parts, 3)),
     ),
     Form(11, Decimal, str, str, Decimal),
-    Form(12, Fraction, list, lambda ratio: list(ratio.as_integer_ratio()), lambda ratio: Fraction(*ratio)),
+    Form(12, Fraction, list, lambda ratio: list(ratio.as_integer_ratio()), _fraction),
     Form(13, UUID, bytes, attrgetter("bytes"), lambda data: UUID(bytes=data)),
     Form(14, deque, list, lambda items: [list(items), items.maxlen], _deque),
     Form(15, Counter, dict, dict, Counter),
@@ -262,8 +296,14 @@ def _enum_form(name: str, kind: type[Enum]) -> Form:
             return kind.__members__[member]
         raise Misfit(f"enum '{name}' ({kind.__qualname__}) has no member {member!r}, which was written; keep it")
 
+    def read_flag(content: list[Any]) -> Enum:
+        (value,) = _all_of(int, content, 1)
+        if value.bit_length() > max([_LARGEST_FLAGS, *(it.value.bit_length() for it in kind.__members__.values())]):
+            raise Misfit(f"enum '{name}' ({kind.__qualname__}) has no flags like those that were written")
+        return kind(value)
+
     if issubclass(kind, Flag):
-        return Form(RECORD, kind, list, lambda flag: [name, flag.value], lambda content: kind(*content))
+        return Form(RECORD, kind, list, lambda flag: [name, flag.value], read_flag)
     return Form(RECORD, kind, list, lambda member: [name, member.name], read)
 
 
