@@ -139,7 +139,7 @@ class Gate:
             busy: the sources that have parts.
         """
         self._ended = self._sources - busy
-        return self._next()
+        return self._next(polls=not self._wishes.stopping)
 
     def __call__(self, rows: list[Row], seconds: float = 0.0) -> Control | None:
         """Take what came of a tick, and say what the next one is; None at the end.
