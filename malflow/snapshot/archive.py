@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot.manifest import FileEntry, Manifest, Seal, seal, unseal
-from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS, highest, manifest_key, number_of
+from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS, highest, is_data_key, manifest_key, number_of
 from malflow.snapshot.retry import Retry
 from malflow.snapshot.store import KeyMissing, Store
 
@@ -45,8 +45,15 @@ class Archive:
         try:
             data = self.get(JOB, LARGEST_MANIFEST)
         except KeyMissing:
-            if not any(self.list(folder) for folder in (MANIFESTS, DATA, BOUNDARIES)):
+            keys = [key for folder in (MANIFESTS, DATA, BOUNDARIES) for key in self.list(folder)]
+            if not keys:
                 return None
+            inner = next((key for key in keys if key.endswith(f"/{JOB}")), None)
+            if inner is not None and not any(number_of(key) or is_data_key(key) for key in keys):
+                raise SnapshotError(
+                    f"job '{self.name}' can't begin: another job is in its folder, at '{inner.removesuffix(JOB)}'; two "
+                    "jobs need folders side by side: choose another job= or another place for one of them"
+                ) from None
             data = self._job_begun()
         body = unseal(JOB, data, None)
         uuid, name = body.get("job"), body.get("name")

@@ -12,20 +12,21 @@ from malflow.snapshot.background import AtOnce, Background
 from malflow.snapshot.claim import claim, establish
 from malflow.snapshot.codec import Codec, codec_of
 from malflow.snapshot.evolution import check_shapes, match_operators
-from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.names import check_job
-from malflow.snapshot.open_store import is_private, open_store
+from malflow.snapshot.manifest import Manifest, unseal
+from malflow.snapshot.names import JOB, check_job
+from malflow.snapshot.open_store import check_place, is_private, open_store
 from malflow.snapshot.persistence import Restored, Session, Start
 from malflow.snapshot.restore import chooser, load
 from malflow.snapshot.retry import Environment, Retry
 from malflow.snapshot.session import Limits, SnapshotSession
 from malflow.snapshot.signing import KEY_VARIABLE, Signer, is_secret_name, redacted, secrets_in
-from malflow.snapshot.store import Store
+from malflow.snapshot.store import KeyMissing, Store
 from malflow.state import StateSpec
 
 __all__ = ["FsspecBackend"]
 
 _COMPRESSIONS = ("lz4", "none")
+_LARGEST_JOB_FILE = 4096
 
 
 class FsspecBackend:
@@ -44,7 +45,7 @@ class FsspecBackend:
             executes what the file says; ``"msgpack"``, or a `MsgpackCodec` with classes of yours, takes data only.
         signing_key: signs every snapshot, and refuses those that are not signed: 16 bytes or more, or several keys, of
             which the first signs. By default what the environment variable ``MALFLOW_SIGNING_KEY`` holds.
-        allow_unsigned_pickle: take pickles that nobody signed from a store that others may write to.
+        allow_unsigned_pickle: take pickles that nobody signed from a store, or a folder, that others may write to.
         allow_unsafe_single_writer: use a store that can't keep two runs from writing the same object; nothing but
             your own care keeps two runs of one job apart then.
         growth: how large increments may become, as a multiple of the base, before a new base is written.
@@ -78,11 +79,9 @@ class FsspecBackend:
         filesystem: Any = None,
     ) -> None:
         self.job = check_job(job)
-        if not str(url).strip():
-            raise GraphError("FsspecBackend needs a path or URL; got an empty one")
-        self._url = str(url)
         self._options = dict(storage_options or {})
         self._filesystem = filesystem
+        self._url = check_place(url, self._options, filesystem)
         self._codec = codec_of(codec)
         self._signer = Signer.of(signing_key)
         self._unsigned = allow_unsigned_pickle
@@ -138,7 +137,7 @@ class FsspecBackend:
 
     def _established(self) -> Archive:
         archive = self.archive()
-        if establish(archive, self._environment):
+        if establish(archive, self._environment, self._refuse_nested):
             return archive
         if not self._unsafe:
             raise SnapshotError(
@@ -147,6 +146,31 @@ class FsspecBackend:
                 "if you make sure yourself that only one run is there"
             )
         return self._found(self._archive(self._store(exclusive=False)))
+
+    def _refuse_nested(self) -> None:
+        """Let no job begin in the folder of another.
+
+        Raises:
+            SnapshotError: naming both.
+        """
+        protocol, mark, path = self._url.rpartition("://")
+        steps = path.rstrip("/").split("/")
+        for count in range(len(steps), 0, -1):
+            folder = f"{protocol}{mark}{'/'.join(steps[:count])}" or "/"
+            outer = self._job_in(folder)
+            if outer is not None:
+                raise SnapshotError(
+                    f"job '{self.job}' can't begin at {self._shown_url()}: '{self._redacted(folder)}' is the folder of "
+                    f"job '{outer}'; two jobs need folders side by side: choose another place"
+                )
+
+    def _job_in(self, folder: str) -> str | None:
+        try:
+            store = open_store(folder, self._options, filesystem=self._filesystem)
+            body = unseal(JOB, store.get(JOB, _LARGEST_JOB_FILE), None)
+        except (GraphError, SnapshotError, KeyMissing):
+            return None  # nothing is there, or nothing of ours, or what this user may not see
+        return str(body["name"]) if set(body) == {"job", "name"} else None
 
     def _found(self, archive: Archive) -> Archive:
         establish(archive, self._environment)
@@ -160,10 +184,15 @@ class FsspecBackend:
     def _store(self, *, exclusive: bool) -> Store:
         root = self._url if self._url.endswith("://") else f"{self._url.rstrip('/')}/"
         folder = f"{root}{self.job}"
-        return open_store(folder, self._options, filesystem=self._filesystem, exclusive=exclusive)
+        return open_store(folder, self._options, filesystem=self._filesystem, exclusive=exclusive, private=self._trusts)
+
+    @property
+    def _trusts(self) -> bool:
+        """Whether what is read is executed, and nobody has signed it."""
+        return self._codec.executes and self._signer is None and not self._unsigned
 
     def _check_codec(self) -> None:
-        if self._codec.executes and self._signer is None and not self._unsigned:
+        if self._trusts:
             if is_private(self._url, self._filesystem):
                 return
             raise GraphError(
@@ -172,7 +201,10 @@ class FsspecBackend:
             )
 
     def _shown_url(self) -> str:
-        return redacted(self._url, secrets_in(self._options, self._url))
+        return self._redacted(self._url)
+
+    def _redacted(self, url: str) -> str:
+        return redacted(url, secrets_in(self._options, url))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle all but what is secret: where it is unpickled, it comes from the environment there."""

@@ -90,16 +90,22 @@ class DataWriter:
         raise last if last is not None else StoreError("there was no time to write")
 
 
-def establish(archive: Archive, environment: Environment) -> bool:
+def establish(archive: Archive, environment: Environment, check: Callable[[], object] = bool) -> bool:
     """Find the job, or begin it, and tell whether the store keeps two runs from creating the same object.
 
     That is found out by creating the job's file once more, which must fail and would change nothing if it did not.
+
+    Args:
+        archive: the job's place.
+        environment: makes the job's uuid.
+        check: raises if no job may begin there; only called if there is none.
 
     Raises:
         SnapshotError: if the store can't be used, or what lies there is not whole.
     """
     data = archive.find()
     if data is None:
+        check()
         _publish(archive, JOB, archive.job_file(environment.token() + environment.token()))
         failpoint("job-written")
         data = archive.find()
@@ -118,6 +124,7 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
     Raises:
         SnapshotError: if there are snapshots but no manifest, or the store can't be written; or what `choose` raises.
     """
+    refused = _NOTHING
     for _ in range(_RACES):
         before = archive.boundary()
         numbers = archive.sequences(before)
@@ -139,12 +146,18 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
             continue  # what was not found was collected meanwhile
         data = head.to_bytes(archive.seal)
         if not _publish(archive, manifest_key(head.seq), data):
+            refused = head.seq
             continue
         failpoint("claimed")
         if archive.boundary() >= head.seq:
             continue  # other runs have claimed and collected this number already
         archive.remember(head, data)
         return Claim(archive, head, environment)
+    if refused and archive.boundary() < refused and manifest_key(refused) not in archive.list(MANIFESTS):
+        raise SnapshotError(
+            f"job '{archive.name}' could not be claimed: '{manifest_key(refused)}' is there, and the store's listing "
+            "does not show it; look at the spelling of the place, and at whether this user may list it"
+        )
     raise SnapshotError(
         f"job '{archive.name}' could not be claimed: other runs went on committing to it {_RACES} times in between"
     )

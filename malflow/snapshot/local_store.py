@@ -45,11 +45,13 @@ class LocalStore:
     Args:
         root: the folder; made, with those above it, by the first write.
         durable: whether what is written must survive a power cut; without that nothing is synced.
+        private: whether folders and files are refused that other users than this one and root may change.
     """
 
-    def __init__(self, root: Path, *, durable: bool = True) -> None:
+    def __init__(self, root: Path, *, durable: bool = True, private: bool = False) -> None:
         self._root = Path(os.path.realpath(root))
         self._syncs = durable
+        self._private = private
         self._durable: set[Path] = set()
         self._doubtful: set[str] = set()
 
@@ -78,7 +80,7 @@ class LocalStore:
         with self._explained("read", key):
             try:
                 with self._opened(folder) as directory:
-                    return _read(name, directory, limit)
+                    return self._read(name, directory, limit)
             except FileNotFoundError:
                 raise KeyMissing(f"there is no '{self._root / key}'") from None
 
@@ -162,15 +164,38 @@ class LocalStore:
         if create:
             self._make_root()
         here = self._root
-        directory = os.open(here, _FOLDER)
+        directory = self._checked(os.open(here, _FOLDER), here)
         for name in folder.split("/") if folder else ():
             here /= name
             outer = directory
             try:
-                directory = self._enter(name, outer, here, create=create)
+                directory = self._checked(self._enter(name, outer, here, create=create), here)
             finally:
                 os.close(outer)
         return directory
+
+    def _checked(self, opened: int, path: Path) -> int:
+        """Refuse what others may change. It is closed then."""
+        exposed = _exposed(os.fstat(opened)) if self._private else None
+        if exposed is None:
+            return opened
+        os.close(opened)
+        raise StoreError(
+            f"'{path}' {exposed}, and to load a pickle executes what it says; mend that (chown, chmod o-w), choose "
+            "another folder, give signing_key=, use codec='msgpack', or say allow_unsigned_pickle=True"
+        )
+
+    def _read(self, name: str, directory: int, limit: int) -> bytes:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        opened = self._checked(os.open(name, flags, dir_fd=directory), self._root / name)
+        try:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is no file")
+            with os.fdopen(opened, "rb", closefd=False) as file:
+                return file.read(min(limit, found.st_size) + 1)
+        finally:
+            os.close(opened)
 
     def _enter(self, name: str, parent: int, path: Path, *, create: bool) -> int:
         if create and path not in self._durable:
@@ -225,16 +250,13 @@ def _write(name: str, directory: int, data: bytes, sync: Callable[[int], object]
         os.close(file)
 
 
-def _read(name: str, directory: int, limit: int) -> bytes:
-    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        with os.fdopen(opened, "rb", closefd=False) as file:
-            return file.read(min(limit, found.st_size) + 1)
-    finally:
-        os.close(opened)
+def _exposed(found: os.stat_result) -> str | None:
+    """Return how other users than this one and root may change what was found; None if they can't."""
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"belongs to another user (uid {found.st_uid})"
+    if found.st_mode & stat.S_IWOTH:
+        return f"may be changed by every user (mode {stat.S_IMODE(found.st_mode):o})"
+    return None
 
 
 def _sync_folder(path: Path) -> None:

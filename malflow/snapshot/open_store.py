@@ -19,10 +19,12 @@ from malflow.snapshot.local_store import LocalStore
 from malflow.snapshot.signing import redacted, secrets_in
 from malflow.snapshot.store import Store
 
-__all__ = ["is_private", "open_store"]
+__all__ = ["check_place", "is_private", "open_store"]
 
 _LOCAL = ("file", "local")
 _ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_VERSION = re.compile(r"\?versionId=", re.IGNORECASE)
 
 
 def open_store(
@@ -32,6 +34,7 @@ def open_store(
     filesystem: Any = None,
     exclusive: bool = True,
     durable: bool = True,
+    private: bool = False,
 ) -> Store:
     """Make the store for a folder; nothing is read or written yet.
 
@@ -42,29 +45,47 @@ def open_store(
         filesystem: an fsspec file system to use instead.
         exclusive: whether the store creates objects exclusively; see `FsspecStore`.
         durable: whether what is written on this machine's disk must survive a power cut.
+        private: whether folders and files on this machine's disk that other users may change are refused.
 
     Raises:
         GraphError: if the URL or the file system can't hold a store.
         MissingDependency: if the library for the protocol is not installed.
     """
-    text = os.fspath(url) if isinstance(url, os.PathLike) else url
     options = dict(storage_options or {})
-    if not isinstance(text, str) or not text.strip():
-        raise GraphError(f"a store needs a path or URL; got {text!r}")
+    text = check_place(url, options, filesystem)
     shown = redacted(text, secrets_in(options, text))
-    _check(text, shown, options, filesystem)
     if filesystem is None and get_protocol(text) in _LOCAL:
-        return _local_store(text, shown, options, durable=durable)
+        return _local_store(text, shown, options, durable=durable, private=private)
     if filesystem is None:
         options |= {"use_listings_cache": False, "skip_instance_cache": True}
         filesystem, root = filesystem_of(text, options)
     elif type(filesystem) is LocalFileSystem:
-        return _local_store(text, shown, options, durable=durable)
+        return _local_store(text, shown, options, durable=durable, private=private)
     else:
         root = _root_in(filesystem, text)
     if not root.strip("/") and protocols_of(filesystem)[0] != "memory":
         raise GraphError(f"'{shown}' names no place for a store; name a bucket or folder")
     return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
+
+
+def check_place(url: str | os.PathLike[str], options: Mapping[str, Any], filesystem: Any = None) -> str:
+    """Check that a path or URL can name the place of a store, as far as its spelling tells.
+
+    Returns:
+        The text of it; a path on this machine is absolute, so that it names the same folder from everywhere.
+
+    Raises:
+        GraphError: if it can't.
+    """
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str) or not text.strip():
+        raise GraphError(f"a store needs a path or URL; got {text!r}")
+    shown = redacted(text, secrets_in(options, text))
+    _check(text, shown, options, filesystem)
+    if _is_local(text, filesystem):
+        return _root_in(LocalFileSystem, text) or "/"
+    _check_steps(text, shown)
+    return text
 
 
 def is_private(url: str | os.PathLike[str], filesystem: Any = None) -> bool:
@@ -85,13 +106,29 @@ def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -
         raise GraphError("storage_options are for opening a file system; give either them or filesystem")
 
 
-def _local_store(text: str, shown: str, options: Mapping[str, Any], *, durable: bool) -> LocalStore:
+def _is_local(text: str, filesystem: Any) -> bool:
+    return get_protocol(text) in _LOCAL if filesystem is None else type(filesystem) is LocalFileSystem
+
+
+def _check_steps(text: str, shown: str) -> None:
+    """Refuse what the libraries of object stores read otherwise than it is written."""
+    protocol, _, path = text.rpartition("://")
+    if _CONTROL.search(text):
+        raise GraphError(f"{shown!r} has a line break or another control character; leave it out")
+    if _VERSION.search(path):
+        raise GraphError(f"'{shown}' names a version of an object; a store needs a bucket or folder")
+    if "//" in path.strip("/"):
+        plain = re.sub("/{2,}", "/", shown.rpartition("://")[2])
+        raise GraphError(f"'{shown}' has an empty step in it; write {protocol}{'://' if protocol else ''}{plain}")
+
+
+def _local_store(text: str, shown: str, options: Mapping[str, Any], *, durable: bool, private: bool) -> LocalStore:
     if options:
         raise GraphError(
             f"'{shown}' is a folder of this machine, which takes no storage_options; got {', '.join(sorted(options))}; "
             "write s3://bucket/folder for a place on S3"
         )
-    return LocalStore(Path(_root_in(LocalFileSystem, text)), durable=durable)
+    return LocalStore(Path(_root_in(LocalFileSystem, text)), durable=durable, private=private)
 
 
 def _root_in(filesystem: Any, text: str) -> str:

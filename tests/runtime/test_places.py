@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,6 +17,7 @@ import pytest
 from malflow import (
     GraphError,
     SingleThreadRuntime,
+    SnapshotError,
 )
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
@@ -213,3 +215,84 @@ def test_a_list_is_read_while_a_run_deletes_what_is_on_it(tmp_path: Path, look: 
 def test_there_is_nothing_where_no_run_was(backend: FsspecBackend) -> None:
     assert ids(backend) == []
     assert fsck(backend).problems == ()
+
+
+def test_a_relative_path_is_that_of_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    backend = at_once("state")
+    counted("aab", backend)
+    monkeypatch.chdir(tmp_path / "there")
+    assert len(list(snapshots(backend))) == 1
+    assert counted("aabb", backend) == [("b", 2)]
+    assert not (tmp_path / "there" / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://bucket//prefix", "has an empty step in it; write s3://bucket/prefix"),
+        ("s3://bucket/prefix///deep//er", "has an empty step in it; write s3://bucket/prefix/deep/er"),
+        ("memory://a//b", "has an empty step in it; write memory://a/b"),
+        ("s3://bucket/prefix?versionId=3", "names a version of an object"),
+        ("s3://bucket/pre\nfix", "has a line break or another control character"),
+        ("s3:/bucket/prefix", "write s3://bucket/prefix"),
+    ],
+)
+def test_a_prefix_that_libraries_read_otherwise_is_refused(url: str, said: str) -> None:
+    with pytest.raises(GraphError, match=re.escape(said)):
+        FsspecBackend(url, codec="msgpack")
+
+
+@pytest.mark.parametrize("exposed", ["", "m", "d", "m/00000000000000000002.json"])
+def test_pickles_are_not_loaded_from_where_others_may_write(tmp_path: Path, exposed: str) -> None:
+    counted("aab", at_once(tmp_path))
+    path = tmp_path / "default" / exposed
+    path.chmod(path.stat().st_mode | 0o002)
+    with pytest.raises(
+        StoreError, match=r"may be changed by every user \(mode [67]02\), and to load a pickle executes"
+    ):
+        counted("aabb", at_once(tmp_path))
+    assert counted("aabb", at_once(tmp_path, allow_unsigned_pickle=True)) == [("b", 2)]
+    path.chmod(path.stat().st_mode & ~0o002)
+    assert counted("aabbb", at_once(tmp_path)) == [("b", 3)]
+
+
+@pytest.mark.parametrize("safe", [{"codec": "msgpack"}, {"signing_key": KEY}])
+def test_what_needs_no_trust_is_loaded_from_anywhere(tmp_path: Path, safe: dict[str, Any]) -> None:
+    counted("aab", at_once(tmp_path, **safe))
+    (tmp_path / "default").chmod(0o777)
+    assert counted("aabb", at_once(tmp_path, **safe)) == [("b", 2)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give folders away")
+def test_pickles_are_not_loaded_from_the_folder_of_another_user(tmp_path: Path) -> None:
+    (tmp_path / "default").mkdir()
+    os.chown(tmp_path / "default", 12345, -1)
+    with pytest.raises(StoreError, match=r"belongs to another user \(uid 12345\)"):
+        counted("aab", at_once(tmp_path))
+    assert [*(tmp_path / "default").iterdir()] == []
+    counted("aab", at_once(tmp_path, allow_unsigned_pickle=True))
+
+
+@pytest.mark.parametrize(("inner", "job"), [("outer", "m"), ("outer", "d"), ("outer", "gc"), ("outer/m", "x")])
+@pytest.mark.parametrize("memory", [True, False])
+def test_no_job_begins_in_the_folder_of_another(tmp_path: Path, inner: str, job: str, memory: bool) -> None:
+    root = f"memory://{tmp_path.name}-{job}" if memory else str(tmp_path)
+    counted("aab", at_once(root, job="outer"))
+    with pytest.raises(SnapshotError, match=r"outer' is the folder of job 'outer'; two jobs need folders side by side"):
+        counted("aab", at_once(f"{root}/{inner}", job=job))
+    assert counted("aabb", at_once(root, job="outer")) == [("b", 2)]
+
+
+@pytest.mark.parametrize(("inner", "job"), [("outer", "m"), ("outer", "d"), ("outer", "gc"), ("outer/m", "x")])
+def test_no_job_begins_around_another(tmp_path: Path, inner: str, job: str) -> None:
+    counted("aab", at_once(tmp_path / inner, job=job))
+    with pytest.raises(SnapshotError, match=r"job 'outer' can't begin: another job is in its folder, at '"):
+        counted("aab", at_once(tmp_path, job="outer"))
+    assert counted("aabb", at_once(tmp_path / inner, job=job)) == [("b", 2)]
+
+
+def test_a_file_of_that_name_that_is_no_jobs_is_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"job": "of mine", "name": "x"}')
+    assert counted("a", at_once(tmp_path)) == [("a", 1)]

@@ -437,6 +437,13 @@ def test_a_listing_that_lacks_what_is_newest_leads_to_no_write_over_anything(sto
     assert job_on(store).state == job.state
 
 
+def test_a_listing_that_never_shows_what_is_there_is_told(store: MemoryStore) -> None:
+    _fill(job_on(store), 1)
+    store.list = lambda prefix: []  # type: ignore[method-assign] # it hides everything
+    with pytest.raises(SnapshotError, match=r"'m/0+1.json' is there, and the store's listing does not show it"):
+        job_on(store)
+
+
 def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
     job = job_on(store)
     kinds = (UnknownOutcome("no answer"), Transient("slow down"), StoreError("access denied"))
