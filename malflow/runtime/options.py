@@ -6,25 +6,29 @@ from datetime import timedelta
 
 from malflow.errors import GraphError, require_methods
 from malflow.operators.failure import shown
-from malflow.snapshot.persistence import Persistence, Start
+from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 
-__all__ = ["check_interval", "check_parallelism", "check_start"]
+__all__ = ["NOTHING", "check_interval", "check_parallelism", "check_start"]
+
+NOTHING = NoPersistence()
+"""The persistence of a runtime that was given none."""
 
 
 def check_interval(snapshots: object, persistence: Persistence) -> float | None:
     """Check how often to take snapshots of a run, and whether there is a place for them; return the seconds.
 
     Raises:
-        GraphError: if it is no time, or nothing is kept.
+        GraphError: if it is no time, or no place was given.
     """
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
         return None
     if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
         raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
-    if not persistence.keeps:
+    if persistence is NOTHING:
         raise GraphError(
-            f"snapshots={snapshots!r} has nowhere to keep them; give persistence=FsspecBackend(...), or leave it out"
+            f"snapshots={snapshots!r} has nowhere to keep them; give persistence=FsspecBackend(...), or "
+            "NoPersistence() to keep nothing"
         )
     return snapshots.total_seconds()
 

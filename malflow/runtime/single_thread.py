@@ -19,18 +19,17 @@ from malflow.placement import states_of
 from malflow.plan import compile_graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.keeper import Keeper
-from malflow.runtime.options import check_interval, check_parallelism, check_start
+from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
 from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.signals import signals_stop
-from malflow.snapshot.persistence import NoPersistence, Persistence, Start
+from malflow.snapshot.persistence import Persistence, Start
 from malflow.stream import StreamProvider
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
 
 _log = logging.getLogger("malflow.runtime")
 
-_NOTHING = NoPersistence()
 _SHORTEST_REST = 0.001
 _LONGEST_REST = 0.05
 
@@ -58,7 +57,7 @@ class SingleThreadRuntime:
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
-        persistence: Persistence = _NOTHING,
+        persistence: Persistence = NOTHING,
         snapshots: timedelta | None = None,
         parallelism: int = 1,
         *,

@@ -20,7 +20,7 @@ from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.options import check_interval, check_parallelism, check_start
+from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
 from malflow.runtime.requests import Request
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
@@ -37,7 +37,7 @@ from malflow.runtime.spark.session import (
 )
 from malflow.runtime.spark.settings import Progress, RestartPolicy, Settings
 from malflow.runtime.spark.ship import check_sinks
-from malflow.snapshot.persistence import NoPersistence, Persistence, Start
+from malflow.snapshot.persistence import Persistence, Start
 from malflow.stream import StreamProvider
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"
 
 _log = logging.getLogger("malflow.runtime")
 
-_NOTHING = NoPersistence()
 _POLL_SECONDS = 0.5
 _BUSY = "this runtime is executing already; make another one for another run"
 
@@ -80,7 +79,7 @@ class SparkRuntime:
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
-        persistence: Persistence = _NOTHING,
+        persistence: Persistence = NOTHING,
         snapshots: timedelta | None = None,
         parallelism: int | None = None,
         *,
