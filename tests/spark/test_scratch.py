@@ -115,5 +115,10 @@ def test_where_others_can_write_changes_are_signed_and_failures_that_pass_are_wa
     assert "a-secret-key" not in told
     assert "an-access-key" not in told
     caplog.set_level(logging.DEBUG)
+    server.inject("hold", "DELETE", times=9)
+    scratch.discard([(0, 2, 5), (0, 2, 6)])  # it is not waited for
+    assert len([*scratch.since(0, 2, 6, NEVER)]) == 2
+    server.release()
+    scratch.close()
     scratch.clear()
     assert server.filesystem().find(place.url) == []

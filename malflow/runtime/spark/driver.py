@@ -217,6 +217,7 @@ class Driver:
             self.query.wait()
         finally:
             self._processes.update(gate.processes)
+            scratch.close()
         return gate
 
     def _rescaled(self, gate: Gate, request: Request) -> Run:

@@ -187,8 +187,7 @@ class Gate:
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
         reading = () if self._keeping is None else self._keeping.reading
-        for stage, worker, tick in self.chains.forget(reading):
-            self._scratch.delete(stage, worker, tick)
+        self._scratch.discard(self.chains.forget(reading))
 
     def _go_on(self) -> Control | None:
         finished = self._ended == self._sources

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hmac
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -27,6 +28,8 @@ NEVER = -1
 _LIMIT = 1 << 40
 _RETRY_SECONDS = 10.0
 _DIGEST = 32
+_REMOVERS = 8
+"""Changes that are removed from a folder far away at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,9 @@ class Scratch:
         self._place = place
         self.generation = generation
         self._shown = redacted(place.url, secrets_in(place.options, place.url))
-        self._key = b"" if is_private(place.url) else place.key
+        self._is_private = is_private(place.url)
+        self._key = b"" if self._is_private else place.key
+        self._removers: ThreadPoolExecutor | None = None
         self._store: Store = open_store(place.url, place.options, durable=False)
         self._retry = Retry(_RETRY_SECONDS, Environment())
 
@@ -162,10 +167,21 @@ class Scratch:
             raise self._missing(name)
         return payload
 
-    def delete(self, stage: int, worker: int, tick: int) -> None:
-        """Remove a change that nobody needs any more."""
-        with suppress(StoreError):  # it goes with the folder
-            self._store.delete(self._name(stage, worker, tick))
+    def discard(self, changes: Iterable[tuple[int, int, int]]) -> None:
+        """Remove changes that nobody needs any more: stage, worker, tick. A folder far away is not waited for."""
+        for change in changes:
+            name = self._name(*change)
+            if self._is_private:
+                self._delete(name)
+                continue
+            if self._removers is None:
+                self._removers = ThreadPoolExecutor(_REMOVERS, "malflow-scratch")
+            self._removers.submit(self._delete, name)
+
+    def close(self) -> None:
+        """Remove no more; what is left goes with the folder."""
+        if self._removers is not None:
+            self._removers.shutdown(wait=False, cancel_futures=True)
 
     def clear(self) -> None:
         """Remove everything of this generation, and what processes that were killed have left half done."""
@@ -179,6 +195,10 @@ class Scratch:
 
     def _name(self, stage: int, worker: int, tick: int) -> str:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"
+
+    def _delete(self, name: str) -> None:
+        with suppress(StoreError):  # it goes with the folder
+            self._store.delete(name)
 
     def _put(self, name: str, raw: bytes) -> int | None:
         body: bytes = lz4.frame.compress(raw, store_size=True)
