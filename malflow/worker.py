@@ -24,10 +24,12 @@ from malflow.graph import (
     UnionNode,
 )
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.debug import one_by_one, verify, watch
+from malflow.operators.debug import Trail, verify, verify_placement, watch
 from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
 from malflow.operators.part_epochs import GeneratePartEpochs
-from malflow.operators.routing import Merge, Router
+from malflow.operators.routing import KeyBy, Merge, Router
+from malflow.operators.stateful import StatefulMap, StatefulOp
+from malflow.operators.ttl import TtlMap
 from malflow.placement import Idle, Parts, feeds_of, idleness, state_id
 from malflow.plan import Program, Step
 from malflow.sinks.contract import StatelessSink
@@ -173,9 +175,15 @@ class Worker:
         name = active.operator.context.operator_name
         for batch in chain.from_iterable(active.edges):
             verify(batch, name)
-        pieces = [[piece for batch in batches for piece in one_by_one(batch)] for batches in active.edges]
-        for batches in active.operator.run(pieces):
-            yield [watch(batch, name) for batch in batches]
+            if isinstance(active.operator, (StatefulMap, StatefulOp, TtlMap)):
+                verify_placement(batch, active.operator)
+        trails = [Trail(batches) for batches in active.edges]
+        if isinstance(active.operator, (Source, Merge, KeyBy)):  # the keys that they give are those that place
+            for batches in active.operator.run([trail.pieces for trail in trails]):
+                yield [watch(batch, name) for batch in batches]
+            return
+        for batches in active.operator.run(trails):
+            yield [watch(batch, name, trails[0].placed) for batch in batches]
 
     def delta(self, whole: bool = False) -> dict[str, Delta]:
         """Give what changed in the state of each operator since the last call. States are live: serialise at once.

@@ -7,39 +7,95 @@ their records one by one; what each value looked like is noted when it is emitte
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from malflow.batch import Batch
 from malflow.message import NoKey
+from malflow.operators.contract import Operator
 from malflow.operators.failure import operator_error, shown
 from malflow.state import ATOMIC_TYPES
 
-__all__ = ["one_by_one", "verify", "watch"]
+__all__ = ["Trail", "verify", "verify_placement", "watch"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched(Batch):
-    """A batch that knows who emitted it, and what its values looked like then."""
+    """A batch that knows who emitted it, and what its values looked like then.
+
+    Attributes:
+        placed: the key that chose the worker of each record, where that may be another than its key now.
+    """
 
     emitter: str = ""
     looks: Sequence[bytes | str | None] = ()
+    placed: Sequence[Any] | None = None
 
 
-def one_by_one(batch: Batch) -> Iterator[Batch]:
-    """Cut a batch into batches of one record or one epoch."""
+class Trail(Sequence[Batch]):
+    """Batches cut into such of one record or one epoch, with a note of the one that is being worked on."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self.pieces: list[_Watched] = [piece for batch in batches for piece in _one_by_one(batch)]
+        self._current: _Watched | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        for piece in self.pieces:
+            self._current = piece
+            yield piece
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.pieces[index]
+
+    @property
+    def placed(self) -> Sequence[Any]:
+        """The key that chose the worker of the record at hand, if there is one."""
+        piece = self._current
+        if piece is None or not len(piece):
+            return ()
+        return piece.placed or piece.keys or ()
+
+
+def _one_by_one(batch: Batch) -> Iterator[_Watched]:
+    placed = batch.placed if isinstance(batch, _Watched) else None
+    at = 0
     for records, epochs in batch.segments():
         for index in range(len(records)):
-            yield records.part(index, index + 1)
+            piece = records.part(index, index + 1)
+            origin = None if placed is None else placed[at : at + 1]
+            yield _Watched(piece.keys, piece.values, piece.timestamps, placed=origin)
+            at += 1
         for epoch in epochs:
-            yield Batch(None, (), (), ((0, epoch),))
+            yield _Watched(None, (), (), ((0, epoch),))
 
 
-def watch(batch: Batch, emitter: str) -> Batch:
-    """Note what the values of a batch look like now."""
+def watch(batch: Batch, emitter: str, placed: Sequence[Any] = ()) -> Batch:
+    """Note what the values of a batch look like now, and by which one key its records were placed, if that is known."""
     looks = [_look(value) for value in batch.values]
-    return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks)
+    origins = list(placed) * len(batch) if placed and batch.keys is not None else None
+    return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks, origins)
+
+
+def verify_placement(batch: Batch, reader: Operator) -> None:
+    """Check that records whose key was changed would still be on the worker of their key if there were two workers.
+
+    Raises:
+        OperatorError: naming the operator that would look for the state of the key on another worker.
+    """
+    placement, workers = reader.context.placement, range(max(2, len(reader.context.workers)))
+    if not isinstance(batch, _Watched) or batch.placed is None or batch.keys is None or placement is None:
+        return
+    for index, (key, origin) in enumerate(zip(batch.keys, batch.placed, strict=True)):
+        if key is not origin and placement(key, workers) != placement(origin, workers):
+            reason = (
+                f"its key was {shown(origin)} at .key_distribute() and was changed since: with {len(workers)} workers "
+                "it would be on another one than its state; keep the key as it is, or call .key_distribute() again"
+            )
+            raise reader.error(reason, (key, batch.values[index], batch.timestamps[index]))
 
 
 def verify(batch: Batch, reader: str) -> None:

@@ -47,8 +47,9 @@ class SingleThreadRuntime:
             newest one that is whole, so that what came after it is processed, and written, again.
         renamed: new names of stateful operators by their old ones.
         allow_dropped_state: stateful operators whose state may be dropped where the program has no place for it.
-        debug: whether to check what costs too much to check always: values that change after they were emitted, and
-            key functions that do not answer the same twice.
+        debug: whether to check what costs too much to check always: values that change after they were emitted, key
+            functions that do not answer the same twice, and keys that are changed where they would lose their state
+            if there were two workers. For tests: it takes records one by one.
 
     Raises:
         GraphError: if an argument is not what it must be.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -628,3 +629,38 @@ def test_a_message_with_a_key_that_has_no_hash_may_be_sent(runtime: Any) -> None
     assert values_of(runtime, [1], build) == [{"value": 1}]
     error = failure(lambda s: build(s).stateful_map("next", lambda k, v, s: (v, s)), runtime=runtime)
     assert error.operator == "next"
+
+
+@pytest.mark.parametrize("keep", ["stateful_map", "stateful_op", "ttl_map"])
+@pytest.mark.parametrize("change", ["stateless_op", "stateful_op"])
+def test_debug_finds_a_key_that_was_changed_after_it_was_placed(runtime: Any, change: str, keep: str) -> None:
+    def send(msg: Any, *state_and_output: Any) -> None:
+        state_and_output[-1].send(DataMessage(f"changed {msg.key}", msg.value, msg.timestamp))
+
+    def build(stream: Any) -> Any:
+        keyed = stream.key_distribute("k", lambda m: m.value)
+        changed = getattr(keyed, change)("change", send).map("between", lambda v: v)
+        keepers = {"stateful_map": lambda k, v, s: (v, v), "stateful_op": lambda m, s, o: 1, "ttl_map": expire}
+        return getattr(changed, keep)("op", keepers[keep])
+
+    error = failure(build, range(20), runtime=runtime, debug=True)
+    assert error.operator == "op"
+    assert re.search(r"key 'changed \d+'.* its key was \d+ at .key_distribute\(\) and was changed since", str(error))
+
+
+def expire(key: Any, value: Any, timestamp: Any, entries: Any) -> Any:
+    return value, entries
+
+
+def test_debug_finds_nothing_in_a_key_that_is_placed_again_or_alike() -> None:
+    def rename(msg: Any, output: Any) -> None:
+        output.send(DataMessage(f"changed {msg.key}", msg.value, msg.timestamp))
+
+    def build(stream: Any) -> Any:
+        changed = stream.key_distribute("k", lambda m: m.value).stateless_op("change", rename)
+        again = changed.key_distribute("again", lambda m: m.key).stateful_map("one", lambda k, v, s: (v, v))
+        on_one = stream.key_distribute("first", lambda m: m.value, lambda key, workers: workers[0])
+        alike = on_one.stateless_op("alike", rename).stateful_map("two", lambda k, v, s: (v, v))
+        return again.key_distribute("all", lambda m: 0).union(alike.key_distribute("all too", lambda m: 0))
+
+    assert sorted(values_of(partial(SingleThreadRuntime, debug=True), range(20), build)) == sorted([*range(20)] * 2)
