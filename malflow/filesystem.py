@@ -13,7 +13,7 @@ from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError, MissingDependency
 
-__all__ = ["filesystem_of", "local_path"]
+__all__ = ["filesystem_of", "is_local", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
 
@@ -27,6 +27,8 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
         MissingDependency: if the library for the protocol is not installed.
         GraphError: if nobody knows the protocol.
     """
+    if path.startswith(os.sep):  # whatever is in its name
+        return fsspec.filesystem("file", **{"use_listings_cache": False, **storage_options}), path
     protocol = get_protocol(path)
     shown = _USERINFO.sub(r"\1***@", path)
     try:
@@ -40,11 +42,16 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
     return filesystem, inner
 
 
+def is_local(path: str) -> bool:
+    """Whether a path or URL names a local file; an absolute path does, whatever is in its name."""
+    return path.startswith(os.sep) or get_protocol(path) in ("file", "local")
+
+
 def local_path(path: str) -> str:
     """Return the one name of a local file: absolute, without protocol, links resolved.
 
     >>> local_path("file:///no/../where//a.txt")
     '/where/a.txt'
     """
-    _, inner = url_to_fs(path)
+    _, inner = filesystem_of(path, {})
     return str(os.path.realpath(inner))

@@ -13,6 +13,7 @@ from malflow.graph import StatefulNode
 from malflow.operators.endpoints import StatefulSinkWriter, StatelessSinkWriter, list_parts
 from malflow.operators.failure import operator_error, shown
 from malflow.operators.ttl import ExpireMap
+from malflow.part_names import with_present_names
 from malflow.partitioners import rendezvous_select
 from malflow.placement import OldStates, Parts, place_parts, refuse_local, reroute
 from malflow.plan import Program
@@ -114,7 +115,8 @@ class Run:
         """
         self._restore_sinks(states)
         resumable = {sink.context.operator_name for sink in self._resumable_sinks}
-        present = {name: dict(by_worker) for name, by_worker in states.items() if name not in resumable}
+        named = with_present_names(self._program, self.listed, states, parallelism)
+        present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
         present.update(_migrated(self._program, states, versions))
         routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
         self._fill(routed)

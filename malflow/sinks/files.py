@@ -12,10 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
-from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import filesystem_of, local_path
+from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
 from malflow.sinks.contract import ResumableSinkImpl
 from malflow.sinks.local_file import FileSinkPosition, LocalFile, SinkFileError, position_at, reopened
@@ -77,7 +76,7 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise GraphError(f"{type(self).__name__} needs a path or URL; got {path!r}")
         self._path = os.fspath(path)
-        self._local = get_protocol(self._path) in ("file", "local")
+        self._local = is_local(self._path)
         self._target = local_path(self._path) if self._local else self._path
         self._append = append
         self._formatter = formatter

@@ -91,6 +91,8 @@ class StatelessSourceImpl(Generic[P, V, T]):
 class StatefulSourceImpl(Generic[P, V, T, S]):
     """A source whose parts resume from a position. Subclassing is optional.
 
+    It may have a method ``present_part(part)``, which returns the name that a part of an older snapshot has now.
+
     Attributes:
         keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
             implementation does not say.

@@ -18,7 +18,7 @@ from malflow.sources.lines import (
     open_lines,
     split_lines,
 )
-from malflow.sources.paths import Path, ReplacedFileError, expand, path_list
+from malflow.sources.paths import Path, ReplacedFileError, expand, one_name, path_list
 
 __all__ = [
     "BadRecord",
@@ -368,6 +368,10 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         if not self.in_order:
             return expand(self._paths, options)
         return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
+
+    def present_part(self, part: str) -> str:
+        """Return the name that a part has now; older versions named a file as its path was spelt."""
+        return one_name(part, self._options.storage_options) if isinstance(part, str) else part
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
         """Build the reader of one file; it is opened at the first poll."""

@@ -255,6 +255,8 @@ def open_lines(
             raw = opening.enter_context(filesystem.open(inner, "rb", block_size=REMOTE_BLOCK))
         except FileNotFoundError as missing:
             raise InputFileError(path, "does not exist any more") from missing
+        except OSError as error:
+            raise InputFileError(path, f"can't be read: {error.strerror or error}") from error
         compression = get_compression(inner, "infer")
         file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
         read_head = None

@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from malflow.errors import GraphError, MalflowError
-from malflow.filesystem import filesystem_of
+from fsspec.implementations.local import LocalFileSystem
 
-__all__ = ["InputFileError", "Path", "ReplacedFileError", "expand", "path_list"]
+from malflow.errors import GraphError, MalflowError
+from malflow.filesystem import filesystem_of, is_local
+
+__all__ = ["InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
 
 Path: TypeAlias = str | os.PathLike[str]
 
-_LOCAL = ("file", "local")
 _MAGIC = frozenset("*?[")
 
 
@@ -57,7 +58,14 @@ def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
             raise GraphError(f"{wanted_by} needs a path, a URL, a glob or a list of them; got {one!r}")
     if not paths:
         raise GraphError(f"{wanted_by} needs at least one path; got an empty list")
-    return tuple(os.fspath(one) for one in paths)
+    return tuple(_absolute(os.fspath(one)) for one in paths)
+
+
+def _absolute(path: str) -> str:
+    """Make a relative path absolute now, so that it does not matter where the program goes."""
+    if not is_local(path) or "://" in path or path.startswith(("~", os.sep)):
+        return path
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - pathlib would drop a last slash
 
 
 def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str]:
@@ -72,21 +80,37 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
     return sorted({file for path in paths for file in _matches(path, storage_options)})
 
 
-def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
+    """Return the one name of a file, however its path is spelt.
+
+    A local file has its absolute path without protocol, links resolved; others the path as their store takes it, under
+    the first of its protocols. No name is changed that a store tells apart: ``//`` and ``..`` are parts of a key.
+    """
+    if _is_chained(path):
+        return path
     filesystem, inner = filesystem_of(path, storage_options)
-    if "::" in path:
+    return _part(filesystem, path, inner)
+
+
+def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+    if _is_chained(path):
         return [path]
+    filesystem, inner = filesystem_of(path, storage_options)
     kind = _kind(filesystem, inner)
     if kind not in (None, "directory"):
-        return [_part(path, inner)]
+        return [_part(filesystem, path, inner)]
     if _MAGIC.isdisjoint(inner):
         problem = "does not exist" if kind is None else "is a directory; add /* to read the files in it"
         raise InputFileError(path, problem)
     found = filesystem.glob(inner, detail=True)
-    files = [_part(path, file) for file, info in found.items() if info["type"] != "directory"]
+    files = [_part(filesystem, path, file) for file, info in found.items() if info["type"] != "directory"]
     if not files:
         raise InputFileError(path, "is a glob that matches no file")
     return files
+
+
+def _is_chained(path: str) -> bool:
+    return "::" in path and not path.startswith(os.sep)
 
 
 def _kind(filesystem: Any, inner: str) -> str | None:
@@ -94,13 +118,20 @@ def _kind(filesystem: Any, inner: str) -> str | None:
         return str(filesystem.info(inner)["type"])
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if isinstance(filesystem, LocalFileSystem):
+            raise InputFileError(inner, f"can't be read: {error.strerror or error}") from error
+        raise
 
 
-def _part(given: str, inner: str) -> str:
-    """Spell a file that was found the way its path or glob was given: with a protocol or without."""
+def _part(filesystem: Any, given: str, inner: str) -> str:
     protocol, found, rest = given.partition("://")
+    if isinstance(filesystem, LocalFileSystem):
+        return str(os.path.realpath(inner))
     if not found or inner.startswith(f"{protocol}://"):
         return inner
-    if protocol not in _LOCAL and not rest.startswith("/"):
-        inner = inner.lstrip("/")
-    return f"{protocol}://{inner}"
+    first = filesystem.protocol if isinstance(filesystem.protocol, str) else filesystem.protocol[0]
+    name = f"{first}://{inner.lstrip('/')}"
+    if filesystem._strip_protocol(name) == inner:  # noqa: SLF001 - fsspec has no public word for it
+        return name
+    return f"{protocol}://{inner if rest.startswith('/') else inner.lstrip('/')}"

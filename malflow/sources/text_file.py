@@ -12,7 +12,8 @@ class TextFileSource(FileSource[str]):
     r"""Emit each line of text files, without its line end, with its index in the file from 0 as timestamp.
 
     A line ends with ``\n`` or ``\r\n`` and with nothing else; the last one may have no end. A byte order mark
-    at the beginning is dropped. The key of a record is its file.
+    at the beginning is dropped. The key of a record is its file: of a local one the absolute path, links
+    resolved, however it was spelt, so that a run that resumes finds how far it was read.
 
     A source reads files that are whole. One that has grown when a run resumes is read on; if its last line
     had no end and has been continued since, what was added to that line is a bad record. One that was

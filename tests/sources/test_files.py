@@ -52,12 +52,57 @@ def test_a_part_is_a_full_path_and_globs_are_sorted_without_duplicates(
     assert source.list_parts() == [f"{tmp_path}/{name}" for name in ("a.txt", "b.txt", "d[1].txt")]
 
 
-def test_a_part_keeps_the_protocol_it_was_given_with(tmp_path: Path, store: Any) -> None:
-    file_of(tmp_path, b"", "a.txt")
+def test_a_file_has_one_name_however_its_path_is_spelt(tmp_path: Path, store: Any) -> None:
+    (tmp_path / "in").mkdir()
+    path = str(file_of(tmp_path / "in", b"", "a.txt"))
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "in" / "b.txt").symlink_to(path)
+    spelt = [path, f"file://{path}", f"local://{path}", f"{tmp_path}//in/a.txt", f"{tmp_path}/in/../in/a.txt"]
+    spelt += [f"{tmp_path}/in/*.txt", f"file://{tmp_path}/link/*", f"{tmp_path}/link/a.txt"]
+    for one in spelt:
+        assert TextFileSource(one).list_parts() == [path], one
+    assert TextFileSource(spelt).list_parts() == [path]
     store.pipe({"/sources/1": b"", "/sources/2": b""})
-    assert TextFileSource(f"file://{tmp_path}/*").list_parts() == [f"file://{tmp_path}/a.txt"]
     expected = ["memory://sources/1", "memory://sources/2"]
-    assert TextFileSource(["memory://sources/*", "memory://sources/1"]).list_parts() == expected
+    spelt = ["memory://sources/*", "memory://sources/1", "memory:///sources/1", "memory:///sources/*"]
+    assert TextFileSource(spelt).list_parts() == expected
+
+
+@pytest.mark.parametrize("name", ["a*b?[c].txt", "two\nlines", "a::b.txt", "s3://x".replace("/", "_"), "~", " é😀 "])
+def test_a_name_may_have_any_characters(tmp_path: Path, name: str) -> None:
+    path = file_of(tmp_path, b"one\n", name)
+    assert drain(TextFileSource(path))[0] == ["one"]
+    assert drain(TextFileSource(tmp_path / "*"))[0] == ["one"]
+
+
+def test_a_relative_path_is_of_the_folder_where_the_source_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of(tmp_path, b"one\n")
+    monkeypatch.chdir(tmp_path)
+    source, glob = TextFileSource("file"), TextFileSource("fi*")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert source.list_parts() == glob.list_parts() == [str(path)]
+
+
+def test_a_file_that_can_not_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(InputFileError, match="loop"):
+        drain(TextFileSource(loop))
+    with pytest.raises(InputFileError, match="can't be read: Is a directory"):
+        TextFileSource("x").build_part(str(tmp_path), None).poll()
+
+
+def test_several_members_of_gzip_an_empty_file_and_a_mark_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfone\nt") + gzip.compress(b"") + gzip.compress(b"wo\nthree"))
+    values, end = drain(TextFileSource(path))
+    assert values == ["one", "two", "three"]
+    assert drain(TextFileSource(path), end)[0] == []
+    path.write_bytes(path.read_bytes() + gzip.compress(b"\nfour\n"))
+    assert drain(TextFileSource(path), end)[0] == ["four"]
 
 
 @pytest.mark.parametrize(
