@@ -19,13 +19,14 @@ import pytest
 from malflow import state
 from malflow.errors import RunFailed, StoreError
 from malflow.plan import Program
+from malflow.runtime.requests import Request
 from malflow.runtime.spark import chains, driver, gate, held
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.failures import dumps_error
 from malflow.runtime.spark.host import _Turn
 from malflow.runtime.spark.job import Control, Job
 from malflow.runtime.spark.scratch import ScratchPlace
-from malflow.runtime.spark.settings import Request, RestartPolicy, Settings
+from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.wire import Row
 from malflow.snapshot.persistence import Persistence, Start
 
