@@ -72,9 +72,9 @@ def _way_out(spec: StateSpec) -> str:
     if spec.kind in _MIGRATED:
         return "raise version= and give migrate=(old, version) -> state"
     return (
-        f"the states of a {spec.kind} can't be migrated: keep the class as it was, or give it a __setstate__ that "
-        f"takes its old fields; or give '{spec.name}' another name, and say allow_dropped_state=['{spec.name}'], so "
-        "that it begins with nothing"
+        f"states of kind '{spec.kind}' can't be migrated: keep the class as it was (one that is no tuple may have a "
+        f"__setstate__ that takes its old fields); or give '{spec.name}' another name, and say "
+        f"allow_dropped_state=['{spec.name}'], so that it begins with nothing"
     )
 
 

@@ -15,7 +15,7 @@ from malflow.sinks import StatefulSink, VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, fsck, snapshots
 from malflow.snapshot.codec import PickleCodec
 from malflow.snapshot.manifest import Manifest
-from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kept import in_memory, kept_states
 from tests.runtime.counting import MOMENT
@@ -330,6 +330,52 @@ def test_states_are_renamed_and_migrated_at_once() -> None:
     assert [shape.fields for shape in manifest_of(backend).operators[-1].shapes] == [("n", "total")]
 
 
+def test_going_back_migrates_too() -> None:
+    backend = kept_of(OF_N, "Acc(5)", growth=1e9)
+    keep(backend, {"a": sys.modules[NAME].Acc(6)})
+    held = module(OF_N_AND_TOTAL)
+    archive = backend.archive()
+    assert archive.find() is not None
+    newest = manifest_of(backend)
+    archive.store.delete(newest.files[-1].name)
+    with pytest.raises(SnapshotError, match="the fields of Acc changed since snapshot 2"):
+        opened(backend, recovery="previous")
+    found = opened(backend, recovery="previous", version=2, migrate=lambda old, _: held.Acc(old.n, 0))
+    assert found == {"a": held.Acc(5, 0)}
+    assert [shape.fields for shape in manifest_of(backend).operators[-1].shapes] == [("n", "total")]
+
+
+def test_entries_of_a_ttl_map_are_migrated_in_their_map() -> None:
+    backend = in_memory()
+
+    def execute(**options: Any) -> None:
+        held = sys.modules[NAME]
+
+        def remember(_key: Any, value: Any, timestamp: int, seen: Any) -> tuple[Any, Any]:
+            seen.insert("acc", held.Acc(value), timestamp + 10)
+            return None, seen
+
+        def build(provider: StreamProvider) -> None:
+            stream = provider.new_stream().source("n", SingleIteratorSource([] if options else [5]))
+            timed, _ = stream.assign_timestamps("t", lambda m: 1).generate_epochs("e", lambda m, _: 0)
+            timed.key_distribute("k", lambda m: "a").ttl_map("acc", remember, **options)
+
+        SingleThreadRuntime(build, backend).execute()
+
+    def migrate(old: Any, _version: int) -> Any:
+        for name, (value, expiry) in list(old.__getstate__().items()):
+            old.insert(name, sys.modules[NAME].Acc(value["n"], 9), expiry)
+        return old
+
+    module(OF_N)
+    execute()
+    held = module(OF_N_AND_TOTAL)
+    with pytest.raises(SnapshotError, match="operator 'acc': the fields of Acc changed"):
+        execute()
+    execute(version=2, migrate=migrate)
+    assert kept_states(backend, "acc")["a"].get("acc") == held.Acc(5, 9)
+
+
 # With msgpack
 
 
@@ -445,9 +491,10 @@ def test_the_changed_states_of_sources_and_sinks_are_refused(kind: str) -> None:
     with pytest.raises(SnapshotError) as raised:
         execute()
     assert str(raised.value) == (
-        f"operator 'in': the fields of Acc changed since snapshot 2: snapshot has (n), program has (n, more); the "
-        f"states of a {kind} can't be migrated: keep the class as it was, or give it a __setstate__ that takes its old "
-        "fields; or give 'in' another name, and say allow_dropped_state=['in'], so that it begins with nothing"
+        "operator 'in': the fields of Acc changed since snapshot 2: snapshot has (n), program has (n, more); states of "
+        f"kind '{kind}' can't be migrated: keep the class as it was (one that is no tuple may have a __setstate__ that "
+        "takes its old fields); or give 'in' another name, and say allow_dropped_state=['in'], so that it begins with "
+        "nothing"
     )
 
 
