@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -33,7 +34,8 @@ class Background:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Put work in the queue."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="malflow-snapshots", daemon=True)
+            self._thread = threading.Thread(target=_work, args=(self._queue,), name="malflow-snapshots", daemon=True)
+            weakref.finalize(self, self._queue.put, None)  # also where an interrupt kept anybody from closing it
             self._thread.start()
         future: Future[T] = Future()
         self._queue.put((work, future))
@@ -45,11 +47,6 @@ class Background:
             self._queue.put(None)
             if wait:
                 self._thread.join()
-
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            _do(*item)
-            del item
 
 
 class AtOnce:
@@ -65,6 +62,12 @@ class AtOnce:
 
     def close(self, *, wait: bool) -> None:
         """There is nothing to let go of."""
+
+
+def _work(queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> None:
+    while (item := queue.get()) is not None:
+        _do(*item)
+        del item
 
 
 def _do(work: Callable[[], Any], future: Future[Any]) -> None:

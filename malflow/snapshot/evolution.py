@@ -32,6 +32,8 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Sta
     _check_renamed(there, here, start)
     matched, homeless = {}, []
     for entry in manifest.operators:
+        if entry.name in _replaced(there, start):
+            continue
         name = start.renamed.get(entry.name, entry.name)
         if name in here and here[name].kind == entry.kind:
             matched[entry.name] = name
@@ -86,12 +88,20 @@ def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], 
             raise SnapshotError(f"renamed= says that '{old}' is '{new}' now; the program keeps no state there{hint}")
         if old in here and old != new:
             raise SnapshotError(f"renamed= says that '{old}' is '{new}' now, but the program still has '{old}'")
-        if old in there and new in there:
-            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now, but the snapshot has states of both")
+        if new in _replaced(there, start) and new not in start.allow_dropped_state:
+            raise SnapshotError(
+                f"renamed= says that '{old}' is '{new}' now, but the snapshot has states of both; say "
+                f"allow_dropped_state=['{new}'] if those of the old '{new}' may be dropped"
+            )
     taken = list(start.renamed.values())
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice is not None:
         raise SnapshotError(f"renamed= gives two operators the name '{twice}'")
+
+
+def _replaced(there: Mapping[str, OperatorEntry], start: Start) -> set[str]:
+    """Return the names in a snapshot that operators under other names in it have now."""
+    return {new for old, new in start.renamed.items() if old != new and old in there and new in there}
 
 
 def _refusal(

@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import takewhile
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from malflow.errors import CommitUnknown, FencedError, RunFailed, SnapshotCorrupt, SnapshotError, StoreError
@@ -263,8 +265,9 @@ class SnapshotSession:
             self._fatal = error
             raise
         except Exception as error:
-            reason = f"a snapshot of job '{self._archive.name}' failed: {type(error).__name__}: {error}"
-            self._fatal = SnapshotError(reason)
+            self._fatal = SnapshotError(
+                f"a snapshot of job '{self._archive.name}' could not be made, {_told(error)}; the last snapshot stands"
+            )
             raise self._fatal from error
         self._failing_since = self._retry_at = None
         self._failures = 0
@@ -361,6 +364,15 @@ class SnapshotSession:
             self._fatal = error
         except SnapshotError as error:
             _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
+        except Exception as error:
+            _log.warning("old snapshots of job '%s' could not be deleted, yet, %s", self._archive.name, _told(error))
+            raise
+
+
+def _told(error: Exception) -> str:
+    """Return what an error is that nobody has foreseen, and where it came from."""
+    place = extract_tb(error.__traceback__)[-1]
+    return f"by a fault in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
 
 
 def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[type]) -> Finding:
@@ -385,7 +397,13 @@ def bare_sections(
 
     Raises:
         UnwritableState: if a state can't be written.
+        SnapshotError: if keys have changed.
     """
+    if delta.appended > len(delta.changed):
+        raise SnapshotError(
+            f"operator '{name}' has keys that are equal now and were not when they came; a key must not change, nor "
+            "its hash"
+        )
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
     writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec

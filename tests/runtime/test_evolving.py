@@ -174,3 +174,21 @@ def test_a_map_that_a_migration_leaves_empty_is_dropped(backend: FsspecBackend, 
     assert fsck(backend).problems == ()
     go([*"abcd", PAUSE, PAUSE, PAUSE, *"ba"], **migration)
     assert sorted(kept_states(backend, "held")) == ["a", "b", "d"]
+
+
+def test_a_new_name_may_replace_an_operator_whose_state_is_dropped(backend: FsspecBackend) -> None:
+    def both(provider: StreamProvider) -> None:
+        keyed = (
+            provider.new_stream().source("items", ScriptedSource("aab")).key_distribute("item", lambda msg: msg.value)
+        )
+        keyed.stateful_map("new", count, int)
+        keyed.stateful_map("old", lambda _key, _value, so_far: (so_far + 10, so_far + 10), int)
+
+    run(both, backend)
+    renamed = {"old": "new"}
+    with pytest.raises(SnapshotError, match=r"has states of both; say allow_dropped_state=\['new'\]"):
+        run(counting("aabb", name="new"), backend, renamed=renamed)
+    run(counting("aabb", name="new"), backend, renamed=renamed, allow_dropped_state=["new"])
+    assert kept_states(backend, "new") == {"a": 20, "b": 11}
+    run(counting("aabbb", name="new"), backend, renamed=renamed, allow_dropped_state=["new"])
+    assert kept_states(backend, "new") == {"a": 20, "b": 12}, "what is there under the new name now is the renamed one"

@@ -101,7 +101,10 @@ def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: Memor
     [
         ({"count": "tallly"}, "the program keeps no state there; did you mean 'tally'?"),
         ({"sum": "tally"}, "but the program still has 'sum'"),
-        ({"count": "sum"}, "but the snapshot has states of both"),
+        (
+            {"count": "sum"},
+            "but the snapshot has states of both; say allow_dropped_state=['sum'] if those of the old 'sum'",
+        ),
         ({"count": "tally", "idle": "tally"}, "renamed= gives two operators the name 'tally'"),
     ],
 )

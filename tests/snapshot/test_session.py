@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from malflow.errors import StoreError
+from malflow.errors import SnapshotError, StoreError
+from malflow.snapshot.background import Background
+from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
 from malflow.state import Delta
 from tests.snapshot.jobs import SUM, Failing, Job, MemoryStore, StoreBackend, seqs
@@ -94,3 +97,29 @@ def test_going_back_to_a_number_of_workers_while_a_snapshot_of_another_is_writte
     _, restored = StoreBackend(store).open([SUM], Start())
     assert restored is not None
     assert restored.states == {"sum": {0: {0: 1}}}
+
+
+def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(_self: object, _seal: object) -> bytes:
+        raise SystemError("bad argument")
+
+    job = Job(StoreBackend(MemoryStore()))
+    monkeypatch.setattr(Manifest, "to_bytes", fault)
+    told = (
+        r"could not be made, by a fault in fault \(test_session.py:\d+\): SystemError: bad argument; the last snapshot"
+    )
+    with pytest.raises(SnapshotError, match=told):
+        job.save({"a": 1}).result()
+    with pytest.raises(SnapshotError, match=told):
+        job.session.check()
+
+
+def test_a_thread_whose_session_nobody_closed_ends_with_it() -> None:
+    background = Background()
+    assert background.submit(lambda: 7).result(60) == 7
+    thread = background._thread
+    assert thread is not None
+    del background
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
