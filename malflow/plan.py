@@ -66,6 +66,11 @@ class Program:
     stages: tuple[Stage, ...]
 
     @property
+    def generators(self) -> list[str]:
+        """The operators that issue epochs."""
+        return [vertex.node.name for vertex in self.vertices if isinstance(vertex.node, EpochsNode)]
+
+    @property
     def sources(self) -> dict[str, SourceNode]:
         """The sources by name."""
         return {v.node.name: v.node for v in self.vertices if isinstance(v.node, SourceNode)}

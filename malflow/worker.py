@@ -26,6 +26,7 @@ from malflow.graph import (
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.debug import Trail, verify, verify_placement, watch
 from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
+from malflow.operators.event_time import GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import KeyBy, Merge, Router
 from malflow.operators.stateful import StatefulMap, StatefulOp
@@ -35,7 +36,7 @@ from malflow.plan import Program, Step
 from malflow.sinks.contract import StatelessSink
 from malflow.state import Delta, KeyedState
 
-__all__ = ["Inputs", "Outputs", "Worker", "act_for"]
+__all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
 
 R = TypeVar("R")
 
@@ -45,12 +46,15 @@ Inputs = Sequence[Sequence[Sequence[Batch]]]
 Outputs = list[list[list[Batch]]]
 """For each output channel of a stage, and each worker, the batches for it."""
 
+LATE = "\nlate"
+"""What stands behind a generator's name where its late records are counted; no operator's name has a line break."""
+
 
 class Worker:
     """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
 
     `largest` is the size of the largest batch of the last tick, `counts` tells how many records each operator took, and
-    each source gave.
+    each source gave; and, under the name and `LATE`, how many were late at each generator of epochs.
 
     Args:
         program: the whole program.
@@ -98,6 +102,7 @@ class Worker:
         self._wire()
         operators = [active.operator for active in self._active.values()]
         self.sources = [operator for operator in operators if isinstance(operator, Source)]
+        self._generators = [operator for operator in operators if isinstance(operator, GenerateEpochs)]
         self._join_parts()
         self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
         self._ended: Collection[str] | None = None
@@ -154,6 +159,8 @@ class Worker:
                 self.counts[active.operator.context.operator_name] = taken
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
+        for generator in self._generators:
+            self.counts[generator.context.operator_name + LATE] = generator.take_late()
         self.largest = largest
         return self._outputs
 
@@ -292,9 +299,9 @@ class Worker:
     def _join_parts(self) -> None:
         """Tell the operators that keep an epoch for each part which parts there are."""
         sources = {source.context.operator_name: source for source in self.sources}
-        for active in self._active.values():
-            if isinstance(active.operator, GeneratePartEpochs):
-                active.operator.source = sources[active.operator.parts_of]
+        for generator in self._generators:
+            if isinstance(generator, GeneratePartEpochs):
+                generator.source = sources[generator.parts_of]
 
     def _wire(self) -> None:
         for step in self.stage.steps:

@@ -35,6 +35,13 @@ def limit_out_of_orderness(bound: Any) -> Callable[[DataMessage[Any, Any, T], T 
     The epoch follows the greatest timestamp at a distance of `bound`. Since an epoch's own time is late, a record
     exactly `bound` behind the newest is late, and with a bound of zero timestamps must strictly ascend.
 
+    So there is an epoch for nearly every record that is newer than those before, and each one runs ``on_epoch`` and
+    looks for what has expired. Where less often will do, a generator of one's own makes it so by rounding down, and
+    makes nothing late that would not be::
+
+        def minute_behind(msg, _previous):
+            return (msg.timestamp - bound).replace(second=0, microsecond=0)
+
     Args:
         bound: what is subtracted from a timestamp: a number, a timedelta, ...
 
@@ -100,8 +107,6 @@ class GenerateEpochs(Operator):
         generator: makes the epochs.
         checked: whether the timestamps have been checked just before.
 
-    Attributes:
-        late: how many records were late since the operator was opened.
     """
 
     state: KeyedState
@@ -110,7 +115,7 @@ class GenerateEpochs(Operator):
         super().__init__(context, generator)
         self.state = KeyedState(tracked=context.tracked)
         self._checked = checked
-        self.late = 0
+        self._late = 0
         self._previous: Any = None
         self._idle = 0
         self._floors: Floors | None = None
@@ -131,7 +136,7 @@ class GenerateEpochs(Operator):
         marked = Batch(batch.keys, batch.values, batch.timestamps, epochs)
         if all(on_time):
             return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])
-        self.late += on_time.count(False)
+        self._late += on_time.count(False)
         return marked.select(on_time), marked.select([not flag for flag in on_time])
 
     def _walk(self, batch: Batch, rest: Any) -> tuple[list[bool], list[tuple[int, Any]]]:
@@ -167,6 +172,11 @@ class GenerateEpochs(Operator):
         if floors.are_passed(self._previous):
             self._floors = None
         return above
+
+    def take_late(self) -> int:
+        """Return how many records were late since the last call."""
+        late, self._late = self._late, 0
+        return late
 
     def note_idle(self, edges: Sequence[int]) -> None:
         """Note whether records come at all: where none do, the epoch says nothing."""

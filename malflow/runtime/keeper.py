@@ -26,6 +26,9 @@ class Keeper:
         start: how the run begins.
         interval: the seconds between snapshots, None for none.
         debug: whether to check that the snapshots come to what the states are.
+
+    Attributes:
+        snapshot: the id of the last snapshot; None where there is none.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Keeper:
         self._persistence = persistence
         self._operators = operators
         self._start = start
+        self.snapshot: int | None = None
         self._session: Session | None = None
         self._interval = interval
         self._due = 0.0
@@ -64,6 +68,7 @@ class Keeper:
         if self._debug:
             self._recount = Recount(restored)
         if restored is not None:
+            self.snapshot = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
         elif run.has_resumable_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
@@ -109,9 +114,15 @@ class Keeper:
         if self._recount is not None:
             self._recount.check(deltas, run.states(), base=base)
         try:
-            return self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
+            made = self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
         except UnwritableState as unwritable:
             raise _unwritable(unwritable) from unwritable.__cause__
+        made.add_done_callback(self._note)
+        return made
+
+    def _note(self, made: Future[int]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            self.snapshot = made.result()
 
     def answer(self, run: Run, requests: Sequence[Request]) -> None:
         """Take one snapshot for all who asked for one; what becomes of it is told to each of them."""

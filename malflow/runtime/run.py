@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -62,6 +63,8 @@ class Run:
         listed: the parts of each source.
         parallelism: how many workers there are.
         ticks: the number of the last tick.
+        polled: how many records came in the last tick.
+        counts: what the workers have counted: see `Worker`.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Run:
     ) -> None:
         self.parallelism = parallelism
         self.ticks = 0
+        self.polled = 0
+        self.counts: Counter[str] = Counter()
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -146,7 +151,8 @@ class Run:
         """Poll every source once, carry all of it through every stage, and tell how many records came."""
         self._step()
         self._note_ended()
-        return sum(source.polled for source in self._sources)
+        self.polled = sum(source.polled for source in self._sources)
+        return self.polled
 
     def end(self) -> None:
         """Let `MAX` flow, after the last record has been processed everywhere. No delta may be asked for after it."""
@@ -285,6 +291,7 @@ class Run:
                     for channel in stage.inputs
                 ]
                 outputs.append(worker.run(arrived, self._ended, final=final))
+                self.counts.update(worker.counts)
             for at, channel in enumerate(stage.outputs):
                 sent[channel.target, channel.edge] = [output[at] for output in outputs]
         largest = max((worker.largest for worker in self._workers), default=1)

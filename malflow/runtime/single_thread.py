@@ -16,10 +16,11 @@ from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.placement import states_of
-from malflow.plan import compile_graph
+from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.keeper import Keeper
 from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
+from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.signals import signals_stop
@@ -82,6 +83,8 @@ class SingleThreadRuntime:
         self._executing = threading.Lock()
         self._stopping = False
         self._ended = False
+        self._running: tuple[Program, Run, Keeper] | None = None
+        self._last = Progress(0, self._parallelism, {}, 0, None, 0)
         self._requests: deque[Request] = deque()
         self._served: list[Request] = []
 
@@ -112,6 +115,7 @@ class SingleThreadRuntime:
             raise
         finally:
             self._ended, self._stopping = True, False
+            self._last, self._running = self.progress, None
             self._abandon_requests(error)
             self._executing.release()
 
@@ -121,10 +125,12 @@ class SingleThreadRuntime:
         program = compile_graph(graph)
         run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
         keeper = Keeper(self._persistence, states_of(program), self._start, interval=self._interval, debug=self._debug)
+        self._running = program, run, keeper
         with signals_stop(self.stop, lambda: self._stopping), keeper, run:
             keeper.restore(run)
             run.open()
             self._loop(run, keeper)
+        warn_of_dropped(program, run.counts)
 
     def stop(self) -> None:
         """End the run at the end of its tick; may be called from another thread, a signal handler or user code.
@@ -166,6 +172,24 @@ class SingleThreadRuntime:
             SnapshotError: if the run has ended.
         """
         return self._request(check_parallelism(parallelism))
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is, or how far the last one came; may be asked from anywhere `stop` may."""
+        running = self._running
+        if running is None:
+            return self._last
+        program, run, keeper = running
+        counts = run.counts.copy()
+        return Progress(
+            tick=run.ticks,
+            parallelism=run.parallelism,
+            records=records_of(counts),
+            polled=run.polled,
+            snapshot=keeper.snapshot,
+            restarts=0,
+            late=late_of(program, counts),
+        )
 
     def _request(self, parallelism: int | None) -> Future[Any]:
         request = Request(parallelism)

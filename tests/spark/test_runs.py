@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from malflow import DataMessage, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime
+from malflow import (
+    DataMessage,
+    GraphError,
+    OperatorError,
+    SingleThreadRuntime,
+    SnapshotError,
+    SparkRuntime,
+    limit_out_of_orderness,
+)
 from malflow.errors import FencedError
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
@@ -282,6 +290,22 @@ def test_the_progress_of_the_query_tells_what_each_operator_took(spark: Any) -> 
         told.update({name: taken or 0 for name, taken in counts.items()})
     assert told == dict.fromkeys(("numbers", "check", "key", "sum", "out"), 600)
     assert handle.progress.records == told
+    assert handle.progress.late == {}
+
+
+def test_late_records_are_counted_and_told(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource([*range(100), *range(50)]))
+        keyed = numbers.assign_timestamps("time", lambda msg: msg.value)
+        on_time, _ = keyed.generate_epochs("epochs", limit_out_of_orderness(10))
+        on_time.key_distribute("key", lambda msg: msg.value).sink("out", VecSink())
+
+    handle = SparkRuntime(build, parallelism=2, spark=spark, max_records_per_tick=40).start()
+    assert handle.await_termination(SECONDS)
+    assert handle.progress.late == {"epochs": 50}
+    assert handle.progress.records["out"] == 100
+    (told,) = [record.message for record in caplog.records if "late" in record.message]
+    assert told.startswith("operator 'epochs' dropped 50 records as late")
 
 
 def slowly(number: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.errors import SnapshotError, release_all
 from malflow.placement import states_of
 from malflow.plan import Program
+from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.spark.census import CENSUS
@@ -26,7 +27,7 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.query import Query, said
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
-from malflow.runtime.spark.settings import Progress, Settings
+from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
 from malflow.worker import Worker
 
@@ -102,15 +103,20 @@ class Driver:
     @property
     def progress(self) -> Progress:
         """Tell how far the run is."""
-        gate, keeping = self._gate, self._keeping
+        gate, keeping, counts = self._gate, self._keeping, self._all_counts
         return Progress(
             tick=0 if gate is None else gate.tick,
             parallelism=self.parallelism,
-            records=dict(self._counts + gate.counts) if gate is not None else {},
+            records=records_of(counts),
             polled=0 if gate is None else gate.polled,
             snapshot=None if keeping is None else keeping.snapshot,
             restarts=self._restarts,
+            late=late_of(self._program, counts),
         )
+
+    @property
+    def _all_counts(self) -> Counter[str]:
+        return self._counts if self._gate is None else self._counts + self._gate.counts
 
     @property
     def has_begun(self) -> bool:
@@ -242,6 +248,8 @@ class Driver:
         """Let go of everything; what goes wrong here is told beside `error`."""
         self._is_over = True
         self._abandon_requests(error)
+        if error is None:
+            warn_of_dropped(self._program, self._all_counts)
         keeping = self._keeping
         let_go = [self._release, *(writer.close for writer in self._outlets.writers)]
         if keeping is not None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from malflow.plan import Program
 from malflow.runtime.spark.scratch import Scratch, ScratchPlace
+from malflow.worker import LATE
 
 __all__ = ["CONTROL", "Control", "Job", "Report", "counted", "packed", "unpacked"]
 
@@ -115,7 +116,7 @@ class Report:
 
 def counted(program: Program) -> list[str]:
     """Name what the counts of a report are of."""
-    return [vertex.node.name for vertex in program.vertices]
+    return [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
 
 
 def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, ScratchPlace]:

@@ -21,6 +21,7 @@ from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
+from malflow.runtime.progress import Progress
 from malflow.runtime.requests import Request
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.spark.driver import Driver
@@ -35,7 +36,7 @@ from malflow.runtime.spark.session import (
     require_spark,
     tries_of_a_task,
 )
-from malflow.runtime.spark.settings import Progress, RestartPolicy, Settings
+from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.ship import check_sinks
 from malflow.snapshot.persistence import Persistence, Start
 from malflow.stream import StreamProvider

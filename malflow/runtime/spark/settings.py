@@ -1,4 +1,4 @@
-"""How a run on Spark runs, what may be asked of it, and what it tells of itself."""
+"""How a run on Spark runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.snapshot.persistence import Persistence, Start
 
-__all__ = ["Progress", "RestartPolicy", "Settings"]
+__all__ = ["RestartPolicy", "Settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,3 @@ class Settings:
     scratch: ScratchPlace
     restart: RestartPolicy
     is_temporary: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        tick: the number of the last tick.
-        parallelism: how many workers there are.
-        records: how many records each operator took, and each source gave, since the run started here.
-        polled: how many records came in the last tick.
-        snapshot: the id of the last snapshot; None before the first.
-        restarts: how often the run was started again after a failure.
-    """
-
-    tick: int
-    parallelism: int
-    records: dict[str, int]
-    polled: int
-    snapshot: int | None
-    restarts: int

@@ -1,0 +1,85 @@
+"""What a run tells of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow.runtime.progress import Progress
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.sources import SingleIteratorSource
+from malflow.testing import PAUSE, ScriptedSource
+
+
+def build_dataflow(provider: StreamProvider) -> None:
+    numbers = provider.new_stream().source("numbers", SingleIteratorSource([5, 3, 9, 8, 7, 1]))
+    stamped = numbers.assign_timestamps("time", lambda msg: msg.value)
+    on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(2))
+    on_time.generate_epochs("again", lambda msg, _: msg.value)[1].sink("late again", VecSink())
+    late.filter("few", lambda value: value > 3).sink("late", VecSink())
+
+
+def test_a_run_tells_how_many_records_were_late() -> None:
+    runtime = SingleThreadRuntime(build_dataflow)
+    assert runtime.progress == Progress(0, 1, {}, 0, None, 0)
+    runtime.execute()
+    progress = runtime.progress
+    assert progress.late == {"epochs": 3, "again": 1}
+    assert progress.records["numbers"] == 6
+    assert progress.records["late"] == 1
+    assert not any("\n" in name for name in progress.records)
+    runtime.execute()
+    assert runtime.progress.late == progress.late, "of the last run"
+
+
+def test_progress_goes_on_while_records_flow(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("numbers", ScriptedSource([1, PAUSE, 2, PAUSE, PAUSE, 3]))
+        stream.inspect("look", lambda *_: seen.append(runtime.progress))
+        stream.inspect("ask", lambda msg, _: runtime.rescale(2) if msg.value == 2 else runtime.snapshot())
+
+    runtime = SingleThreadRuntime(build, FsspecBackend(str(tmp_path)))
+    runtime.execute()
+    assert [progress.parallelism for progress in seen] == [1, 1, 2]
+    assert [progress.tick for progress in seen] == sorted({progress.tick for progress in seen})
+    assert seen[0].snapshot is None
+    assert runtime.progress.snapshot is not None
+    assert runtime.progress.records == {"numbers": 3, "look": 3, "ask": 3}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_late_records_that_nothing_reads_are_told_once(caplog: pytest.LogCaptureFixture, fails: bool) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource([5, 3, 9, 1, 0]))  # at 0 to 4
+        on_time, _ = numbers.map("copy", abs).generate_epochs("epochs", lambda msg, _: msg.value)
+        on_time.generate_epochs("read", lambda msg, _: msg.value + 5)[1].sink("late", VecSink())
+        numbers.generate_epochs("never late", lambda *_: None)
+        if fails:
+            numbers.map("fail", lambda value: 1 / value)
+
+    runtime = SingleThreadRuntime(build)
+    if fails:
+        with pytest.raises(OperatorError):
+            runtime.execute()
+        assert not caplog.records
+        return
+    runtime.execute()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith("operator 'epochs' dropped 4 records as late: nothing reads the second ")
+
+
+def test_progress_knows_nothing_of_what_was_not_built() -> None:
+    def build(_: StreamProvider) -> Any:
+        raise KeyError("not built")
+
+    runtime = SingleThreadRuntime(build, parallelism=3)
+    with pytest.raises(KeyError):
+        runtime.execute()
+    assert runtime.progress == Progress(0, 3, {}, 0, None, 0)
