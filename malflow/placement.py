@@ -77,8 +77,8 @@ def _spec(node: Node) -> StateSpec | None:
             return StateSpec(name, "source", 1, name_of(rendezvous_select))
         case StatefulNode(placement=placement):
             return StateSpec(name, node.kind, node.version, None if placement is None else name_of(placement))
-        case EpochsNode():
-            return StateSpec(name, "epochs", 1, None)
+        case EpochsNode(placement=placement):
+            return StateSpec(name, "epochs", 1, None if placement is None else name_of(placement))
         case ExchangeNode() | UnionNode():
             return StateSpec(name, "frontier", 1, None)
         case SinkNode(sink=sink):
@@ -226,7 +226,11 @@ def reroute(
         if spec is not None and name in states and name not in moved:
             same = before == after and (placements is None or placements.get(name) == spec.placement)
             old = [states[name].get(worker, {}) for worker in range(before)]
-            moved[name] = _reroute(vertex, old, after, same=same)
+            if isinstance(vertex.node, EpochsNode):
+                was = spec.placement if placements is None else placements.get(name)
+                moved[name] = _epochs(vertex.node, old, after, known=was in (None, spec.placement))
+            else:
+                moved[name] = _reroute(vertex, old, after, same=same)
     return moved
 
 
@@ -243,13 +247,11 @@ def _reroute(vertex: Vertex, old: list[States], after: int, *, same: bool) -> li
             )
         case SourceNode() | SinkNode():
             return old if len(old) == after else _by_key(node.name, old, after, rendezvous_select)
-        case EpochsNode(placement=placement):
-            return _epochs(node.name, old, after, placement)
         case ExchangeNode():
             return old if len(old) == after else _exchange(old, after)
         case UnionNode():
             return old if len(old) == after else _union(old, after, len(vertex.inputs))
-        case StatelessNode() | KeyNode() | TimestampsNode() | SplitNode():
+        case StatelessNode() | KeyNode() | TimestampsNode() | SplitNode() | EpochsNode():
             return []
         case _:
             assert_never(node)
@@ -293,20 +295,26 @@ def _least(reached: Iterable[_Reached]) -> Any:
     return None if None in epochs else min(epochs)
 
 
-def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None) -> list[States]:
-    """Give all workers the least epoch; where their number is the same, only those that never had a part."""
+def _epochs(node: EpochsNode, old: list[States], after: int, *, known: bool) -> list[States]:
+    """Give all workers the least epoch; where their number is the same, only those that never had a part.
+
+    Where it is not `known` which worker had a key, since another partitioner had put it there, what any of them had
+    reached counts for each key: some records are late then that would not be, but none is on time that would be late.
+    """
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
     least = _least(reached)
-    if len(old) == after:
+    if len(old) == after and known:
         return [
             _state({"epoch": least}) if idle == Idle.EMPTY else states
             for states, (idle, _) in zip(old, reached, strict=True)
         ]
-    past = None if placement is None else _past(old, least)
+    past = None if node.placement is None else _past(old, least)
+    if past is not None and not known:
+        past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
     return [
         {**_state({"epoch": least, "past": past}), **parts}
-        for parts in _by_key(name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
+        for parts in _by_key(node.name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
     ]
 
 

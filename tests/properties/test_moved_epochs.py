@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from malflow import DataMessage, StreamProvider, limit_out_of_orderness
+from malflow import DataMessage, StreamProvider, limit_out_of_orderness, rendezvous_select
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.properties import functions
@@ -64,7 +64,10 @@ def timed(rows: Sequence[Any], skews: Sequence[int]) -> list[Any]:
 
 
 changes = st.lists(
-    st.tuples(st.integers(0, 6), st.sampled_from(["rescale", "rescale", "restart"]), st.integers(1, 4)), max_size=6
+    st.tuples(
+        st.integers(0, 6), st.sampled_from(["rescale", "rescale", "restart", "other partitioner"]), st.integers(1, 4)
+    ),
+    max_size=6,
 )
 
 
@@ -90,6 +93,11 @@ def test_no_window_comes_twice_and_none_is_lost(
             continue
         store.commit(run, program)
         run.close()
+        if change == "other partitioner":
+            flow.partitioner = functions.PARTITIONERS[
+                "index" if flow.partitioner is rendezvous_select else "rendezvous"
+            ]
+            program = compiled(flow.build)
         run = store.restore(program, parallelism)
     finish(run)
     assert max(Counter((key, window) for key, window, _ in flow.windows).values(), default=1) == 1

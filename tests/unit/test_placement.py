@@ -235,6 +235,15 @@ def test_what_was_late_on_an_old_worker_stays_late() -> None:
     assert reroute(program, {"e": {0: {**three, "epoch": 100}}}, 1, 2)["e"] == [{"epoch": 100}] * 2
 
 
+def test_what_any_worker_had_reached_counts_after_another_partitioner() -> None:
+    program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
+    old = {"e": {0: {"epoch": 90}, 1: {"epoch": 100, "past": ((3, {0: 80, 2: 110}),)}}}
+    reached = [{"epoch": 90, "past": ((1, {0: 110}),)}] * 2
+    assert reroute(program, old, 2, 2, placements={"e": f"{__name__}.modulo"})["e"] == reached
+    for same in (OURS, None):  # older snapshots do not say
+        assert reroute(program, old, 2, 2, placements={"e": same})["e"] == [old["e"][0], old["e"][1]]
+
+
 def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:
     parts = [f"part {number}" for number in range(9)]
     program = compiled(
