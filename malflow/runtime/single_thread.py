@@ -104,11 +104,11 @@ class SingleThreadRuntime:
             OperatorError: if user code failed, or a state can't be written.
             SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
         """
+        error: BaseException | None = None
         if not self._executing.acquire(blocking=False):
             raise GraphError("this runtime is executing already; make another one for another run")
-        self._ended = False
-        error: BaseException | None = None
         try:
+            self._ended = False
             self._execute()
         except BaseException as raised:
             error = raised
@@ -117,6 +117,7 @@ class SingleThreadRuntime:
             self._ended, self._stopping = True, False
             self._last, self._running = self.progress, None
             self._abandon_requests(error)
+            error = None  # its traceback holds this frame
             self._executing.release()
 
     def _execute(self) -> None:
