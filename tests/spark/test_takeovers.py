@@ -384,6 +384,18 @@ def test_an_idle_job_on_spark_writes_no_snapshot_and_no_change() -> None:
     assert written_to_files(backend) == WRITTEN
 
 
+def test_only_the_worker_with_many_changes_writes_all_of_its_state_again() -> None:
+    """Polls that give nothing move the position of the source; the counts behind the exchange lie idle."""
+    graph, last = Graph(), list[Any]()
+    polls = StreamProvider(graph).new_stream().source("polls", StatefulSource(Polls({"p": [range(50), *[[]] * 40]})))
+    keyed = polls.key_distribute("key", lambda msg: msg.value)
+    keyed.stateful_map("count", count, default=int).sink("out", VecSink())
+    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
+        cluster = Cluster([], lambda _, gate: last.append(gate.chains.last))
+        cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
+    assert last[-1] == [[41], [1]]
+
+
 LOADED: list[int] = []
 """The sizes of what was unpickled of `Large`."""
 

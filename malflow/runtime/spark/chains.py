@@ -12,6 +12,9 @@ from malflow.runtime.spark.scratch import NEVER
 __all__ = ["Chains"]
 
 _LONGEST = 256
+_MOST_LONGEST = 4
+_CHEAP = 64 << 20
+"""Bytes that are soon written again."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,12 @@ class _Chain:
     whole: int = NEVER
     base_bytes: int = 0
     bytes: int = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a process that begins with nothing would have to read more than is good."""
+        longest = _LONGEST * min(_MOST_LONGEST, 1 + self.base_bytes // _CHEAP)
+        return self.bytes > self.base_bytes + _CHEAP or sum(tick > self.whole for tick in self.ticks) >= longest
 
     def add(self, tick: int, size: int, *, whole: bool) -> None:
         self.ticks.append(tick)
@@ -85,13 +94,14 @@ class Chains:
         return dict(totals)
 
     @property
-    def are_long(self) -> bool:
-        """Tell whether a process that begins with nothing would have to read more than is good."""
-        return any(
-            chain.bytes > chain.base_bytes + (64 << 20) or sum(tick > chain.whole for tick in chain.ticks) >= _LONGEST
-            for stage in self._chains
-            for chain in stage
-        )
+    def long(self) -> list[tuple[int, int]]:
+        """The stages and workers whose states are to be written whole again, as there are too many changes to read."""
+        return [
+            (stage, worker)
+            for stage, chains in enumerate(self._chains)
+            for worker, chain in enumerate(chains)
+            if chain.is_long
+        ]
 
     def since(self, tick: int) -> dict[int, dict[int, Sequence[int]]]:
         """Give the ticks of the changes after one, from the last whole one on: for each worker and stage."""

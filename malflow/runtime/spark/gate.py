@@ -155,7 +155,9 @@ class Gate:
         began = time.monotonic()
         self._outlets.deliver(rows)
         seconds += time.monotonic() - began
-        self._is_cut_short = not self._control.whole and self._pace.note(self._most_polled, seconds)
+        self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
+            self._most_polled, seconds
+        )
         if self._control.final:
             return None
         if self._keeping is not None:
@@ -207,7 +209,7 @@ class Gate:
         if finished:
             return self._next(final=True)
         self._rest_a_while()
-        return self._next(whole=self.chains.are_long)
+        return self._next(rewrites=self.chains.long)
 
     def _take_requests(self, *, ending: bool) -> None:
         requests = self._wishes.requests

@@ -302,7 +302,7 @@ class _Turn:
         )
         if self._control.final:
             return report, 0
-        deltas, whole = _deltas(worker, whole=self._control.whole)
+        deltas, whole = _deltas(worker, whole=self._control.asks_all_of(self._stage, self._worker))
         change = before or Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:

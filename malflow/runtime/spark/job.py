@@ -59,6 +59,7 @@ class Control:
         polls: whether sources are polled.
         final: whether this is the end: `MAX` flows.
         whole: whether all state is to be written down, and not only what changed.
+        rewrites: the stages and workers whose state alone is to be written down so.
         most: how many records a worker may poll; None for as many as the job lets it.
         going: the runs that are going on; see `malflow.runtime.spark.census.Going`.
     """
@@ -69,8 +70,13 @@ class Control:
     polls: bool = True
     final: bool = False
     whole: bool = False
+    rewrites: Sequence[tuple[int, int]] = ()
     most: int | None = None
     going: tuple[int, Collection[int]] = (0, ())
+
+    def asks_all_of(self, stage: int, worker: int) -> bool:
+        """Whether a worker is to write down all of its state, and not only what changed."""
+        return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
 
     def dumps(self) -> str:
         """Write it as a text."""
