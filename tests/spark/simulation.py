@@ -70,6 +70,7 @@ class Cluster:
 
     Attributes:
         takeovers: how often a task was done by another process than before.
+        slices: how many tasks each snapshot had.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Cluster:
         self.plan = Plan()
         self.driver: Driver | None = None
         self.takeovers = 0
+        self.slices: list[int] = []
         self._processes: dict[int, tuple[dict[Any, Any], ...]] = {}
         self._last_place: dict[Any, int] = {}
 
@@ -109,8 +111,11 @@ class Cluster:
 
     _jsc = None
 
-    def parallelize(self, items: Iterable[Any], _slices: int = 1) -> _Tasks:
+    defaultParallelism = 4  # noqa: N815 - as Spark names it
+
+    def parallelize(self, items: Iterable[Any], slices: int) -> _Tasks:
         """Make a job of tasks."""
+        self.slices.append(slices)
         return _Tasks(list(items), down=self.plan.down)
 
     def ticks(self, job: Job, program: Program, control: Control | None, gate: Any) -> None:

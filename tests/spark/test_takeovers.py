@@ -396,6 +396,14 @@ def test_only_the_worker_with_many_changes_writes_all_of_its_state_again() -> No
     assert last[-1] == [[41], [1]]
 
 
+def test_snapshots_leave_slots_to_the_ticks_until_the_last_one() -> None:
+    script = {part: [[Command("map", "add", f"{part}{key}") for key in range(9)]] * 9 for part in PARTS}
+    with TemporaryDirectory() as scratch, simulated():
+        cluster = Cluster([Plan(asks=True)] * 5)
+        cluster.run(program_of(script, VecSink()), settings_at(scratch, in_memory()), 3)
+    assert max(cluster.slices[:-1]) <= 2 < cluster.slices[-1]
+
+
 LOADED: list[int] = []
 """The sizes of what was unpickled of `Large`."""
 

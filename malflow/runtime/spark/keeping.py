@@ -127,7 +127,7 @@ class Keeping:
         if self._session.wants_base(parallelism) and not base:
             return False
         try:
-            made = self._commit(tick, parallelism, generation, chains, base=base)
+            made = self._commit(tick, parallelism, generation, chains, base=base, ending=ending)
         except BaseException as error:
             fail(self._asked, error)
             raise
@@ -151,14 +151,16 @@ class Keeping:
         abandon(self._asked)
         self._session.close(wait=wait)
 
-    def _commit(self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool) -> Future[int]:
+    def _commit(
+        self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool, ending: bool = False
+    ) -> Future[int]:
         spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
         positions = self._found_positions()
         sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
 
         def write(writer: DataWriter) -> Written:
             increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
-            entries, found = _written(self._context, increment, sorted(spans))
+            entries, found = _written(self._context, increment, sorted(spans), alone=ending)
             ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *ours], [*found, *findings]
 
@@ -196,14 +198,22 @@ class Keeping:
         return sections, findings
 
 
-def _written(context: SparkContext, increment: Increment, workers: Sequence[int]) -> Written:
-    """Have each worker's increment written by a task of its own."""
+def _written(context: SparkContext, increment: Increment, workers: Sequence[int], *, alone: bool) -> Written:
+    """Have the increments of workers written by tasks.
+
+    Args:
+        context: runs the tasks.
+        increment: what is done for each worker.
+        workers: the workers.
+        alone: whether nothing else is to be done meanwhile; otherwise half of the slots are left to the ticks.
+    """
     if not workers:
         return [], []
+    tasks = len(workers) if alone else min(len(workers), max(1, context.defaultParallelism // 2))
     entries: list[FileEntry] = []
     findings: list[Finding] = []
     try:
-        written = context.parallelize(workers, len(workers)).map(_reported(increment)).collect()
+        written = context.parallelize(workers, tasks).map(_reported(increment)).collect()
     except Exception as error:
         raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
     for (files, found), failure in written:
