@@ -359,6 +359,11 @@ class StatelessSinkWriter(Operator):
         except Exception as error:
             raise self.error(error, about="restore") from error
 
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what is written any more, so that the run should end."""
+        return bool(getattr(self.callback, "reader_is_gone", False))
+
     def flush(self) -> None:
         """Make what was written visible."""
         _call_optional(self, self.callback, "flush")

@@ -175,6 +175,11 @@ class Run:
         return [*found.values(), *self._sink_deltas(whole)]
 
     @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what one of the sinks writes any more."""
+        return any(sink.reader_is_gone for sink in self._sinks if isinstance(sink, StatelessSinkWriter))
+
+    @property
     def has_resumable_sinks(self) -> bool:
         """Whether a sink has a position to be kept."""
         return bool(self._resumable_sinks)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["signals_stop"]
+__all__ = ["BROKEN_PIPE", "signals_stop"]
+
+BROKEN_PIPE = 128 + 13
+"""The exit code of a program that SIGPIPE ends."""
 
 
 @contextmanager

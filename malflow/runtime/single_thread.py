@@ -23,7 +23,7 @@ from malflow.runtime.options import NOTHING, check_interval, check_parallelism, 
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
-from malflow.runtime.signals import signals_stop
+from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.snapshot.persistence import Persistence, Start
 from malflow.stream import StreamProvider
 
@@ -132,6 +132,8 @@ class SingleThreadRuntime:
             run.open()
             self._loop(run, keeper)
         warn_of_dropped(program, run.counts)
+        if run.reader_is_gone:
+            raise SystemExit(BROKEN_PIPE)
 
     def stop(self) -> None:
         """End the run at the end of its tick; may be called from another thread, a signal handler or user code.
@@ -206,6 +208,8 @@ class SingleThreadRuntime:
         while not self._stopping and not run.is_finished:
             polled = run.tick()
             keeper.check()
+            if run.reader_is_gone:
+                self.stop()
             self._serve(run, keeper)
             keeper.keep(run)
             if polled or run.is_finished:

@@ -37,9 +37,12 @@ class StatelessSinkImpl(Generic[K, V, T]):
         on_driver: where the workers are spread over processes, whether one object in the process that started the run
             takes the records of all of them, tick by tick; else each process has a copy of its own. Taken as False
             where an implementation does not say.
+        reader_is_gone: whether nobody reads what is written any more, so that the run ends as by `stop`. Looked at
+            after each tick, where the sink is in the process that started the run.
     """
 
     on_driver: ClassVar[bool] = False
+    reader_is_gone: bool = False
 
     @abstractmethod
     def sink(self, msg: DataMessage[K, V, T]) -> None:

@@ -8,7 +8,10 @@ import pytest
 
 from malflow import DataMessage, NoKey, StreamProvider
 from malflow.sinks import StatefulSink, StatelessSink, StdOutSink, VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.testing import PAUSE, ScriptedSource
 from tests.conformance.dataflow import sis
+from tests.kept import kept_states
 from tests.logs import Log
 
 
@@ -125,3 +128,30 @@ def test_a_sink_below_a_built_in_one_may_have_its_own_sink(runtime: Any) -> None
     loud = Loud()
     runtime(lambda p: p.new_stream().source("s", sis("ab")).sink("out", StatelessSink(loud))).execute()
     assert heard == loud.values == ["a", "b"]
+
+
+class Deaf:
+    """A sink whose reader goes away after the first record."""
+
+    on_driver = True
+    reader_is_gone = False
+
+    def sink(self, msg: Any) -> None:
+        self.reader_is_gone = True
+
+
+def test_a_run_that_nobody_reads_any_more_ends_with_a_snapshot(runtime: Any, store: FsspecBackend) -> None:
+    def build(size: int, sink: Any) -> Any:
+        script = [item for number in range(size) for item in (number, PAUSE)]
+        return lambda provider: (
+            provider.new_stream().source("numbers", ScriptedSource(script)).sink("out", StatelessSink(sink))
+        )
+
+    with pytest.raises(SystemExit) as end:
+        runtime(build(2_000, Deaf()), store).execute()
+    assert end.value.code == 141
+    [position] = kept_states(store, "numbers").values()
+    assert 0 < position < 2_000
+    rest: VecSink[Any, int, int] = VecSink()
+    runtime(build(position + 2, rest), store).execute()
+    assert rest.values == list(range((position + 1) // 2, position + 2))

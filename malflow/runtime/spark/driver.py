@@ -119,6 +119,11 @@ class Driver:
         return self._counts if self._gate is None else self._counts + self._gate.counts
 
     @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what one of the sinks writes any more."""
+        return self._outlets.reader_is_gone
+
+    @property
     def has_begun(self) -> bool:
         """Tell whether the job was claimed: what it was to begin with is its latest then."""
         return self._keeping is not None

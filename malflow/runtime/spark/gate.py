@@ -54,6 +54,11 @@ class Outlets:
             if isinstance(node.sink, StatelessSink)
         ]
 
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what one of them writes any more."""
+        return any(writer.reader_is_gone for writer in self.writers)
+
     def positions(self) -> dict[str, Any]:
         """Return where the sinks stand that can go back there.
 
@@ -154,6 +159,8 @@ class Gate:
         self._note(rows)
         began = time.monotonic()
         self._outlets.deliver(rows)
+        if self._outlets.reader_is_gone:
+            self._wishes.stopping = True
         seconds += time.monotonic() - began
         self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
             self._most_polled, seconds

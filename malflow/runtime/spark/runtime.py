@@ -23,7 +23,7 @@ from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import Request
-from malflow.runtime.signals import signals_stop
+from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.scratch import ScratchPlace
@@ -140,7 +140,10 @@ class SparkRuntime:
         with self._held():
             program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
             with signals_stop(self.stop, self._is_stopping):
-                self._started(program, session, ours=ours).await_termination()
+                handle = self._started(program, session, ours=ours)
+                handle.await_termination()
+            if handle.reader_is_gone:
+                raise SystemExit(BROKEN_PIPE)
 
     def start(self) -> SparkHandle:
         """Build the dataflow and start it; it runs beside the caller.
@@ -339,6 +342,11 @@ class SparkHandle:
     def has_ended(self) -> bool:
         """Whether the run is over."""
         return not self._thread.is_alive()
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because nobody reads standard output any more."""
+        return self._driver.reader_is_gone
 
     @property
     def progress(self) -> Progress:

@@ -1,0 +1,36 @@
+"""A program whose output nobody reads any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from malflow.snapshot import FsspecBackend
+from tests.kept import kept_states
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from malflow import SingleThreadRuntime
+from malflow.sinks import StdOutSink
+from malflow.snapshot import FsspecBackend
+from malflow.testing import PAUSE, ScriptedSource
+
+script = [step for number in range(100_000) for step in (number, PAUSE)]
+build = lambda provider: provider.new_stream().source("numbers", ScriptedSource(script)).sink("out", StdOutSink())
+SingleThreadRuntime(build, FsspecBackend(sys.argv[1])).execute()
+print("it goes on")
+"""
+
+
+def test_a_program_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"{ key: NoKey, value: 0, timestamp: 0 }\n"
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (141, b"")
+    [position] = kept_states(FsspecBackend(str(tmp_path)), "numbers").values()
+    assert 0 < position < 200_000, "it took a snapshot, as when it is stopped"
