@@ -24,7 +24,7 @@ from malflow.graph import (
     UnionNode,
 )
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.debug import Trail, verify, verify_placement, watch
+from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
 from malflow.operators.event_time import GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
@@ -182,6 +182,7 @@ class Worker:
         name = active.operator.context.operator_name
         for batch in chain.from_iterable(active.edges):
             verify(batch, name)
+            verify_kinds(batch, active.operator, at_the_end=active.operator in self.sinks)
             if isinstance(active.operator, (StatefulMap, StatefulOp, TtlMap)):
                 verify_placement(batch, active.operator)
         trails = [Trail(batches) for batches in active.edges]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from malflow.batch import Batch
@@ -17,7 +18,10 @@ from malflow.operators.contract import Operator
 from malflow.operators.failure import operator_error, shown
 from malflow.state import ATOMIC_TYPES
 
-__all__ = ["Trail", "verify", "verify_placement", "watch"]
+__all__ = ["Trail", "verify", "verify_kinds", "verify_placement", "watch"]
+
+
+_LAZY = (CoroutineType, AsyncGeneratorType, GeneratorType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,23 @@ def watch(batch: Batch, emitter: str, placed: Sequence[Any] = ()) -> Batch:
     looks = [_look(value) for value in batch.values]
     origins = list(placed) * len(batch) if placed and batch.keys is not None else None
     return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks, origins)
+
+
+def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
+    """Check that no value is an object of which nothing has run: a coroutine, or a generator that nobody takes apart.
+
+    Raises:
+        OperatorError: naming the reader.
+    """
+    lazy = _LAZY if at_the_end else (CoroutineType, AsyncGeneratorType)
+    for index, value in enumerate(batch.values):
+        if isinstance(value, lazy):
+            reason = (
+                f"its value is a {type(value).__name__}, of which nothing has run; call .flat_map() with a function "
+                "that yields, or .flatten() before, and write functions without 'async'"
+            )
+            key: Any = NoKey if batch.keys is None else batch.keys[index]
+            raise reader.error(reason, (key, value, batch.timestamps[index]))
 
 
 def verify_placement(batch: Batch, reader: Operator) -> None:

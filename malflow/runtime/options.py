@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from malflow.callables import deferred
 from malflow.errors import GraphError, require_methods
-from malflow.operators.failure import shown
+from malflow.operators.failure import describe, shown
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 
-__all__ = ["NOTHING", "check_interval", "check_parallelism", "check_start"]
+__all__ = ["NOTHING", "check_build", "check_interval", "check_parallelism", "check_start"]
 
 NOTHING = NoPersistence()
 """The persistence of a runtime that was given none."""
@@ -31,6 +32,22 @@ def check_interval(snapshots: object, persistence: Persistence) -> float | None:
             "NoPersistence() to keep nothing"
         )
     return snapshots.total_seconds()
+
+
+def check_build(build_dataflow: object, runtime: str) -> None:
+    """Check the function that builds the dataflow.
+
+    Raises:
+        GraphError: if it is none, or one of which nothing runs when it is called, which would build nothing.
+    """
+    if not callable(build_dataflow):
+        raise GraphError(f"{runtime} needs a function that builds the dataflow; got {shown(build_dataflow)}")
+    kind = deferred(build_dataflow)
+    if kind is not None:
+        raise GraphError(
+            f"{runtime} needs a plain function that builds the dataflow; got {kind}, {describe(build_dataflow)}, of "
+            "which nothing runs when it is called"
+        )
 
 
 def check_parallelism(parallelism: object, name: str = "parallelism") -> int:

@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
-from malflow.operators.failure import shown
 from malflow.placement import states_of
 from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.keeper import Keeper
-from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
+from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
@@ -69,10 +68,7 @@ class SingleThreadRuntime:
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
     ) -> None:
-        if not callable(build_dataflow):
-            raise GraphError(
-                f"SingleThreadRuntime needs a function that builds the dataflow; got {shown(build_dataflow)}"
-            )
+        check_build(build_dataflow, "SingleThreadRuntime")
         self._build = build_dataflow
         self._interval = check_interval(snapshots, persistence)
         self._persistence = persistence

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
+from malflow.callables import deferred
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
@@ -86,8 +87,10 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         self._closed = False
         if append and not self._local:
             raise GraphError(f"{self!r} can't append: an object store takes whole files; write to a new path")
-        if formatter is not None and not callable(formatter):
-            raise GraphError(f"{self!r} needs a function as formatter; got {formatter!r}")
+        if formatter is not None and (not callable(formatter) or deferred(formatter)):
+            raise GraphError(
+                f"{self!r} needs a plain function as formatter; got {deferred(formatter) or repr(formatter)}"
+            )
 
     @property
     def target(self) -> str:

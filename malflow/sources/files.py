@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from malflow.callables import deferred
 from malflow.errors import GraphError, MalflowError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.sources.lines import (
@@ -346,8 +347,10 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         me = type(self).__name__
         if on_replaced not in ("fail", "restart"):
             raise GraphError(f"{me} on_replaced is 'fail' or 'restart'; got {on_replaced!r}")
-        if on_error not in ("raise", "skip") and not callable(on_error):
-            raise GraphError(f"{me} on_error is 'raise', 'skip' or a function; got {on_error!r}")
+        if on_error not in ("raise", "skip") and (not callable(on_error) or deferred(on_error)):
+            raise GraphError(
+                f"{me} on_error is 'raise', 'skip' or a function; got {deferred(on_error) or repr(on_error)}"
+            )
         self._paths = path_list(path, me)
         self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
         self.in_order = in_order

@@ -18,7 +18,7 @@ from malflow import (
     StreamProvider,
     index_select,
 )
-from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, VecSink
+from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, TextFileSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl, TextFileSource
 from tests.conformance.dataflow import sis
@@ -519,3 +519,17 @@ def test_parts_may_be_listed_by_a_generator() -> None:
 class Listing(Stateless):
     def list_parts(self) -> Any:
         yield from ()
+
+
+@pytest.mark.parametrize("function", [awaits, gives])
+def test_a_function_that_would_build_nothing_is_refused(runtime: Any, function: Any) -> None:
+    with refused(r"Runtime needs a plain function that builds the dataflow; got a .*, (awaits|gives) \(.*test_builder"):
+        runtime(function)
+
+
+@pytest.mark.parametrize("function", [awaits, gives])
+def test_functions_of_files_are_plain(function: Any) -> None:
+    with refused("needs a plain function as formatter; got a (coroutine|generator) function"):
+        TextFileSink("x", formatter=function)
+    with refused("or a function; got a (coroutine|generator) function"):
+        TextFileSource("x", on_error=function)

@@ -664,3 +664,25 @@ def test_debug_finds_nothing_in_a_key_that_is_placed_again_or_alike() -> None:
         return again.key_distribute("all", lambda m: 0).union(alike.key_distribute("all too", lambda m: 0))
 
     assert sorted(values_of(partial(SingleThreadRuntime, debug=True), range(20), build)) == sorted([*range(20)] * 2)
+
+
+def test_debug_finds_a_generator_that_nobody_takes_apart() -> None:
+    lazy = lambda s: s.map("lazy", lambda v: (v for _ in range(2)))  # noqa: E731
+    error = failure(lambda s: lazy(s).sink("op", VecSink()), debug=True)
+    assert error.operator == "op"
+    assert "its value is a generator, of which nothing has run; call .flat_map()" in str(error)
+    values = values_of(partial(SingleThreadRuntime, debug=True), [1, 2], lambda s: lazy(s).flatten("elements"))
+    assert values == [1, 1, 2, 2]
+
+
+def test_debug_finds_a_coroutine_that_nobody_waits_for() -> None:
+    async def get(value: Any) -> Any:
+        return value
+
+    coroutines: list[Any] = []
+    error = failure(
+        lambda s: s.map("later", lambda v: coroutines.append(get(v)) or coroutines[-1]).map("op", str), debug=True
+    )
+    assert (error.operator, "its value is a coroutine" in str(error)) == ("op", True)
+    for coroutine in coroutines:
+        coroutine.close()

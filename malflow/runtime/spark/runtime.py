@@ -20,7 +20,7 @@ from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.options import NOTHING, check_interval, check_parallelism, check_start
+from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress
 from malflow.runtime.requests import Request
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
@@ -97,8 +97,7 @@ class SparkRuntime:
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
     ) -> None:
-        if not callable(build_dataflow):
-            raise GraphError(f"SparkRuntime needs a function that builds the dataflow; got {shown(build_dataflow)}")
+        check_build(build_dataflow, "SparkRuntime")
         if not isinstance(trigger, timedelta) or trigger < timedelta(0):
             raise GraphError(f"trigger needs a timedelta of zero or more; got {shown(trigger)}")
         if max_records_per_tick is not None:
