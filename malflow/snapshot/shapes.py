@@ -181,9 +181,10 @@ def _is_own_tuple(kind: Any) -> bool:
 
 
 def _dataclass_kind(kind: type) -> str:
+    """Return which of the three forms a dataclass is pickled in; it may be a copy that was pickled by value itself."""
     if getattr(getattr(kind, "__setstate__", None), "__module__", "") == "dataclasses":
         return _FROZEN_SLOTS
-    return "dataclass" if kind.__dictoffset__ else "slots dataclass"
+    return "slots dataclass" if "__slots__" in vars(kind) else "dataclass"
 
 
 def _fields(kind: type, attribute: str) -> tuple[str, ...] | None:

@@ -33,7 +33,7 @@ class Key:
         return self.parity
 
 
-@dataclass
+@dataclass(slots=True)
 class Total:
     count: int = 0
 

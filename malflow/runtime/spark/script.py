@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from typing import Any
 
 from malflow.errors import GraphError
 
@@ -35,3 +36,17 @@ def install_classes(data: bytes) -> None:
     main = sys.modules["__main__"]
     for name, kind in pickle.loads(data).items():  # noqa: S301 - the driver wrote it
         setattr(main, name, kind)
+        if _has_lost_slots(kind):
+            kind.__getstate__ = _state_of_slots
+
+
+def _has_lost_slots(kind: type) -> bool:
+    """Whether a class has slots only, and its copy has not: cloudpickle makes it without them."""
+    parts = [vars(base) for base in kind.__mro__[:-1]]
+    only = all("__slots__" in part and "__dict__" not in part["__slots__"] for part in parts)
+    return only and bool(kind.__dictoffset__) and not any("__getstate__" in part for part in parts)
+
+
+def _state_of_slots(value: Any) -> tuple[None, dict[str, Any]]:
+    """Return the state as the class in the script pickles it, which can't read one that has attributes, too."""
+    return None, dict(vars(value))
