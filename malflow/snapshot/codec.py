@@ -22,6 +22,8 @@ _NOT_FOUND = ("Can't pickle", "Can't get local object")
 class Codec(Protocol):
     """Writes states as bytes and reads them back, the same in every process.
 
+    Only with one that is a `ShapedCodec`, too, a snapshot knows the classes in its states, and whether they changed.
+
     Attributes:
         name: noted in each file; it is read by a codec of the same name only.
         executes: whether reading bytes may execute what they say, so that they must come from a trusted hand.
