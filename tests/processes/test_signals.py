@@ -29,7 +29,7 @@ STOPS = [signal.SIGTERM, signal.SIGINT]
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path))
+        poll(lambda: newest(tmp_path) and counted(tmp_path))
         process.process.send_signal(number)
         assert process.end() == (0, "")
     assert 0 < counted(tmp_path) == len(emitted(tmp_path)) < 3 * SIZE
@@ -46,7 +46,7 @@ def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.
         process.wait_for("writing")
         process.process.send_signal(number)
         process.wait_for("stopping")
-        assert newest(tmp_path / "job") == 0
+        assert counted(tmp_path / "job") == 0
         assert process.process.poll() is None
         go.touch()
         assert process.end() == (0, "")

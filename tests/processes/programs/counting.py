@@ -47,7 +47,7 @@ class Options:
         at: the number (it comes once in each part) at which `do` happens, the first time that it comes.
         do: the name of what happens then.
         barrier: whether to say ``ready`` and wait for a line before running.
-        held: a file without which no snapshot is written; ``writing`` is said when one waits for it.
+        held: a file without which no snapshot is written after that of the start; ``writing`` is said when one waits.
         failing: how many writes fail, as on a full disk, after those of the start.
     """
 
@@ -173,12 +173,12 @@ DEEDS: dict[str, Callable[[Program], object]] = {
 }
 
 
-def hold(path: Path) -> None:
-    """Have every write of a snapshot wait for a file."""
+def hold(program: Program, path: Path) -> None:
+    """Make every write of a snapshot wait for a file, once records flow."""
     write = LocalStore.put_new
 
     def put_new(self: LocalStore, key: str, data: bytes) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if program.started and threading.current_thread() is not threading.main_thread():
             say("writing")
             while not path.exists():
                 time.sleep(0.002)
@@ -187,12 +187,13 @@ def hold(path: Path) -> None:
     LocalStore.put_new = put_new  # type: ignore[method-assign]
 
 
-def fail(times: int) -> None:
-    """Have some writes fail."""
+def fail(program: Program, times: int) -> None:
+    """Make some writes fail, once records flow."""
     write, left = LocalStore.put_new, iter(range(times))
 
     def put_new(self: LocalStore, key: str, data: bytes) -> None:
-        if threading.current_thread() is not threading.main_thread() and next(left, None) is not None:
+        in_background = threading.current_thread() is not threading.main_thread()
+        if program.started and in_background and next(left, None) is not None:
             raise StoreError("the disk is full, in a test")
         write(self, key, data)
 
@@ -211,10 +212,10 @@ def main() -> None:
     options = Options(**json.loads(sys.argv[2]))
     program = Program(Path(sys.argv[1]), options)
     if options.held:
-        hold(Path(options.held))
+        hold(program, Path(options.held))
         threading.Thread(target=tell_of_stop, args=[program.runtime], daemon=True).start()
     if options.failing:
-        fail(options.failing)
+        fail(program, options.failing)
     if options.barrier:
         say("ready")
         sys.stdin.readline()
