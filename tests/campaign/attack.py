@@ -6,12 +6,13 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Attack", "descendants", "python_workers"]
+__all__ = ["Attack", "descendants", "pause", "python_workers"]
 
 _DAEMON = b"pyspark.daemon"
 
@@ -57,6 +58,15 @@ class Attack:
         with suppress(ProcessLookupError):
             os.kill(victim, signum)
             self.done[what] += 1
+
+
+def pause(victim: int, seconds: float) -> None:
+    """Stop a process for some seconds."""
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        os.kill(victim, signal.SIGCONT)
 
 
 def python_workers(top: int | None = None) -> list[int]:

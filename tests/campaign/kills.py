@@ -14,7 +14,7 @@ from typing import Any
 from malflow import RestartPolicy, SingleThreadRuntime
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
-from tests.campaign.attack import Attack, python_workers
+from tests.campaign.attack import Attack, pause, python_workers
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import Job, snapshots_every
 from tests.campaign.flows import flows, resting
@@ -139,7 +139,9 @@ def _broken_off(rng: random.Random, drivers: _Drivers, options: dict[str, Any]) 
     driver = drivers.get()
     driver.ask("start", **_on_cluster(rng, options))
     with _attack(rng, driver) as attack:
-        time.sleep(rng.uniform(1, 15))
+        time.sleep(rng.uniform(1, 10))
+        if rng.random() < 0.4:
+            pause(rng.choice([driver.process.pid, *driver.processes("SparkSubmit")]), rng.uniform(0.5, 5))
         if rng.random() < 0.5:
             drivers.kill()
             return f"driver killed after {dict(attack.done)}"
