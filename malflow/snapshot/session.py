@@ -13,7 +13,15 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
 
-from malflow.errors import CommitUnknown, FencedError, RunFailed, SnapshotCorrupt, SnapshotError, StoreError
+from malflow.errors import (
+    CommitUnknown,
+    FencedError,
+    OperatorError,
+    RunFailed,
+    SnapshotCorrupt,
+    SnapshotError,
+    StoreError,
+)
 from malflow.snapshot.claim import Claim, Content, DataWriter
 from malflow.snapshot.classes import script_name
 from malflow.snapshot.codec import Codec, ShapedCodec
@@ -100,7 +108,7 @@ class SnapshotSession:
         self._base_is_due: bool | None = None
         self._captured_at = claim.head.parallelism
         self._last: Future[int] | None = None
-        self._fatal: SnapshotError | RunFailed | None = None
+        self._fatal: SnapshotError | RunFailed | OperatorError | None = None
         self._failing_since: float | None = None
         self._failures = 0
         self._retry_at: float | None = None
@@ -261,7 +269,7 @@ class SnapshotSession:
         except StoreError as error:
             self._note_failure(error)
             raise
-        except (SnapshotError, RunFailed) as error:
+        except (SnapshotError, RunFailed, OperatorError) as error:
             self._fatal = error
             raise
         except Exception as error:

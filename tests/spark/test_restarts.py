@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
-from malflow.errors import FencedError, OperatorError, RunFailed, StoreError
+from malflow.errors import FencedError, OperatorError, StoreError
 from malflow.partitioners import stable_hash
 from malflow.runtime.spark.session import lend_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec
 from tests.spark.clusters import poll
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
@@ -188,18 +189,65 @@ def test_what_is_in_the_memory_of_one_process_is_no_place_for_changes(spark: Any
         SparkRuntime(sums(1), spark=spark, scratch="memory://x").execute()
 
 
-def test_a_module_that_the_workers_lack_is_named(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_the_workers_lack_is_named_at_once(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "only_on_the_driver.py").write_text("def double(value):\n    return 2 * value\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_on_the_driver  # type: ignore[import-not-found] # noqa: PLC0415 - it was just written
 
     monkeypatch.setattr(sys, "path", [it for it in sys.path if it != str(tmp_path)])
     out: VecSink[Any, Any, Any] = VecSink()
-    with pytest.raises(RunFailed, match="No module named 'only_on_the_driver'"):
+    with pytest.raises(GraphError, match=r"No module named 'only_on_the_driver'.*--py-files"):
         SparkRuntime(
-            lambda provider: sums(10, out)(Through(provider, only_on_the_driver.double)), parallelism=1, spark=spark
+            lambda provider: sums(10, out)(Through(provider, only_on_the_driver.double)),
+            backend_at(tmp_path),
+            parallelism=1,
+            spark=spark,
         ).execute()
+    assert pauses(caplog.text) == []
     assert out.values == []
+
+
+class NoComeBack:
+    """A value or state that can be pickled, and not be read again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+class NoGo:
+    """A value that can't be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise ValueError("can't go")
+
+
+def travelling(value: Any, state: Any) -> Any:
+    """Send values through an exchange, and keep states."""
+
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(9)))
+        keyed = numbers.map("make", lambda _: value()).key_distribute("key", lambda m: m.timestamp % 2)
+        keyed.stateful_map("keep", lambda _key, _value, _state: (1, state())).sink("out", VecSink())
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("value", "state", "message"),
+    [
+        (NoGo, int, "operator 'key' failed at key 0: its value .* of type NoGo can't be sent .*ValueError: can't go"),
+        (NoComeBack, int, "operator 'key' failed at key [01]: its value .* of type int can't be read .*ValueError"),
+        (int, NoComeBack, "operator 'keep' failed at key [01]: its state .* of type int can't be read .*ValueError"),
+    ],
+)
+def test_what_can_not_travel_is_an_operator_error_and_no_restart(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any, state: Any, message: str
+) -> None:
+    with pytest.raises(OperatorError, match=message):
+        SparkRuntime(travelling(value, state), backend_at(tmp_path), parallelism=2, spark=spark).execute()
+    assert pauses(caplog.text) == []
 
 
 def test_processes_of_python_are_kept_from_run_to_run(spark: Any) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from malflow.runtime.spark.pacing import Pace
 
-AIM = 1.2
+AIM = 1.5
 TICKS = 60
 
 
@@ -73,11 +73,11 @@ def test_one_tick_that_is_a_little_too_long_does_not_count() -> None:
     ticks(pace, 0.1, 1e-4)
     before = pace.limit
     for _ in range(10):
-        pace.note(before, 2.5)
-        pace.note(before, 1.1)
+        pace.note(before, 3.0)
+        pace.note(before, 1.4)
     assert pace.limit >= before
-    pace.note(before, 2.5)
-    pace.note(before, 2.5)
+    pace.note(before, 3.0)
+    pace.note(before, 3.0)
     assert pace.limit < before
 
 

@@ -77,8 +77,9 @@ class Outlets:
         """
         for row in rows:
             if row.channel < FAILURE:
-                for batch in unpack(row.blob):
-                    self.writers[sink_of(row.channel)].process(batch)
+                writer = self.writers[sink_of(row.channel)]
+                for batch in unpack(row.blob, writer.context.operator_name):
+                    writer.process(batch)
         for writer in self.writers:
             writer.flush()
 

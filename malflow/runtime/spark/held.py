@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import MalflowError, release_all
+from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.endpoints import StatelessSinkWriter
 from malflow.plan import Program
 from malflow.runtime.spark.census import Going
@@ -20,6 +20,7 @@ from malflow.runtime.spark.failures import dumps_error
 from malflow.runtime.spark.job import Control, Job, unpacked
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.script import install_classes
+from malflow.runtime.spark.travel import missing_module
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, write_rows
 from malflow.worker import Worker, act_for
 
@@ -113,11 +114,22 @@ def load(job: Job, control: Control) -> tuple[Program, Mapping[str, Any], Scratc
         _release_before(*key)
         scratch = Scratch(job.scratch, job.generation)
         classes, payload = unpacked(job, scratch)
-        install_classes(classes)
-        program, parts = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+        program, parts = _read(classes, payload)
         _LOADED[key] = (program, parts, scratch)
         _NUMBERS[job.scratch.run] = job.number
     return _LOADED[key]
+
+
+def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
+    try:
+        install_classes(classes)
+        read: tuple[Program, Mapping[str, Any]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+    except Exception as error:
+        raise GraphError(
+            f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"
+            f"{missing_module(error) or '; what it holds is pickled, and must come back as it was'}"
+        ) from error
+    return read
 
 
 def _release_before(run: str, generation: int) -> None:

@@ -19,6 +19,7 @@ from malflow.runtime.spark.held import HELD, SINKS, Held, load, process_name
 from malflow.runtime.spark.job import CONTROL, Control, Job, Report, counted
 from malflow.runtime.spark.scratch import NEVER, Change
 from malflow.runtime.spark.ship import Shipped
+from malflow.runtime.spark.travel import CannotTravel
 from malflow.runtime.spark.wire import (
     FAILURE,
     REPORT,
@@ -71,8 +72,9 @@ def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Ro
     try:
         yield from _Turn(job, stage, worker, control).take(rows)
     except MalflowError as error:
-        if isinstance(error, OperatorError) and context.attemptNumber() + 1 < job.attempts:
-            raise  # what it met may not last
+        lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
+        if not lasts and context.attemptNumber() + 1 < job.attempts:
+            raise
         yield Row(worker, FAILURE, worker, dumps_error(error))
 
 
@@ -127,8 +129,8 @@ class _Turn:
                 if parcel:
                     sent[channel, target] = parcel.records
                     yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
-        for number, batches in _shipped(worker):
-            yield Row(self._worker, sink_row(number), self._worker, pack(batches))
+        for number, name, batches in _shipped(worker):
+            yield Row(self._worker, sink_row(number), self._worker, pack(batches, name))
         is_last = self._stage == len(self._program.stages) - 1
         report = replace(report, sent=sent, process=process_name() if is_last else "")
         counts = [self._counts[name] for name in counted(self._program)]
@@ -161,7 +163,7 @@ class _Turn:
         for _ in _shipped(worker):
             pass  # what a try that failed has left
         self._counts.clear()
-        self._parcels = [[Parcel() for _ in range(self._job.parallelism)] for _ in worker.stage.outputs]
+        self._parcels = [[Parcel(it.name) for _ in range(self._job.parallelism)] for it in worker.stage.outputs]
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
@@ -196,7 +198,7 @@ class _Turn:
     def _input(self, worker: Worker, pieces: Iterable[tuple[int, int, Piece]]) -> Inputs:
         inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in worker.stage.inputs]
         for place, sender, piece in pieces:
-            inputs[place][sender].append(piece.batch())
+            inputs[place][sender].append(piece.batch(worker.stage.inputs[place].name))
         return inputs
 
     def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
@@ -354,12 +356,12 @@ def _first_channels(program: Program) -> list[int]:
     return numbers
 
 
-def _shipped(worker: Worker) -> Iterator[tuple[int, list[Batch]]]:
+def _shipped(worker: Worker) -> Iterator[tuple[int, str, list[Batch]]]:
     for sink in worker.sinks:
         if isinstance(sink.resource, Shipped):
             batches = sink.resource.take()
             if batches:
-                yield sink.resource.number, batches
+                yield sink.resource.number, sink.context.operator_name, batches
 
 
 def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
@@ -389,9 +391,10 @@ def _unwritable(deltas: Mapping[str, Delta], error: Exception) -> MalflowError:
                 pass
         except UnwritableState as unwritable:
             cause = unwritable.__cause__
-            return OperatorError(
-                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} can't "
-                f"be written: {type(cause).__name__}: {cause}; on Spark states move between processes",
+            return CannotTravel(
+                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
+                f"{type(unwritable.state).__name__} can't be written: {type(cause).__name__}: {cause}; on Spark states "
+                "move between processes",
                 operator=name,
                 record=(unwritable.key, unwritable.state, None),
             )

@@ -7,13 +7,13 @@ from typing import Final
 
 __all__ = ["Pace"]
 
-_SECONDS: Final = 1.2
+_SECONDS: Final = 1.5
 _FIRST: Final = 32
 """Records of the first tick, over all workers, where ticks may take a second."""
 
 _GROWTH: Final = 64.0
 _LEAST_GROWTH: Final = 1.5
-_TRUSTED_GROWTH: Final = 4.0
+_TRUSTED_GROWTH: Final = 8.0
 """How much more a tick may have at once, where an estimate of the fixed time says that it may."""
 
 _RECENT: Final = 16

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from malflow.plan import Program
 from malflow.runtime.spark.host import StageTask
 from malflow.runtime.spark.job import CONTROL, Control, Job, counted
 from malflow.runtime.spark.settings import Settings
+from malflow.runtime.spark.travel import missing_module
 from malflow.runtime.spark.wire import SCHEMA, Row
 
 if TYPE_CHECKING:
@@ -25,6 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["Query", "check_name", "said"]
 
 _STOP_SECONDS = 60.0
+_TRACEBACK = "Traceback (most recent call last):"
+_NOT_TELLING = (
+    "at ",
+    'File "',
+    "^",
+    "~",
+    "...",
+    "SQLSTATE",
+    "Driver stacktrace",
+    "Caused by",
+    "The above exception",
+    "During handling",
+)
 _NAMING = threading.Lock()
 """Held while a name is chosen and taken, as Spark refuses one that is taken meanwhile."""
 
@@ -197,11 +212,27 @@ def _collected(frame: DataFrame) -> list[Row]:
         raise RunFailed(f"Spark could not finish a tick: {said(error)}") from error
 
 
-def said(error: Exception) -> str:
-    """Give what an error of Spark says, without the traces that it carries as text."""
-    reason = str(error).partition("=== Streaming Query ===")[0]
-    lines = [line.strip() for line in reason.splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("at ", 'File "', "Traceback", "^", "..."))]
-    if not telling:
-        return type(error).__name__
-    return telling[0] if len(telling) == 1 else f"{telling[0]} {telling[-1]}"
+def said(error: object) -> str:
+    """Return what an error of Spark says, without the traces that it carries as text."""
+    reason = _text(error).partition("=== Streaming Query ===")[0]
+    before, *_ = reason.split(_TRACEBACK)
+    lines = [line.strip() for line in before.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
+    raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
+    told = list(dict.fromkeys([*telling[:1], *raised]))
+    return " ".join(told) + missing_module(" ".join(told)) or type(error).__name__
+
+
+def _raised(trace: str) -> list[str]:
+    """Find what was raised in the text of a traceback: what follows the places, up to the trace of Java."""
+    lines = iter(trace.splitlines())
+    raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
+    more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)
+    return [line.strip() for line in (raised, *more) if line.strip()]
+
+
+def _text(error: object) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error of Java can't be told when Java is gone
+        return ""

@@ -14,6 +14,7 @@ from typing import Any
 import lz4.frame
 
 from malflow.errors import RunFailed, StoreError
+from malflow.runtime.spark.travel import load_states
 from malflow.snapshot.open_store import is_private, open_store
 from malflow.snapshot.retry import Environment, Retry
 from malflow.snapshot.signing import redacted, secrets_in
@@ -110,6 +111,7 @@ class Scratch:
 
         Raises:
             RunFailed: if it is not there, or not what was written.
+            CannotTravel: if a state can't be read again.
         """
         change = self.find(stage, worker, tick)
         if change is None:
@@ -121,7 +123,7 @@ class Scratch:
         raw = self._get(self._name(stage, worker, tick))
         if raw is None:
             return None
-        change: Change = pickle.loads(raw)  # noqa: S301 - this run wrote it
+        change: Change = load_states(raw, _states)
         return change
 
     def size(self, stage: int, worker: int, tick: int) -> int:
@@ -229,3 +231,7 @@ class Scratch:
         digest = blake2b(name.encode(), key=self._key, digest_size=_DIGEST)
         digest.update(body)
         return digest.digest()
+
+
+def _states(change: Change | None) -> dict[str, Mapping[Any, Any]]:
+    return {} if change is None else {name: delta.changed for name, delta in change.deltas.items()}

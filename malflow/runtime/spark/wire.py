@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from malflow.batch import Batch, concat
+from malflow.runtime.spark.travel import dump_columns, load_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,14 +74,22 @@ def sink_of(channel: int) -> int:
     return _FIRST_SINK - channel
 
 
-def pack(batches: Sequence[Batch]) -> bytes:
-    """Make one blob of some batches: their columns, pickled."""
-    return _dumps([_columns(batch) for batch in batches])
+def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
+    """Make one blob of some batches for an operator: their columns, pickled.
+
+    Raises:
+        CannotTravel: if a record can't be pickled.
+    """
+    return pickle.dumps([dump_columns(_columns(batch), operator) for batch in batches], 5)
 
 
-def unpack(blob: bytes) -> list[Batch]:
-    """Read what `pack` made."""
-    return [Batch(*columns) for columns in pickle.loads(blob)]  # noqa: S301 - this run wrote it
+def unpack(blob: bytes, operator: str = "") -> list[Batch]:
+    """Read what `pack` made.
+
+    Raises:
+        CannotTravel: if a record can't be read.
+    """
+    return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
 
 class Piece(NamedTuple):
@@ -96,9 +105,13 @@ class Piece(NamedTuple):
     timed: bool
     data: bytes
 
-    def batch(self) -> Batch:
-        """Read them."""
-        return Batch(*pickle.loads(self.data))  # noqa: S301 - this run wrote it
+    def batch(self, operator: str = "") -> Batch:
+        """Read them, for an operator.
+
+        Raises:
+            CannotTravel: if one can't be read.
+        """
+        return Batch(*load_columns(self.data, operator))
 
 
 class Parcel:
@@ -106,14 +119,18 @@ class Parcel:
 
     It is packed as it comes, and can be read piece by piece: so that a long tick takes no more room than its bytes.
 
+    Args:
+        operator: the one that sends it.
+
     Attributes:
         records: how many there are.
     """
 
-    __slots__ = ("_batches", "_pieces", "_waiting", "records")
+    __slots__ = ("_batches", "_operator", "_pieces", "_waiting", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, operator: str = "") -> None:
         self.records = 0
+        self._operator = operator
         self._pieces: list[Piece] = []
         self._batches: list[Batch] = []
         self._waiting = 0
@@ -146,7 +163,7 @@ class Parcel:
 
     def _pack(self) -> None:
         batch = concat(self._batches)
-        self._pieces.append(Piece(len(batch), bool(batch.epochs), _dumps(_columns(batch))))
+        self._pieces.append(Piece(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
         self._batches, self._waiting = [], 0
 
 
@@ -158,16 +175,6 @@ def opened(blobs: Iterable[bytes]) -> list[Piece]:
 
 def _columns(batch: Batch) -> tuple[Any, ...]:
     return batch.keys, batch.values, batch.timestamps, batch.epochs
-
-
-def _dumps(columns: object) -> bytes:
-    try:
-        return pickle.dumps(columns, 5)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        from pyspark import cloudpickle  # noqa: PLC0415 - objects of local classes and functions travel by value
-
-        packed: bytes = cloudpickle.dumps(columns, 5)
-        return packed
 
 
 def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

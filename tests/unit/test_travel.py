@@ -1,0 +1,135 @@
+"""What is told of an object that can't go from one process to another, and of what Spark says."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from malflow.runtime.spark.query import said
+from malflow.runtime.spark.travel import CannotTravel, dump_columns, load_columns, load_states
+
+
+class NoGo:
+    def __reduce__(self) -> Any:
+        raise ValueError("can't go")
+
+
+def come_back() -> Any:
+    raise ValueError("can't come back")
+
+
+class NoComeBack:
+    def __reduce__(self) -> Any:
+        return come_back, ()
+
+
+class NoState:
+    def __getstate__(self) -> Any:
+        return 1
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError(f"can't come back from {state}")
+
+
+class Needy:
+    def __new__(cls, need: int = 0) -> Needy:
+        if need == 0:
+            raise ValueError("can't come back without")
+        return super().__new__(cls)
+
+
+def columns(value: Any, at: int = 3, size: int = 2_000) -> tuple[Any, ...]:
+    """Give columns of which one value is another one."""
+    values: list[Any] = [float(number) for number in range(size)]
+    values[at] = value
+    return [f"k{number}" for number in range(size)], values, list(range(size)), ()
+
+
+@pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it], lambda it: {"a": (1, it)}])
+def test_a_value_that_can_not_be_pickled_is_named(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        CannotTravel, match=r"operator 'x' failed at key 'k3': its value .*ValueError: can't go"
+    ) as info:
+        dump_columns(columns(wrap(NoGo())), "x")
+    assert (info.value.operator, info.value.key, info.value.timestamp) == ("x", "k3", 3)
+
+
+def test_a_generator_is_named_with_its_type() -> None:
+    with pytest.raises(
+        CannotTravel, match=r"its value .* of type generator can't be sent to another process: TypeError"
+    ):
+        dump_columns(columns(it for it in [1]), "x")
+
+
+@pytest.mark.parametrize("thing", [NoComeBack(), NoState(), Needy(1)])
+@pytest.mark.parametrize("at", [0, 3, 1_500])
+@pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it, 1], lambda it: {"a": (1, it)}])
+def test_a_value_that_can_not_be_read_again_is_named(thing: Any, at: int, wrap: Callable[[Any], Any]) -> None:
+    data = dump_columns(columns(wrap(thing), at), "x")
+    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k{at}': its value .*can't come back"):
+        load_columns(data, "x")
+
+
+def test_a_key_or_a_timestamp_that_can_not_be_read_again_is_named() -> None:
+    for what, facts in (("key", ([NoState()], [1], [1])), ("timestamp", (["k"], [1], [NoState()]))):
+        data = dump_columns((*facts, ()), "x")
+        with pytest.raises(
+            CannotTravel, match=f"its {what} <NoState> of type NoState can't be read in another process"
+        ):
+            load_columns(data, "x")
+
+
+def test_a_state_that_can_not_be_read_again_is_named() -> None:
+    data = pickle.dumps({"sum": {"a": 1, "b": NoState()}})
+    with pytest.raises(CannotTravel, match=r"operator 'sum' failed at key 'b': its state .* of type NoState") as info:
+        load_states(data, lambda found: found)
+    assert info.value.key == "b"
+
+
+def test_a_class_of_a_module_that_lacks_says_how_to_send_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_here")
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    here = type("Here", (), {"__module__": "only_here"})
+    vars(module)["Here"] = here
+    data = dump_columns(columns(here()), "x")
+    monkeypatch.delitem(sys.modules, "only_here")
+    with pytest.raises(CannotTravel, match=r"key 'k3'.* of type Here .*No module named 'only_here'.*--py-files"):
+        load_columns(data, "x")
+
+
+PLACES = '  File "x.py", line 1, in f\n    g()\n    ~^^\n'
+TRACE = "Traceback (most recent call last):\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"[PYTHON] It failed: {TRACE}{PLACES}ValueError: why\n\nSQLSTATE: 38000\n=== Streaming Query ===\nx",
+         "[PYTHON] It failed: ValueError: why"),
+        (f"It failed:\n{TRACE}{PLACES}KeyError: 1\n", "It failed: KeyError: 1"),
+        (f"Aborted: Python: {TRACE}{PLACES}A: b\n\nThe above exception was the direct cause of ...\n\n{TRACE}{PLACES}"
+         "ValueError: two\nlines\n\n\tat org.x(y.scala)\n\nDriver stacktrace:",
+         "Aborted: Python: ValueError: two lines"),
+        ("one\ntwo\n\tat org.x", "one two"),
+        ("one", "one"),
+        ("", "Exception"),
+        (f"{TRACE}{PLACES}ValueError: bare", "ValueError: bare"),
+    ],
+)  # fmt: skip
+def test_what_spark_says_keeps_the_reason(text: str, told: str) -> None:
+    assert said(Exception(text)) == told
+    assert not re.search("SQLSTATE|Traceback", told)
+
+
+def test_an_error_that_can_not_be_told_is_named_by_its_class() -> None:
+    class Gone(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert said(Gone()) == "Gone"
