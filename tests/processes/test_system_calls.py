@@ -146,7 +146,7 @@ def test_a_disk_that_fails_to_sync_costs_a_snapshot_and_no_number(
     code, errors = run(tmp_path, SMALL, under=strace(log, f"fsync:error=EIO:when={nth}"))
     assert code == 0
     assert was_injected(log)
-    assert ("a snapshot of job 'counting' failed, the next one will hold it" in errors) == (place != "data folder")
+    assert ("a snapshot of job 'counting' failed and is tried again" in errors) == (place != "data folder")
     assert_exact(tmp_path, SMALL.size, outputs=False)
     assert temporary(tmp_path) == []
     failed = [call.path for call in calls(log) if call.failed and call.name == "fsync"]
