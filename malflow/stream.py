@@ -278,8 +278,11 @@ class Stream(Generic[K, V_co, T]):
         Where records still have their part of a source as key, each part has an epoch of its own: the generator is
         given that one, and a record is late by that one, so that what is late depends neither on how many workers
         there are nor on how they read the parts in turn. The stream's epoch is the least of the parts' on the worker:
-        a part that gave no epoch yet holds it back, and one that is finished does not. Should a later run find more in
-        such a part, what is at or before the stream's epoch by then is late. Keys are parts behind a source with keys,
+        a part that gave no epoch yet holds it back, also where a filter left nothing of it, and one that is finished
+        does not; so how far time has come when all have ended depends on which was the last. Should a later run find
+        more in such a part, what is at or before the stream's epoch by then is late.
+
+        Keys are parts behind a source with keys,
         up to a `key_local`, `key_distribute`, `union`, `stateless_op` or `stateful_op`; everywhere else a worker has
         one epoch for all of its records.
 
