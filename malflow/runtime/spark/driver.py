@@ -27,6 +27,7 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.query import Query, said
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
+from malflow.runtime.spark.session import is_alive
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
 from malflow.worker import Worker
@@ -272,8 +273,7 @@ class Driver:
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""
-        context = self._session.sparkContext
-        if self.query is None or context._jsc is None:  # noqa: SLF001 - it has no public word for a context that was stopped
+        if self.query is None or not is_alive(self._session):
             return
         released: Future[list[Any]] = Future()
         threading.Thread(target=self._release_all, args=(released,), name="malflow-release", daemon=True).start()

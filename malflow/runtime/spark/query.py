@@ -7,12 +7,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import GraphError, RunFailed
+from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.plan import Program
 from malflow.runtime.spark.host import StageTask
 from malflow.runtime.spark.job import CONTROL, Control, Job, counted
@@ -111,18 +111,25 @@ class Query:
         if query is None:
             raise RunFailed("the query was not started")
         try:
-            while not self._over.wait(0.2):
-                if not query.isActive:
-                    break
-            if query.isActive:
-                query.stop()
-            if self._error is None and not self._over.is_set():
-                ended = query.exception()
-                raise RunFailed(f"Spark ended the query: {'' if ended is None else said(ended)}") from ended
+            self._wait(query)
+        except MalflowError:
+            raise
+        except Exception as error:  # whatever py4j makes of a Java that is gone
+            raise RunFailed(f"Spark does not answer any more: {said(error)}") from error
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
             raise self._error
+
+    def _wait(self, query: StreamingQuery) -> None:
+        while not self._over.wait(0.2):
+            if not query.isActive:
+                break
+        if query.isActive:
+            query.stop()
+        if self._error is None and not self._over.is_set():
+            ended = query.exception()
+            raise RunFailed(f"Spark ended the query: {'' if ended is None else said(ended)}") from ended
 
     def _after_tick(self, frame: DataFrame, _batch: int) -> None:
         control: Control | None = None
@@ -142,9 +149,11 @@ class Query:
         """Stay in the gate until the query is being stopped, so that no tick is begun that nobody wants."""
         query, pause = self.query, threading.Event()
         for _ in range(int(_STOP_SECONDS / 0.01)):
-            if query is not None and not query.isActive:
-                return
-            pause.wait(0.01)
+            with suppress(Exception):  # Java may be gone: whoever waits for the query is told
+                if query is not None and query.isActive:
+                    pause.wait(0.01)
+                    continue
+            return
 
 
 def check_name(session: SparkSession, name: str) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +30,7 @@ from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.script import pickled_classes
 from malflow.runtime.spark.session import (
     check_session,
+    is_alive,
     is_local,
     lend_interpreter,
     make_session,
@@ -47,9 +48,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
 
+_SILENT = logging.NullHandler()
 _log = logging.getLogger("malflow.runtime")
 
 _POLL_SECONDS = 0.5
+_GONE = (
+    "the Java of this Spark session is gone: it was killed, ended by a signal, or the session was stopped; state "
+    "stands as of the last snapshot: run the program again, with a session of its own"
+)
 _BUSY = "this runtime is executing already; make another one for another run"
 
 
@@ -285,6 +291,7 @@ class SparkHandle:
         self._driver = Driver(session, program, parallelism, settings)
         self._error: BaseException | None = None
         self._stopping = False
+        logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
         self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
         self._thread.start()
 
@@ -367,7 +374,8 @@ class SparkHandle:
             if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
-                self._session.stop()
+                with suppress(Exception):  # Java may be gone
+                    self._session.stop()
 
     def _run_until_done(self) -> None:
         """Run, and run again from the last snapshot after what is no fault of the dataflow."""
@@ -380,6 +388,8 @@ class SparkHandle:
             try:
                 driver.run()
             except (RunFailed, StoreError, CommitUnknown) as error:
+                if not is_alive(self._session):
+                    raise RunFailed(_GONE) from error
                 snapshot = driver.progress.snapshot
                 failures = 1 if snapshot != kept else failures + 1
                 kept = snapshot

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,15 @@ from malflow.errors import GraphError, MissingDependency
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "is_local", "lend_interpreter", "make_session", "require_spark", "tries_of_a_task"]
+__all__ = [
+    "check_session",
+    "is_alive",
+    "is_local",
+    "lend_interpreter",
+    "make_session",
+    "require_spark",
+    "tries_of_a_task",
+]
 
 _OLDEST_JAVA = 17
 _OLDEST_SPARK = (4, 2)
@@ -73,15 +81,42 @@ def make_session() -> tuple[SparkSession, bool]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, and says where to run
         return _configured(SparkSession.builder).getOrCreate(), True
     _require_java()
-    builder = _configured(SparkSession.builder.appName("malflow"))
+    settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        builder = builder.master("local[*, 4]")  # 4: tasks that fail are tried again, as on a cluster
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-        builder = builder.config("spark.driver.host", "127.0.0.1")
+        settings["spark.master"] = "local[*, 4]"  # 4: tasks that fail are tried again, as on a cluster
+        settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
+    builder = _configured(SparkSession.builder)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     with _filtered_errors():
+        if "SPARK_REMOTE" not in os.environ:
+            _launch_java({**_CONF, **settings})
         session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")  # what concerns the user is raised
     return session, True
+
+
+def _launch_java(settings: Mapping[str, str]) -> None:
+    """Start Java apart from the signals of this process's group, of which it would die before a snapshot is taken.
+
+    It still ends with this process, whatever ends that: its standard input does.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - only the extra has it
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only the extra has it
+
+    context: Any = SparkContext
+    if context._gateway is None:  # noqa: SLF001 - otherwise Java runs already
+        conf = SparkConf().setAll([*settings.items()])
+        context._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": True}))  # noqa: SLF001
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether the Java of a session runs, and the session was not stopped."""
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - nothing else tells
+    except Exception:  # noqa: BLE001 - whatever py4j makes of a connection that is gone
+        return False
 
 
 def _configured(builder: Any) -> Any:
