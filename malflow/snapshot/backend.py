@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.errors import GraphError, SnapshotError
+from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.archive import Archive
 from malflow.snapshot.background import AtOnce, Background
-from malflow.snapshot.claim import claim, establish
+from malflow.snapshot.claim import Claim, claim, establish
 from malflow.snapshot.codec import Codec, codec_of
 from malflow.snapshot.evolution import check_shapes, match_operators
 from malflow.snapshot.manifest import Manifest, unseal
@@ -112,7 +112,7 @@ class FsspecBackend:
 
         versions = {spec.name: spec.version for spec in operators}
         held = claim(archive, chooser(archive, start, self._codec, accept, versions), self._environment)
-        restored = load(archive, held.head, self._codec, names, versions) if held.head.snapshot else None
+        restored = self._loaded(archive, held, names, versions) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(
             archive,
@@ -125,6 +125,13 @@ class FsspecBackend:
             fresh_base=any(names.get(name) != name for name in kept),
         )
         return session, restored
+
+    def _loaded(self, archive: Archive, held: Claim, names: dict[str, str], versions: dict[str, int]) -> Restored:
+        try:
+            return load(archive, held.head, self._codec, names, versions)
+        except SnapshotCorrupt:
+            held.check()  # a run that has claimed the job since may have collected what this one reads
+            raise
 
     @property
     def codec(self) -> Codec:

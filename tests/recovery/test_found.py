@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from malflow.errors import FencedError
 from tests.recovery.scheduler import World
 
 
@@ -66,3 +67,19 @@ def test_a_snapshot_that_is_collected_while_a_run_starts_from_it_does_not_become
     new.finish()
     world.check()
     world.close()
+
+
+def test_a_run_that_is_fenced_while_it_reads_its_snapshot_finds_no_damage(world: World) -> None:
+    slow, quick = world.processes
+    for times in (2, 2, 1, 1):
+        slow.do("open")
+        for _ in range(times):
+            slow.do("snapshot")
+    slow.start("open")
+    assert slow.run_to("get", "d/")  # it has claimed the job
+    quick.do("open")
+    for _ in range(3):
+        quick.do("snapshot")  # the last one makes what the other reads garbage
+    slow.finish()
+    assert isinstance(slow.stepper.error, FencedError)
+    assert quick.session is not None
