@@ -52,8 +52,7 @@ class ExpireMap(Generic[UK, S, T]):
         self._entries[key] = entry = (value, expiry)
         self._count += 1
         heappush(self._order, (expiry, self._count, key, entry))
-        if len(self._order) > 2 * len(self._entries) + _SLACK:
-            self._reorder()
+        self._prune()
         return None if before is None else before[0]
 
     @overload
@@ -68,6 +67,7 @@ class ExpireMap(Generic[UK, S, T]):
     def remove(self, key: UK) -> S | None:
         """Drop an entry before its expiry; return its value, or None."""
         entry = self._entries.pop(key, None)
+        self._prune()
         return None if entry is None else entry[0]
 
     def expire(self, until: T) -> list[tuple[UK, S]]:
@@ -81,6 +81,7 @@ class ExpireMap(Generic[UK, S, T]):
             if entries.get(key) is entry:
                 del entries[key]
                 removed.append((key, entry[0]))
+        self._prune()
         return removed
 
     def is_empty(self) -> bool:
@@ -121,6 +122,11 @@ class ExpireMap(Generic[UK, S, T]):
         self._entries = dict(entries)
         self._seen = -1
         self._reorder()
+
+    def _prune(self) -> None:
+        """Drop the entries that were replaced or removed, once they are most of the heap."""
+        if len(self._order) > 2 * len(self._entries) + _SLACK:
+            self._reorder()
 
     def _reorder(self) -> None:
         self._order = [(entry[1], count, key, entry) for count, (key, entry) in enumerate(self._entries.items())]

@@ -77,9 +77,7 @@ class PickleCodec:
 
     name = "pickle"
     executes = True
-
-    def __init__(self) -> None:
-        self._kinds: set[type] | None = None
+    _kinds: set[type] | None = None
 
     def dumps(self, value: Any) -> bytes:
         """Write a value.

@@ -48,7 +48,7 @@ def test_the_flights_come_to_the_same_on_spark(spark: Any, capsys: pytest.Captur
     on_spark.main()
     assert capsys.readouterr().out == (
         "           on Spark        on one thread\n"
-        "hours      1,762 keys           1,762 keys  equal\n"
+        "hours      1,763 keys           1,763 keys  equal\n"
         "carriers      16 keys              16 keys  equal\n"
         "late           3 keys               3 keys  equal\n"
         "cancelled      3 keys               3 keys  equal\n"

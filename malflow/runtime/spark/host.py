@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
-from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.operators.endpoints import Source, StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
 from malflow.runtime.spark.failures import dumps_error
@@ -247,9 +247,14 @@ class _Turn:
         SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
         return _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
 
+    def _has_parts(self, source: Source) -> bool:
+        """Whether a source may give records here, by what every try of the tick is told alike."""
+        name = source.context.operator_name
+        return bool(self._parts[name][self._worker]) and name not in self._control.ended
+
     def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
         """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
-        self._may_come = self._control.polls and any(not source.is_finished for source in worker.sources)
+        self._may_come = self._control.polls and any(self._has_parts(source) for source in worker.sources)
         for source in worker.sources:
             source.rest()
         try:
