@@ -36,12 +36,20 @@ def test_ticks_come_to_the_time_they_may_take(fixed: float, each: float, workers
     assert sorted(taken[-20:])[10] <= 2 * max(AIM, 2 * fixed) + 1.25 * each, "half of the ticks are no longer"
 
 
-@given(fixed_times, costs, st.randoms(use_true_random=False))
-def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(fixed: float, each: float, noise: Random) -> None:
-    pace = Pace(0, 1)
+@given(fixed_times, costs, st.integers(1, 64), st.randoms(use_true_random=False))
+def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(
+    fixed: float, each: float, workers: int, noise: Random
+) -> None:
+    pace = Pace(0, workers)
     ticks(pace, fixed, each, noise=noise)
     wanted = max(AIM - fixed, fixed) / each
     assert pace.limit >= min(wanted / 10, 10**6)
+
+
+def test_many_workers_do_not_stay_at_one_record_each() -> None:
+    pace = Pace(0, 32)
+    ticks(pace, 7.0, 1e-6)
+    assert pace.limit > 100_000
 
 
 @given(costs, st.floats(10.0, 1e6))

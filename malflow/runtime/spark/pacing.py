@@ -74,7 +74,8 @@ class Pace:
             return is_bound and 2 * seconds < self._seconds
         was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._seconds
         share = self._share(seconds)
-        if self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds):
+        may_have_fewer = polled > 1  # of one record alone it is not known what it costs: two have to be tried
+        if may_have_fewer and self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds):
             self.limit = max(1, int(polled * share))
         elif is_bound and (2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER):
             self._unknown_for = 0
