@@ -46,9 +46,12 @@ def test_a_fixed_time_does_not_make_ticks_smaller_and_smaller(
     assert pace.limit >= min(wanted / 10, 10**6)
 
 
-def test_many_workers_do_not_stay_at_one_record_each() -> None:
+@pytest.mark.parametrize("parts", [1, 2, 10])
+def test_many_workers_do_not_stay_at_one_record_each(parts: int) -> None:
     pace = Pace(0, 32)
-    ticks(pace, 7.0, 1e-6)
+    for _ in range(TICKS):
+        records = max(pace.limit, parts)  # each part gives one, whatever the limit
+        pace.note(records, 7.0 + 1e-6 * records)
     assert pace.limit > 100_000
 
 

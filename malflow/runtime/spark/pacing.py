@@ -74,9 +74,10 @@ class Pace:
             return is_bound and 2 * seconds < self._seconds
         was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._seconds
         share = self._share(seconds)
-        may_have_fewer = polled > 1  # of one record alone it is not known what it costs: two have to be tried
-        if may_have_fewer and self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds):
-            self.limit = max(1, int(polled * share))
+        fewer = max(1, int(polled * share))  # each part may give one, so that fewer can't always be had
+        is_too_long = self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds)
+        if is_too_long and fewer < self.limit:
+            self.limit = fewer
         elif is_bound and (2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER):
             self._unknown_for = 0
             self.limit = max(self.limit, int(polled * min(_TRUSTED_GROWTH, max(2.0, share))))
