@@ -215,6 +215,8 @@ def late_claim() -> None:
     world.before = claim_and_collect
     run = world.start()
     assert others
+    if not run.is_alive:
+        raise Violation("liveness", f"{run} claimed the job last")
     assert run.position == 8
     world.check()
 
@@ -415,7 +417,7 @@ BUGS = (
         "a number that was collected can be claimed",
         Edit(claim, "claim", "if archive.boundary() >= head.seq:", "if False:"),
         (late_claim,),
-        ("state", "floor"),
+        ("state", "floor", "liveness"),
     ),
     Bug(
         "a number that was collected can be used again",

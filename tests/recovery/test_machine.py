@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
+from tests.recovery.faulty_store import Fault
 from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
 
 EXAMPLES = settings.default.max_examples
@@ -28,6 +29,16 @@ def test_going_back_over_a_dropped_operator_is_no_difference(workers: int) -> No
         machine.snapshot(ticks=1, times=1)
         machine.holds()
     machine.damage_a_copy(which=1, how="flip", at=0)
+    machine.teardown()
+
+
+@given(growth=strategies.sampled_from([0.1, 1.0]))
+def test_failed_deletions_are_made_up_for(growth: float) -> None:
+    machine = RecoveryMachine()
+    machine.begin(retain=1, growth=growth, fed=12, fault=None)
+    for _ in range(6):
+        machine.failing_snapshot(ticks=1, fault=Fault("error_after", "delete", "data"))
+        machine.holds()
     machine.teardown()
 
 
