@@ -298,7 +298,7 @@ class Worker:
                 assert_never(node)
 
     def _join_parts(self) -> None:
-        """Tell the operators that keep an epoch for each part which parts there are."""
+        """Connect the operators that keep an epoch for each part with their source."""
         sources = {source.context.operator_name: source for source in self.sources}
         for generator in self._generators:
             if isinstance(generator, GeneratePartEpochs):

@@ -349,7 +349,7 @@ class StatelessSinkWriter(Operator):
             raise self.error(error, about="snapshot") from error
 
     def restore(self, position: Any) -> None:
-        """Have the sink go back to a position.
+        """Return the sink to a position.
 
         Raises:
             OperatorError: if the sink can't.

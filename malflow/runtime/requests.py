@@ -22,7 +22,7 @@ class Request:
 
 
 def follow(requests: Iterable[Request], made: Future[int]) -> None:
-    """Have requests end as a snapshot does that is being written."""
+    """Complete requests with the result of the snapshot being written."""
     for request in requests:
         made.add_done_callback(lambda done, request=request: _pass_on(done, request))  # type: ignore[misc] # mypy knows no defaults
 

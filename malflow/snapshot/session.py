@@ -282,7 +282,7 @@ class SnapshotSession:
         return snapshot
 
     def _note_failure(self, error: StoreError) -> None:
-        """Have the commit tried again soon, or the run ended if it has been failing for too long."""
+        """Schedule another try soon, or end the run if commits have been failing for too long."""
         environment, name = self._environment, self._archive.name
         now = environment.monotonic()
         since = self._failing_since = now if self._failing_since is None else self._failing_since

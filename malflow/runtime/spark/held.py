@@ -133,7 +133,7 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
 
 
 def _release_before(run: str, generation: int) -> None:
-    """Let go of earlier generations of a run."""
+    """Release earlier generations of a run."""
     for name in [name for name in HELD if name[0] == run and name[1] < generation]:
         with suppress(Exception):  # what is over
             HELD.pop(name).worker.release()

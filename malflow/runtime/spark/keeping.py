@@ -199,7 +199,7 @@ class Keeping:
 
 
 def _written(context: SparkContext, increment: Increment, workers: Sequence[int], *, alone: bool) -> Written:
-    """Have the increments of workers written by tasks.
+    """Write the increments of workers by tasks.
 
     Args:
         context: runs the tasks.
