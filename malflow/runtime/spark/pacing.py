@@ -18,6 +18,9 @@ _TRUSTED_GROWTH: Final = 8.0
 
 _RECENT: Final = 16
 _TOLERATED: Final = 1.75
+_WORTH_IT: Final = 3.0
+"""Seconds up to which ticks grow until their fixed time is a quarter of them."""
+
 _HICCUP: Final = 5.0
 _TRY_AFTER: Final = 32
 _SPREAD: Final = 1.5
@@ -29,8 +32,9 @@ class Pace:
 
     A tick takes a fixed time and one for each record, what Spark takes left aside. Where it is shorter than it may be,
     the next one may have more records, in proportion. Where it is longer the next one has fewer; but no fewer than
-    take as long as the fixed time, which smaller ticks would not make shorter. One tick that is a little too long does
-    not count: the machine may have been busy.
+    take as long as the fixed time, which smaller ticks would not make shorter. Where the fixed time is large, ticks
+    may take up to three seconds, so that less of the time goes to it. One tick that is a little too long does not
+    count: the machine may have been busy.
 
     Args:
         pause: the seconds from the start of one tick to that of the next, at least: ticks may take as long.
@@ -72,22 +76,28 @@ class Pace:
                 growth = max(_LEAST_GROWTH, self._seconds / seconds, min(_TRUSTED_GROWTH, self._share(seconds)))
                 self.limit = max(self.limit, int(polled * min(_GROWTH, growth)) + 1)
             return is_bound and 2 * seconds < self._seconds
-        was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._seconds
         share = self._share(seconds)
+        was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._allowed
         fewer = max(1, int(polled * share))  # each part may give one, so that fewer can't always be had
         is_too_long = self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds)
         if is_too_long and fewer < self.limit:
             self.limit = fewer
-        elif is_bound and (2 * self._fixed > seconds or self._unknown_for >= _TRY_AFTER):
+        elif is_bound and self._unknown_for >= _TRY_AFTER:
             self._unknown_for = 0
-            self.limit = max(self.limit, int(polled * min(_TRUSTED_GROWTH, max(2.0, share))))
+            self.limit = max(self.limit, 2 * polled, int(polled * min(_TRUSTED_GROWTH, share)))
+        elif is_bound and seconds < self._allowed:
+            self.limit = max(self.limit, int(polled * min(_TRUSTED_GROWTH, share)) + 1)
         return False
 
     def _share(self, seconds: float) -> float:
         """Return how many times the records of a tick the next one may have, as far as the fixed time is known."""
         self._estimate()
-        allowed = max(self._seconds, 2 * self._fixed)
-        return (allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
+        return (self._allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
+
+    @property
+    def _allowed(self) -> float:
+        """Return the seconds that a tick may take."""
+        return max(self._seconds, 2 * self._fixed, min(4 * self._fixed, _WORTH_IT))
 
     def _estimate(self) -> None:
         """Fit a line through recent ticks, where their numbers of records differ enough."""
