@@ -49,6 +49,7 @@ from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.stream import KeyedStream, Stream, StreamProvider
+from malflow.version import __version__
 
 if TYPE_CHECKING:
     from malflow.runtime.spark.runtime import RestartPolicy, SparkRuntime
@@ -81,6 +82,7 @@ __all__ = [
     "Stream",
     "StreamProvider",
     "UnsupportedOperator",
+    "__version__",
     "index_select",
     "limit_out_of_orderness",
     "rendezvous_select",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -24,3 +25,7 @@ def test_all_is_sorted_and_complete(module: object) -> None:
 def test_importing_malflow_brings_nothing_heavy(name: str) -> None:
     program = f"import sys, malflow, malflow.sources, malflow.sinks; sys.exit({name!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", program], check=False).returncode == 0
+
+
+def test_version_is_the_metadatas() -> None:
+    assert malflow.__version__ == version("malflow")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+from malflow.version import __version__
+
 __all__ = ["WRITER"]
 
 
@@ -15,4 +17,4 @@ def _version_of(package: str) -> str:
         return "unknown"
 
 
-WRITER = {"malflow": _version_of("malflow"), "python": platform.python_version(), "lz4": _version_of("lz4")}
+WRITER = {"malflow": __version__, "python": platform.python_version(), "lz4": _version_of("lz4")}

@@ -1,0 +1,5 @@
+"""The version of malflow; the package's metadata takes it from here."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
