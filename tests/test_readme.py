@@ -1,8 +1,9 @@
-"""Every program in the README runs, and prints what the README says."""
+"""The programs in the README and in docs/ run, and print what the page says; links lead somewhere."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,46 +11,96 @@ import pytest
 
 from malflow.sources import SingleIteratorSource
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-PROGRAMS = [text for language, text in BLOCKS if language == "python"]
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+README_LINES = 140
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
-NEEDS_SPARK = [program for program in PROGRAMS if "SparkRuntime" in program]
+@dataclass(frozen=True)
+class Program:
+    """A program of a page, and what it prints where the next block says so."""
+
+    text: str
+    prints: str | None
+
+    @property
+    def needs_spark(self) -> bool:
+        return "SparkRuntime(" in self.text
 
 
-@pytest.mark.parametrize("program", [it for it in PROGRAMS if it not in NEEDS_SPARK], ids=lambda text: text[:40])
-def test_each_program_runs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_program(program, tmp_path, monkeypatch)
+def programs(page: Path) -> list[Program]:
+    """Return the programs of a page; a `text` block right after one is what it prints."""
+    text = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    found = []
+    for at, block in enumerate(blocks):
+        if block[1] != "python":
+            continue
+        following = blocks[at + 1] if at + 1 < len(blocks) else None
+        is_output = following and following[1] == "text" and not text[block.end() : following.start()].strip()
+        found.append(Program(block[2], following[2] if following and is_output else None))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=name_of)
+def test_programs_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_programs(page, [it for it in programs(page) if not it.needs_spark], tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("program", NEEDS_SPARK, ids=lambda text: text[:40])
-def test_each_program_on_spark_runs(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spark: Any
+@pytest.mark.parametrize("page", [page for page in PAGES if any(it.needs_spark for it in programs(page))], ids=name_of)
+def test_programs_on_spark_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spark: Any
 ) -> None:
-    run_program(program, tmp_path, monkeypatch)
-    assert "{ key: 'once', value: 2, timestamp: " in capsys.readouterr().out
+    printed = run_programs(page, programs(page), tmp_path, monkeypatch, capsys)
+    assert "{ key: 'once', value: 2, timestamp: " in printed
 
 
-def run_program(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_programs(
+    page: Path,
+    found: list[Program],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
+    """Run programs one after the other, in one namespace; return all that was printed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tale.txt").write_text("once upon a time\nonce more\n", encoding="utf-8")
     names: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(program, "README.md", "exec"), names)  # noqa: S102 - our own text
-    for name, thing in list(names.items()):
-        if name.startswith("test_"):
-            thing()
+    everything = ""
+    for program in found:
+        exec(compile(program.text, name_of(page), "exec"), names)  # noqa: S102 - our own text
+        for name in [name for name in names if name.startswith("test_")]:
+            names.pop(name)()
+        printed = capsys.readouterr().out
+        assert program.prints is None or printed == program.prints
+        everything += printed
+    return everything
 
 
-def test_the_first_program_prints_what_follows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(PROGRAMS[0], "README.md", "exec"), {})  # noqa: S102 - our own text
-    expected = next(text for language, text in BLOCKS if language == "text")
-    assert capsys.readouterr().out == expected
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES
 
 
-def test_the_error_shown_reads_as_a_real_one(tmp_path: Path) -> None:
-    shown = " ".join([text for language, text in BLOCKS if language == "text"][1].split())
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_error_in_readme_is_a_real_one(tmp_path: Path) -> None:
+    texts = [block[2] for block in BLOCK.finditer(README.read_text(encoding="utf-8")) if block[1] == "text"]
+    shown = " ".join(next(text for text in texts if "OperatorError" in text).split())
     flow = tmp_path / "flow.py"
     lines = [
         "from malflow import OperatorError, SingleThreadRuntime",
@@ -69,17 +120,3 @@ def test_the_error_shown_reads_as_a_real_one(tmp_path: Path) -> None:
     with pytest.raises(names["OperatorError"]) as caught:
         names["SingleThreadRuntime"](build_dataflow).execute()
     assert f"malflow.errors.OperatorError: {caught.value}" == shown
-
-
-def test_every_room_on_the_map_exists() -> None:
-    root = Path(__file__).parents[1]
-    rooms = next(text for _, text in BLOCKS if text.startswith("malflow/"))
-    for name in re.findall(r"[a-z_]+\.py", rooms):
-        assert (root / "malflow" / name).is_file()
-    for name in re.findall(r"([a-z_]+)/", rooms):
-        assert (
-            (root / name).is_dir()
-            or (root / "malflow" / name).is_dir()
-            or (root / "tests" / name).is_dir()
-            or (root / "examples" / name).is_dir()
-        ), name
