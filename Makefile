@@ -7,7 +7,7 @@ export HYPOTHESIS_PROFILE
 # How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
 
-.PHONY: run test spark check format clean
+.PHONY: run test spark check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -30,6 +30,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+# The site, in docs/_build.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -41,5 +45,9 @@ $(VENV)/.dev: pyproject.toml malflow/version.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
