@@ -17,13 +17,16 @@ from uuid import UUID
 from malflow.errors import shown
 from malflow.message import NoKey
 
-__all__ = ["Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
+__all__ = ["OWN_CLASSES", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
 
 Partitioner = Callable[[Any, Sequence[int]], int]
 """``(key, workers) -> worker``: deterministic, and its answer is one of `workers`."""
 
 PLAIN_TYPES = frozenset({int, str, bool, bytes, type(NoKey)})
 """Types whose every value is a usable key."""
+
+OWN_CLASSES: set[type] = set()
+"""The classes with a `__stable_key__` that this process has met: their objects may equal keys that lie elsewhere."""
 
 _LONGEST = 10_000
 """Digits of a Decimal that is a key, before or after the point."""
@@ -130,6 +133,7 @@ def _encode(key: Any) -> bytes:
         cls = type(key)
         if hasattr(cls, "__stable_key__"):
             _refuse_identity(key)
+            OWN_CLASSES.add(cls)
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
         if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy takes a class for unhashable
             key = _plain(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,7 +13,7 @@ from malflow.errors import told
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failure import operator_error, shown
-from malflow.partitioners import PLAIN_TYPES, Partitioner, check_key, rendezvous_select
+from malflow.partitioners import OWN_CLASSES, PLAIN_TYPES, Partitioner, check_key, rendezvous_select
 from malflow.state import Delta, KeyedState
 
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
@@ -120,12 +120,14 @@ class Router:
             return ((self._workers[0], batch),)
         chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
         add = {worker: indices.append for worker, indices in chosen.items()}
+        keys = batch.key_column()
+        find = self._routes.finder(keys)
         index = -1
         try:
-            for index, worker in enumerate(map(self._routes.__getitem__, batch.key_column())):
+            for index, worker in enumerate(map(find, keys)):
                 add[worker](index)
             while index + 1 < len(batch):  # a StopIteration ended the map: called by itself, it raises
-                add[self._routes[self._key(batch, index + 1)]](index + 1)
+                add[find(self._key(batch, index + 1))](index + 1)
                 index += 1
         except Exception as error:
             failed = index + 1
@@ -139,20 +141,49 @@ class Router:
 
 
 class _Routes(dict[Any, int]):
-    """The worker of each key, by the partitioner, remembered as long as there are not too many keys."""
+    """The worker of each key, by the partitioner, remembered as long as there are not too many keys.
+
+    An object that equals another key would meet what is remembered of that one, though its `__stable_key__` may lie
+    elsewhere: so such objects, and what may hold them, are asked for each time where there are any in this process.
+    """
 
     def __init__(self, partitioner: Partitioner, workers: Sequence[int]) -> None:
         super().__init__()
         self.partitioner = partitioner
         self._workers = workers
 
+    def finder(self, keys: Iterable[Any]) -> Callable[[Any], int]:
+        """Return what finds the workers of these keys."""
+        if not OWN_CLASSES or PLAIN_TYPES.issuperset(map(type, keys)):
+            return self.__getitem__
+        return self._find
+
     def __missing__(self, key: Any) -> int:
-        worker = self.partitioner(key, self._workers)
-        if worker not in self._workers:
-            raise ValueError(f"the partitioner answered {worker!r}; it must answer one of {list(self._workers)}")
+        worker = self._ask(key)
+        if type(key) not in PLAIN_TYPES and OWN_CLASSES:
+            return worker
         if len(self) >= _CACHED_ROUTES:
             self.clear()
         self[key] = worker
+        return worker
+
+    def _find(self, key: Any) -> int:
+        if type(key) in PLAIN_TYPES:
+            return self[key]
+        worker = self._ask(key)
+        other = self.get(key, worker)
+        if other != worker:
+            raise ValueError(
+                f"its key, of type {type(key).__qualname__}, equals another one that came before, and they belong to "
+                f"workers {worker} and {other}; keys that are equal must be of one class and have equal "
+                "__stable_key__()s: have its __eq__ answer False to objects of other classes"
+            )
+        return worker
+
+    def _ask(self, key: Any) -> int:
+        worker = self.partitioner(key, self._workers)
+        if worker not in self._workers:
+            raise ValueError(f"the partitioner answered {worker!r}; it must answer one of {list(self._workers)}")
         return worker
 
 

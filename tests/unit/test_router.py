@@ -8,11 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from malflow import OperatorError
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.batch import Batch
 from malflow.operators import routing
 from malflow.operators.routing import Router
+from malflow.partitioners import check_key, rendezvous_select
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
 
 WORKERS = range(2)
 
@@ -66,6 +71,51 @@ def test_what_is_remembered_is_bounded_and_goes_with_the_exchange(monkeypatch: p
     del router, choose
     gc.collect()
     assert forgotten() is None
+
+
+class Twin:
+    """A key that equals a number and lies elsewhere."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return self.number == getattr(other, "number", other)
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __stable_key__(self) -> str:
+        return f"twin {self.number}"
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([int, Twin, lambda n: (n,), lambda n: (Twin(n),)]))))
+def test_a_route_is_that_of_the_key_whatever_came_before(made: list[tuple[int, Callable[[int], Any]]]) -> None:
+    routing._ROUTES.clear()
+    router = Router("exchange", rendezvous_select, WORKERS)
+    before: list[Any] = []
+    for number, make in made:
+        key = make(number)
+        before.append(key)
+        check_key(key)  # as the operator before the exchange does
+        try:
+            ((worker, _),) = router.route(Batch([key], [key], [0]))
+        except OperatorError as error:
+            assert "equals another one that came before" in str(error)  # noqa: PT017 - it need not come
+            assert len({rendezvous_select(it, WORKERS) for it in before if it == key}) > 1
+        else:
+            assert worker == rendezvous_select(key, WORKERS)
+
+
+def test_an_object_that_equals_a_number_which_lies_elsewhere_is_refused() -> None:
+    number = next(it for it in range(99) if rendezvous_select(it, WORKERS) != rendezvous_select(Twin(it), WORKERS))
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("n", SingleIteratorSource([number, Twin(number)]))
+        numbers.key_distribute("by", lambda msg: msg.value).sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"operator 'by' failed at key .*, of type Twin, equals another one"):
+        SingleThreadRuntime(build, parallelism=2).execute()
 
 
 def test_a_partitioner_that_fails_names_the_record() -> None:
