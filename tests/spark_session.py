@@ -12,7 +12,7 @@ import pytest
 from malflow import MissingDependency
 from malflow.runtime.spark.session import _require_java, require_spark
 
-__all__ = ["QUICK_JAVA", "quiet_session", "spark"]
+__all__ = ["QUICK_JAVA", "quiet_session", "spark", "started_session"]
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of Java: the queries are too short to be compiled well, and two processors are few."""
@@ -33,7 +33,16 @@ _CONF = {
 
 @contextmanager
 def quiet_session(folder: Path, master: str = "local[2]", **conf: str) -> Iterator[Any]:
-    """Start a quiet session, and stop it at the end.
+    """Start a quiet session as `started_session` does, and stop it at the end."""
+    session = started_session(folder, master, **conf)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def started_session(folder: Path, master: str = "local[2]", **conf: str) -> Any:
+    """Start a quiet session.
 
     Args:
         folder: where its tables would lie.
@@ -47,10 +56,7 @@ def quiet_session(folder: Path, master: str = "local[2]", **conf: str) -> Iterat
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    try:
-        yield session
-    finally:
-        session.stop()
+    return session
 
 
 @pytest.fixture(scope="session")

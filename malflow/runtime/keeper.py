@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from malflow.errors import OperatorError, told
+from malflow.errors import OperatorError
 from malflow.operators.failure import shown
 from malflow.runtime.requests import Request, abandon, follow
 from malflow.runtime.run import Run
@@ -155,11 +155,10 @@ class Keeper:
 
 
 def _unwritable(unwritable: UnwritableState) -> OperatorError:
-    cause = unwritable.__cause__
     key, state = shown(unwritable.key), shown(unwritable.state)
     return OperatorError(
         f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "
-        f"{type(cause).__name__}: {'' if cause is None else told(cause)}; the last snapshot stands",
+        f"{unwritable.reason}; the last snapshot stands",
         operator=unwritable.operator,
         record=(unwritable.key, unwritable.state, None),
     )

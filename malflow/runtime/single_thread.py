@@ -48,8 +48,9 @@ class SingleThreadRuntime:
         renamed: new names of stateful operators by their old ones.
         allow_dropped_state: stateful operators whose state may be dropped where the program has no place for it.
         debug: whether to check what costs too much to check always: values that change after they were emitted, key
-            functions that do not answer the same twice, and keys that are changed where they would lose their state
-            if there were two workers. For tests: it takes records one by one.
+            functions that do not answer the same twice, keys that are changed where they would lose their state if
+            there were two workers, and keys that what is written of a state does not come to. For tests: it takes
+            records one by one.
 
     Raises:
         GraphError: if an argument is not what it must be.

@@ -96,18 +96,26 @@ def compress(raw: bytes, compression: str) -> bytes:
     return frame
 
 
-def encode_delta(codec: Codec, delta: Delta) -> Iterator[tuple[str, int, bytes]]:
+def encode_delta(
+    codec: Codec, delta: Delta, errors: type[BaseException] = Exception
+) -> Iterator[tuple[str, int, bytes]]:
     """Write a delta in chunks of some MiB, in the order in which they are to be applied: what, how many keys, bytes.
 
     That a delta is whole is not told; what it has is "changed" then.
+
+    Args:
+        codec: how.
+        delta: the delta.
+        errors: what, raised by the classes of a state, is an error of theirs; others, such as KeyboardInterrupt, pass
+            as they are.
 
     Raises:
         UnwritableState: naming the key that can't be written, or whose state can't; the cause says why.
     """
     changed, in_place = delta.changed, len(delta.changed) - delta.appended
-    yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted))
-    yield from _chunks(codec, "changed", changed, 0, in_place)
-    yield from _chunks(codec, "appended", changed, in_place, len(changed))
+    yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted), errors)
+    yield from _chunks(codec, "changed", changed, 0, in_place, errors)
+    yield from _chunks(codec, "appended", changed, in_place, len(changed), errors)
 
 
 def apply_chunk(state: dict[Any, Any], what: str, value: Any, *, name: str = "") -> None:
@@ -237,7 +245,9 @@ def joined(sections: Iterable[Section]) -> Iterator[Section]:
         raise _lost(pieces[0], len(pieces))
 
 
-def _chunks(codec: Codec, what: str, keys: Collection[Any], start: int, stop: int) -> Iterator[tuple[str, int, bytes]]:
+def _chunks(
+    codec: Codec, what: str, keys: Collection[Any], start: int, stop: int, errors: type[BaseException]
+) -> Iterator[tuple[str, int, bytes]]:
     """Write those from `start` to `stop` of some keys: with their states where `keys` is a mapping, else alone."""
     source = iter(keys.items() if isinstance(keys, Mapping) else keys)
     deque(islice(source, start), maxlen=0)
@@ -247,9 +257,9 @@ def _chunks(codec: Codec, what: str, keys: Collection[Any], start: int, stop: in
         count = min(size, stop - start)
         try:
             raw = write(islice(source, count))
-        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+        except errors as error:
             some = keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys)
-            unwritable, cause = _culprit(codec, list(islice(some, start, start + count)), error)
+            unwritable, cause = _culprit(codec, list(islice(some, start, start + count)), error, errors)
             raise unwritable from cause
         yield what, count, raw
         start += count
@@ -260,19 +270,21 @@ def _dumps_list(codec: Codec, items: Iterable[Any]) -> bytes:
     return codec.dumps(list(items))
 
 
-def _culprit(codec: Codec, items: list[tuple[Any, Any]], error: Exception) -> tuple[UnwritableState, Exception]:
+def _culprit(
+    codec: Codec, items: list[tuple[Any, Any]], error: BaseException, errors: type[BaseException]
+) -> tuple[UnwritableState, BaseException]:
     """Find the first key that can't be written, or whose state can't, by halving; and why."""
     while len(items) > 1:
         half = items[: len(items) // 2]
-        items = half if _failure(codec, dict(half)) else items[len(half) :]
+        items = half if _failure(codec, dict(half), errors) else items[len(half) :]
     ((key, state),) = items
-    return UnwritableState("", key, state), _failure(codec, state) or _failure(codec, key) or error
+    return UnwritableState("", key, state), _failure(codec, state, errors) or _failure(codec, key, errors) or error
 
 
-def _failure(codec: Codec, value: Any) -> Exception | None:
+def _failure(codec: Codec, value: Any, errors: type[BaseException]) -> BaseException | None:
     try:
         codec.dumps(value)
-    except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+    except errors as error:
         return error
     return None
 

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from malflow.errors import told
 from malflow.state import Delta, StateSpec
 
 __all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState"]
@@ -64,6 +65,12 @@ class UnwritableState(Exception):
         self.operator = operator
         self.key = key
         self.state = state
+
+    @property
+    def reason(self) -> str:
+        """What was raised, as a text."""
+        cause = self.__cause__
+        return f"{type(cause).__name__}: {'' if cause is None else told(cause)}"
 
 
 class Session(Protocol):

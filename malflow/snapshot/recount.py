@@ -64,6 +64,6 @@ def _difference(worker: int, name: str, kept: Mapping[Any, Any], live: Mapping[A
     there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
     first, second = (("none" if key is _NONE else f"key {shown(key)}") for key in (there, here))
     return SnapshotError(
-        f"operator '{name}' has {len(live)} keys on worker {worker}, and a start from this snapshot would have "
-        f"{len(kept)}: the first that differs is {first} where {second} should be; a key must not change, nor its hash"
+        f"operator '{name}' has {len(live)} keys on worker {worker}, and what is written of it comes to {len(kept)}: "
+        f"the first that differs is {first} where {second} should be; a key must not change, nor its hash"
     )

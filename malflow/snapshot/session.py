@@ -391,7 +391,13 @@ def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[
 
 
 def bare_sections(
-    codec: Codec, worker: int, name: str, version: int, delta: Delta, kinds: set[type]
+    codec: Codec,
+    worker: int,
+    name: str,
+    version: int,
+    delta: Delta,
+    kinds: set[type],
+    errors: type[BaseException] = Exception,
 ) -> Iterator[tuple[Section, bytes]]:
     """Write a delta as sections without their frames, each with the bytes to make its frame of.
 
@@ -402,6 +408,7 @@ def bare_sections(
         version: the version of its states.
         delta: what changed.
         kinds: where to add the classes in it.
+        errors: what, raised by the classes of a state, is an error of theirs; see `encode_delta`.
 
     Raises:
         UnwritableState: if a state can't be written.
@@ -416,7 +423,7 @@ def bare_sections(
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
     writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec
     try:
-        for what, count, raw in encode_delta(writing, delta):
+        for what, count, raw in encode_delta(writing, delta, errors):
             yield Section(name, worker, version, what, count, len(raw), b""), raw
     except UnwritableState as error:
         error.operator = name

@@ -407,9 +407,7 @@ class Changeable:
         return f"Changeable({self.number})"
 
 
-@pytest.mark.parametrize(
-    ("debug", "said"), [(True, "a start from this snapshot would have 2"), (False, "are equal now")]
-)
+@pytest.mark.parametrize(("debug", "said"), [(True, "what is written of it comes to 2"), (False, "are equal now")])
 def test_debug_refuses_a_snapshot_that_could_not_be_restored(debug: bool, said: str) -> None:
     backend, keys = in_memory(), [Changeable(number) for number in range(3)]
 

@@ -28,6 +28,7 @@ from malflow.runtime.spark.job import Control, Job
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.wire import Row
+from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
@@ -84,6 +85,7 @@ class Cluster:
         self.later = Later() if later is None else later
         self.plan = Plan()
         self.driver: Driver | None = None
+        self.wishes = Wishes()
         self.takeovers = 0
         self.slices: list[int] = []
         self._processes: dict[int, tuple[dict[Any, Any], ...]] = {}
@@ -92,7 +94,8 @@ class Cluster:
     def run(self, program: Program, settings: Settings, parallelism: int) -> None:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
-            self.driver = Driver(self, program, parallelism, settings)  # type: ignore[arg-type] # stands for a session
+            self.wishes = Wishes()
+            self.driver = Driver(self, program, parallelism, settings, self.wishes)  # type: ignore[arg-type] # stands for a session
             try:
                 self.driver.run()
             except (RunFailed, StoreError) as error:
@@ -134,9 +137,9 @@ class Cluster:
     def _ask(self) -> None:
         assert self.driver is not None
         if self.plan.asks and self.driver.has_begun:
-            self.driver.ask(Request(None))
+            self.wishes.ask(Request(None))
         if self.plan.rescale is not None:
-            self.driver.ask(Request(self.plan.rescale))
+            self.wishes.ask(Request(self.plan.rescale))
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 
@@ -251,6 +254,9 @@ class _Query:
 
     def wait(self) -> None:
         self._cluster.ticks(*self._what, self._first, self._gate)
+
+    def leave(self) -> None:
+        pass
 
 
 def settings_at(url: str, persistence: Persistence) -> Settings:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
-from malflow.errors import FencedError, OperatorError, StoreError
+from malflow.errors import FencedError, OperatorError, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
 from malflow.runtime.spark.session import lend_interpreter
 from malflow.sinks import VecSink
@@ -75,6 +76,28 @@ def test_a_run_is_started_again_as_often_as_told_and_the_pause_doubles(
     assert handle.await_termination(SECONDS)
     assert handle.progress.restarts == 1
     assert kept_sums(away.backend) == expected_sums(10)
+
+
+def test_what_is_asked_of_a_run_that_waits_for_its_restart(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, numbers = Away(backend_at(tmp_path), StoreError("away")), 3_000
+    policy = RestartPolicy(1, timedelta(seconds=1))
+    runtime = SparkRuntime(sums(numbers), away, parallelism=2, spark=spark, max_records_per_tick=300, restart=policy)
+    handle = runtime.start()
+    asked: list[Future[Any]] = [handle.snapshot()]
+    poll(lambda: pauses(caplog.text))
+    asked += [handle.rescale(3), handle.snapshot()]
+    assert isinstance(asked[0].result(SECONDS), int)
+    assert asked[1].result(SECONDS) is None
+    assert isinstance(asked[2].result(SECONDS), int)
+    assert (handle.progress.restarts, handle.progress.parallelism) == (1, 3)
+    handle.stop()
+    assert handle.await_termination(SECONDS)
+    SingleThreadRuntime(sums(numbers), away.backend).execute()
+    assert kept_sums(away.backend) == expected_sums(numbers)
+    with pytest.raises(SnapshotError, match="the run has ended"):
+        handle.snapshot()
 
 
 def test_a_run_that_is_to_begin_with_nothing_does_so_also_when_its_first_start_fails(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
 from malflow.batch import Batch
-from malflow.errors import RunFailed
+from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
 from malflow.plan import Program, compile_graph
 from malflow.runtime.spark import wire
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.gate import Gate, Outlets, Wishes
+from malflow.runtime.spark.gate import Gate, Outlets
 from malflow.runtime.spark.host import _Turn
 from malflow.runtime.spark.job import Control, Job, Report
 from malflow.runtime.spark.pacing import Pace
@@ -26,6 +26,7 @@ from malflow.runtime.spark.payload import payload
 from malflow.runtime.spark.scratch import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.session import require_spark
 from malflow.runtime.spark.wire import FAILURE, REPORT, Parcel, Row, unpack
+from malflow.runtime.spark.wishes import Wishes
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.worker import Worker
@@ -163,6 +164,54 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
     assert in_one[:2] == in_many[:2]
     assert len(in_one[0]) == 40 + (how == "scheduled")
     assert (in_one[2], in_many[2]) == ((2, 40) if how == "alone" else (1, 1))
+
+
+@dataclass(eq=False)
+class Changeable:
+    """A key that changes in spite of all that keys must be."""
+
+    number: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Changeable) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __stable_key__(self) -> int:
+        return 7
+
+
+class Changing(StatefulLogic[Any, Any, Any, Any, Any]):
+    """Changes a key at the last of three records."""
+
+    def __init__(self) -> None:
+        self.keys: list[Changeable] = []
+
+    def on_data(self, msg: Any, state: int, output: Any) -> int:
+        self.keys.append(msg.key)
+        if len(self.keys) == 3:
+            self.keys[1].number = 0
+        return state + 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("debug", [True, False])
+def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_path: Path) -> None:
+    require_spark()
+    graph = Graph()
+    numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([0]))
+    numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
+    made = compile_graph(graph)
+    job = Job(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
+    parcel = Parcel()
+    parcel.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
+    turn = _Turn(job, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in parcel.blobs()])
+    if debug:
+        with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
+            list(turn)
+    else:
+        assert list(turn)
 
 
 @pytest.mark.spark

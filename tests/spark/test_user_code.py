@@ -23,6 +23,7 @@ CASES = [
     ("poll of a source", "KeyboardInterrupt"),
     ("close of a sink of a process", "SystemExit"),
     ("flush of a sink", "SystemExit"),
+    ("pickling of a state", "SystemExit"),
 ]
 
 

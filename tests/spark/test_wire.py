@@ -7,10 +7,13 @@ from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.batch import Batch, concat
+from malflow.errors import OperatorError
+from malflow.operators.debug import watch
 from malflow.runtime.spark import wire
 from malflow.runtime.spark.wire import Parcel, opened, pack, unpack
 
@@ -76,3 +79,12 @@ def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
     for column in map(attrgetter, ("values", "timestamps", "epochs")):
         assert typed(column(came)) == typed(column(went))
     assert typed(came.key_column()) == typed(went.key_column())
+
+
+def test_debug_finds_a_value_that_changes_before_it_is_sent() -> None:
+    value = [1]
+    parcel = Parcel("key", debug=True)
+    parcel.add([watch(Batch(["k"], [value], [0]), "maker")])
+    value.append(2)
+    with pytest.raises(OperatorError, match=r"'maker' failed at key 'k'.*changed before operator 'key' read it"):
+        list(parcel.blobs())

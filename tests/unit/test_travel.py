@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
-from malflow.runtime.spark.query import said
+from malflow.errors import OperatorError
+from malflow.runtime.spark.failures import dumps_error, loaded_error, said
+from malflow.runtime.spark.session import require_spark
 from malflow.runtime.spark.travel import CannotTravel, dump_columns, load_columns, load_states
+from malflow.snapshot.codec import PickleCodec
+from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.persistence import UnwritableState
+from malflow.state import Delta
 
 
 class NoGo:
@@ -49,6 +55,57 @@ def columns(value: Any, at: int = 3, size: int = 2_000) -> tuple[Any, ...]:
     values: list[Any] = [float(number) for number in range(size)]
     values[at] = value
     return [f"k{number}" for number in range(size)], values, list(range(size)), ()
+
+
+class Ends:
+    """What raises what ends a process: on its way out, or on its way in."""
+
+    def __init__(self, kind: type[BaseException], comes: bool) -> None:
+        self.kind = kind
+        self.comes = comes
+
+    def __reduce__(self) -> Any:
+        if self.comes:
+            return end, (self.kind,)
+        raise self.kind
+
+
+def end(kind: type[BaseException]) -> Any:
+    raise kind
+
+
+ENDING = [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration]
+
+
+@pytest.mark.parametrize("kind", ENDING)
+def test_what_ends_a_process_is_an_error_of_the_operator(kind: type[BaseException]) -> None:
+    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*sent .*{kind.__name__}"):
+        dump_columns(columns(Ends(kind, comes=False)), "x")
+    data = dump_columns(columns(Ends(kind, comes=True)), "x")
+    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*read .*{kind.__name__}"):
+        load_columns(data, "x")
+    states = pickle.dumps({"sum": {"a": 1, "b": Ends(kind, comes=True)}})
+    with pytest.raises(CannotTravel, match=rf"operator 'sum' failed at key 'b': its state .*{kind.__name__}"):
+        load_states(states, lambda found: found)
+
+
+@pytest.mark.parametrize("kind", ENDING)
+def test_a_state_that_ends_the_process_is_named_by_a_snapshot(kind: type[BaseException]) -> None:
+    delta = Delta({key: Ends(kind, comes=False) if key == 5 else key for key in range(2_000)})
+    with pytest.raises(UnwritableState) as caught:
+        list(encode_delta(PickleCodec(), delta, BaseException))
+    assert (caught.value.key, caught.value.reason) == (5, f"{kind.__name__}: ")
+    assert type(caught.value.__cause__) is kind
+
+
+@pytest.mark.spark
+def test_an_error_travels_without_the_record_that_can_not() -> None:
+    require_spark()
+    error = OperatorError("it failed", operator="x", record=("k", Ends(SystemExit, comes=False), None))
+    error.__cause__ = SystemExit()
+    found = loaded_error(dumps_error(error))
+    assert isinstance(found, OperatorError)
+    assert (found.operator, found.key, type(found.__cause__)) == ("x", "k", SystemExit)
 
 
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it], lambda it: {"a": (1, it)}])

@@ -18,18 +18,19 @@ from malflow.runtime.requests import Request, abandon, fail
 from malflow.runtime.run import Run
 from malflow.runtime.spark.census import CENSUS
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.failures import loaded_error
-from malflow.runtime.spark.gate import Gate, Outlets, Wishes
+from malflow.runtime.spark.failures import loaded_error, said
+from malflow.runtime.spark.gate import Gate, Outlets
 from malflow.runtime.spark.held import ReleaseTask
 from malflow.runtime.spark.job import Job, packed
 from malflow.runtime.spark.keeping import Keeping
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.payload import payload
-from malflow.runtime.spark.query import Query, said
+from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.scratch import NEVER, Change, Scratch
 from malflow.runtime.spark.session import is_alive
-from malflow.runtime.spark.settings import Settings
+from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
+from malflow.runtime.spark.wishes import Wishes
 from malflow.worker import Worker
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Driver:
         program: the program.
         parallelism: how many workers there are at first.
         settings: how to run.
+        wishes: what is wanted of the run.
         restarts: how often the run was started again.
 
     Attributes:
@@ -64,7 +66,13 @@ class Driver:
     """
 
     def __init__(
-        self, session: SparkSession, program: Program, parallelism: int, settings: Settings, restarts: int = 0
+        self,
+        session: SparkSession,
+        program: Program,
+        parallelism: int,
+        settings: Settings,
+        wishes: Wishes,
+        restarts: int = 0,
     ) -> None:
         self.query: Query | None = None
         self.parallelism = parallelism
@@ -72,34 +80,17 @@ class Driver:
         self._program = program
         self._settings = settings
         self._restarts = restarts
-        self._wishes = Wishes()
+        self._wishes = wishes
         self._outlets = Outlets(program)
         self._keeping: Keeping | None = None
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
         self._gate: Gate | None = None
         self._counts: Counter[str] = Counter()
-        self._is_over = False
         self._number = CENSUS.begin()
         self._processes: dict[str, int] = {}
 
     # From other threads
-
-    def stop(self) -> None:
-        """End the run after the tick."""
-        self._wishes.stopping = True
-
-    def ask(self, request: Request) -> Future[Any]:
-        """Have something done after the tick.
-
-        Raises:
-            SnapshotError: if the run has ended.
-        """
-        self._wishes.requests.append(request)
-        if self._is_over:  # looked at afterwards: a run that ends meanwhile cancels what it finds
-            abandon([request])
-            raise SnapshotError("the run has ended; nothing can be asked of it any more")
-        return request.answer
 
     @property
     def progress(self) -> Progress:
@@ -228,6 +219,8 @@ class Driver:
         try:
             self.query.wait()
         finally:
+            gate.hurry()
+            self.query.leave()
             self._processes.update(gate.processes)
             scratch.close()
         return gate
@@ -252,8 +245,7 @@ class Driver:
 
     def _finish(self, error: BaseException | None) -> None:
         """Let go of everything; what goes wrong here is told beside `error`."""
-        self._is_over = True
-        self._abandon_requests(error)
+        self._answer(error)
         if error is None:
             warn_of_dropped(self._program, self._all_counts)
         keeping = self._keeping
@@ -263,13 +255,14 @@ class Driver:
         cleared = (partial(self._clear, number) for number in range(1, self._generation + 1))
         release_all((*let_go, lambda: CENSUS.end(self._number), *cleared), error)
 
-    def _abandon_requests(self, error: BaseException | None) -> None:
-        """Leave nobody waiting, whatever has ended the run."""
-        requests, gate = self._wishes.requests, self._gate
-        while requests:
-            abandon([requests.popleft()], error)
-        if gate is not None and gate.rescaling is not None:
-            abandon([gate.rescaling], error)
+    def _answer(self, error: BaseException | None) -> None:
+        """Leave nobody waiting but those whose wish a restart may still fulfil."""
+        if self._keeping is not None:
+            self._wishes.ask_again(self._keeping.take_asked())
+        if self._gate is not None and self._gate.rescaling is not None:
+            abandon([self._gate.rescaling], error)
+        if not isinstance(error, PASSING):
+            self._wishes.end(error)
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""

@@ -1,15 +1,31 @@
-"""How errors travel from the processes of Spark to the driver."""
+"""How errors travel from the processes of Spark to the driver, and what Spark itself says of them."""
 
 from __future__ import annotations
 
 import pickle
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
-from malflow.errors import MalflowError, OperatorError, RunFailed
+from malflow.errors import MalflowError, OperatorError, RunFailed, told
 from malflow.operators.failure import shown
+from malflow.runtime.spark.travel import missing_module
 
-__all__ = ["dumps_error", "loaded_error"]
+__all__ = ["dumps_error", "loaded_error", "said"]
+
+_TRACEBACK = "Traceback (most recent call last):"
+_NOT_TELLING = (
+    "at ",
+    'File "',
+    "^",
+    "~",
+    "...",
+    "SQLSTATE",
+    "Driver stacktrace",
+    "Caused by",
+    "The above exception",
+    "During handling",
+)
 
 
 def dumps_error(error: MalflowError) -> bytes:
@@ -17,7 +33,7 @@ def dumps_error(error: MalflowError) -> bytes:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     for shape in (_whole_error, _bare_error):
-        with suppress(Exception):
+        with suppress(BaseException):  # classes of the user may raise any
             data: bytes = cloudpickle.dumps(shape(error))
             pickle.loads(data)  # noqa: S301 - just written
             return data
@@ -33,12 +49,12 @@ def _bare_error(error: MalflowError) -> tuple[Any, ...]:
     notes = tuple(getattr(error, "__notes__", ()))
     cause: Any = error.__cause__
     if cause is not None and not _can_travel(cause):
-        cause = RuntimeError(f"{type(cause).__name__}: {cause}")
+        cause = RuntimeError(f"{type(cause).__name__}: {told(cause)}")
     if not isinstance(error, OperatorError):
         return type(error)(str(error)), cause, notes
     record = (error.key, error.value, error.timestamp)
-    told = tuple(fact if _can_travel(fact) else shown(fact) for fact in record) if error.has_record else None
-    return OperatorError(str(error), operator=error.operator, record=told, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
+    facts = tuple(fact if _can_travel(fact) else shown(fact) for fact in record) if error.has_record else None
+    return OperatorError(str(error), operator=error.operator, record=facts, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
 
 
 def _can_travel(thing: Any) -> bool:
@@ -46,7 +62,7 @@ def _can_travel(thing: Any) -> bool:
 
     try:
         pickle.loads(cloudpickle.dumps(thing))  # noqa: S301 - just written
-    except Exception:  # noqa: BLE001 - classes of the user may raise any
+    except BaseException:  # noqa: BLE001 - classes of the user may raise any
         return False
     return True
 
@@ -59,3 +75,29 @@ def loaded_error(data: bytes) -> Exception:
     for note in notes:
         error.add_note(note)
     return error
+
+
+def said(error: object) -> str:
+    """Return what an error of Spark says, without the traces that it carries as text."""
+    reason = _text(error).partition("=== Streaming Query ===")[0]
+    before, *_ = reason.split(_TRACEBACK)
+    lines = [line.strip() for line in before.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
+    raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
+    told = list(dict.fromkeys([*telling[:1], *raised]))
+    return " ".join(told) + missing_module(" ".join(told)) or type(error).__name__
+
+
+def _raised(trace: str) -> list[str]:
+    """Find what was raised in the text of a traceback: what follows the places, up to the trace of Java."""
+    lines = iter(trace.splitlines())
+    raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
+    more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)
+    return [line.strip() for line in (raised, *more) if line.strip()]
+
+
+def _text(error: object) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error of Java can't be told when Java is gone
+        return ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -23,25 +22,13 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.ship import driver_sinks
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, sink_of, unpack
+from malflow.runtime.spark.wishes import Wishes
 from malflow.sinks.contract import StatelessSink
 
-__all__ = ["Gate", "Wishes"]
+__all__ = ["Gate", "Outlets"]
 
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
-
-
-@dataclass(slots=True)
-class Wishes:
-    """What other threads want of a run.
-
-    Attributes:
-        stopping: whether it shall end after the tick.
-        requests: what it shall do after the tick.
-    """
-
-    stopping: bool = False
-    requests: deque[Request] = field(default_factory=deque)
 
 
 class Outlets:
@@ -132,6 +119,7 @@ class Gate:
         self._wishes = wishes
         self._pace = pace
         self._is_cut_short = False
+        self._hurries = False
         self._rest = _SHORTEST_REST
         self._began = 0.0
         self._most_polled = 0
@@ -147,6 +135,10 @@ class Gate:
         self._ended = self._sources - busy
         return self._next(polls=not self._wishes.stopping)
 
+    def hurry(self) -> None:
+        """Rest no more: the query is over. May be called from another thread."""
+        self._hurries = True
+
     def __call__(self, rows: list[Row], seconds: float = 0.0) -> Control | None:
         """Take what came of a tick, and say what the next one is; None at the end.
 
@@ -160,8 +152,6 @@ class Gate:
         self._note(rows)
         began = time.monotonic()
         self._outlets.deliver(rows)
-        if self._outlets.reader_is_gone:
-            self._wishes.stopping = True
         seconds += time.monotonic() - began
         self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
             self._most_polled, seconds
@@ -201,7 +191,7 @@ class Gate:
 
     def _go_on(self) -> Control | None:
         finished = self._ended == self._sources
-        ending = self._wishes.stopping or finished
+        ending = self._is_stopping or finished
         self._take_requests(ending=ending)
         keeping = self._keeping
         if self.rescaling is not None:
@@ -212,12 +202,16 @@ class Gate:
             self.tick, self.chains.workers, self._scratch.generation, self.chains, ending=ending
         ):
             return self._next(polls=not ending, whole=True)
-        if self._wishes.stopping:
+        if self._is_stopping:
             return None
         if finished:
             return self._next(final=True)
         self._rest_a_while()
         return self._next(rewrites=self.chains.long)
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._wishes.stopping or self._outlets.reader_is_gone
 
     def _take_requests(self, *, ending: bool) -> None:
         requests = self._wishes.requests
@@ -239,8 +233,12 @@ class Gate:
             left = max(left, self._rest)
             self._rest = min(2 * self._rest, _LONGEST_REST)
         deadline = time.monotonic() + left
-        while not (self._wishes.stopping or self._wishes.requests) and (left := deadline - time.monotonic()) > 0:
+        while not self._is_wanted and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _LONGEST_REST))
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._hurries or self._wishes.stopping or bool(self._wishes.requests)
 
     def _next(self, **how: Any) -> Control:
         self._began = time.monotonic()

@@ -22,6 +22,7 @@ from malflow.runtime.spark.scratch import Scratch
 from malflow.runtime.spark.script import install_classes
 from malflow.runtime.spark.travel import missing_module
 from malflow.runtime.spark.wire import FAILURE, REPORT, Row, write_rows
+from malflow.snapshot.recount import Recount
 from malflow.worker import Worker, act_for
 
 if TYPE_CHECKING:
@@ -38,11 +39,13 @@ class Held:
         worker: the worker.
         tick: the tick at whose end it stands.
         last: the tick of the last change that is in its state.
+        recount: what was written down of its state, where that is checked.
     """
 
     worker: Worker
     tick: int
     last: int
+    recount: Recount | None = None
 
 
 HELD: dict[tuple[str, int, int, int], Held] = {}

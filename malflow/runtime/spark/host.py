@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
-from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
+from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
 from malflow.operators.endpoints import Source, StatelessSinkWriter
 from malflow.operators.failure import shown
 from malflow.plan import Program
@@ -35,6 +35,7 @@ from malflow.runtime.spark.wire import (
 from malflow.snapshot.codec import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.recount import Recount
 from malflow.state import Delta
 from malflow.worker import Inputs, Worker
 
@@ -99,6 +100,7 @@ class _Turn:
         self._taken: dict[tuple[int, int], int] = {}
         self._parcels: list[list[Parcel]] = []
         self._may_come = False
+        self._recount: Recount | None = None
         self._name = (job.scratch.run, job.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
@@ -163,7 +165,10 @@ class _Turn:
         for _ in _shipped(worker):
             pass  # what a try that failed has left
         self._counts.clear()
-        self._parcels = [[Parcel(it.name) for _ in range(self._job.parallelism)] for it in worker.stage.outputs]
+        self._parcels = [
+            [Parcel(it.name, debug=self._job.debug) for _ in range(self._job.parallelism)]
+            for it in worker.stage.outputs
+        ]
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
@@ -182,7 +187,8 @@ class _Turn:
         if before is not None:  # what is held is what was written then, whatever came of it now
             worker.release()
             return report
-        HELD[self._name] = Held(worker, self._control.tick, self._last if report.bytes is None else self._control.tick)
+        last = self._last if report.bytes is None else self._control.tick
+        HELD[self._name] = Held(worker, self._control.tick, last, self._recount)
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
@@ -226,13 +232,15 @@ class _Turn:
         """Bring the worker to where the tick before left it."""
         held = HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
         if held is not None and held.tick < self._control.tick and held.last == self._last:
+            self._recount = held.recount
             return held.worker
         if held is not None:
             held.worker.release()
             if held.tick < self._control.tick and held.last < self._last:
                 changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
                 if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
-                    return _brought(held.worker, changes)
+                    self._begin_to_recount(_brought(held.worker, changes))
+                    return held.worker
         worker = Worker(
             self._program,
             self._stage,
@@ -245,7 +253,9 @@ class _Turn:
         )
         shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
         SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
-        return _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
+        worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
+        self._begin_to_recount(worker)
+        return worker
 
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may give records here, by what every try of the tick is told alike."""
@@ -310,6 +320,7 @@ class _Turn:
         if self._control.final:
             return report, 0
         deltas, whole = _deltas(worker, whole=self._control.asks_all_of(self._stage, self._worker))
+        self._check(worker, deltas)
         change = before or Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:
@@ -324,12 +335,28 @@ class _Turn:
         keys = {name: len(held) for name, held in states.items() if name in change.deltas}
         return replace(report, bytes=size, whole=change.whole, keys=keys), size
 
+    def _begin_to_recount(self, worker: Worker) -> None:
+        if self._job.debug:
+            self._recount = Recount(None)
+            self._check(worker, {name: Delta(state, whole=True) for name, state in worker.states().items()})
+
+    def _check(self, worker: Worker, deltas: Mapping[str, Delta]) -> None:
+        """Check that what is written down comes to what the states are, where such is checked.
+
+        Raises:
+            SnapshotError: if it does not.
+        """
+        if self._recount is not None:
+            changes = [(self._worker, name, delta, 0) for name, delta in deltas.items()]
+            states = {(self._worker, name): state for name, state in worker.states().items()}
+            self._recount.check(changes, states, base=False)
+
     def _scratched(self, change: Change) -> int | None:
         try:
             return self._scratch.write(self._stage, self._worker, change)
         except MalflowError:
             raise
-        except Exception as error:
+        except BaseException as error:  # classes of the user may raise any
             raise _unwritable(change.deltas, error) from error
 
 
@@ -388,19 +415,18 @@ def _travel(partition: Any) -> bytes:
     return data
 
 
-def _unwritable(deltas: Mapping[str, Delta], error: Exception) -> MalflowError:
+def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
     """Find the state that can't be pickled."""
     for name, delta in deltas.items():
         try:
-            for _ in encode_delta(PickleCodec(), delta):
+            for _ in encode_delta(PickleCodec(), delta, BaseException):
                 pass
         except UnwritableState as unwritable:
-            cause = unwritable.__cause__
             return CannotTravel(
                 f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
-                f"{type(unwritable.state).__name__} can't be written: {type(cause).__name__}: {cause}; on Spark states "
-                "move between processes",
+                f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
+                "between processes",
                 operator=name,
                 record=(unwritable.key, unwritable.state, None),
             )
-    return RunFailed(f"what changed in a tick can't be written: {type(error).__name__}: {error}")
+    return RunFailed(f"what changed in a tick can't be written: {type(error).__name__}: {told(error)}")

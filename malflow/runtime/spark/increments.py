@@ -72,7 +72,9 @@ class Increment:
                 try:
                     sections += [
                         with_frame(bare, raw, self.compression)
-                        for bare, raw in bare_sections(self.codec, worker, name, self.versions[name], delta, kinds)
+                        for bare, raw in bare_sections(
+                            self.codec, worker, name, self.versions[name], delta, kinds, BaseException
+                        )
                     ]
                 except UnwritableState as error:
                     raise refused(error) from error.__cause__
@@ -82,10 +84,9 @@ class Increment:
 
 def refused(error: UnwritableState) -> OperatorError:
     """Return what to raise where a state can't be written."""
-    cause = error.__cause__
     return OperatorError(
         f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "
-        f"written: {type(cause).__name__}: {cause}; the last snapshot stands",
+        f"written: {error.reason}; the last snapshot stands",
         operator=error.operator,
         record=(error.key, error.state, None),
     )

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.placement import states_of
 from malflow.plan import Program
-from malflow.runtime.requests import Request, abandon, fail, follow
+from malflow.runtime.requests import Request, fail, follow
 from malflow.runtime.run import POSITION
 from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.failures import dumps_error, loaded_error
+from malflow.runtime.spark.failures import dumps_error, loaded_error, said
 from malflow.runtime.spark.increments import Increment, refused
-from malflow.runtime.spark.query import said
 from malflow.runtime.spark.scratch import NEVER, ScratchPlace
 from malflow.snapshot.claim import DataWriter
 from malflow.snapshot.data_file import Section, pack
@@ -126,13 +125,13 @@ class Keeping:
         base = chains.covers(self.kept_at)
         if self._session.wants_base(parallelism) and not base:
             return False
+        asked, self._asked = self._asked, []
         try:
             made = self._commit(tick, parallelism, generation, chains, base=base, ending=ending)
         except BaseException as error:
-            fail(self._asked, error)
+            fail(asked, error)
             raise
-        follow(self._asked, made)
-        self._asked = []
+        follow(asked, made)
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
         if ending:
@@ -146,9 +145,13 @@ class Keeping:
             self._making[2].exception()
             self.check()
 
+    def take_asked(self) -> list[Request]:
+        """Return, and forget, who waits for a snapshot that is not begun."""
+        asked, self._asked = self._asked, []
+        return asked
+
     def close(self, *, wait: bool) -> None:
         """Let go of the job."""
-        abandon(self._asked)
         self._session.close(wait=wait)
 
     def _commit(

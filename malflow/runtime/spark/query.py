@@ -8,38 +8,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.plan import Program
+from malflow.runtime.spark.failures import said
 from malflow.runtime.spark.host import StageTask
 from malflow.runtime.spark.job import CONTROL, Control, Job, counted
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.travel import missing_module
 from malflow.runtime.spark.wire import SCHEMA, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["Query", "check_name", "said"]
+__all__ = ["Query", "check_name"]
 
 _STOP_SECONDS = 60.0
-_TRACEBACK = "Traceback (most recent call last):"
-_NOT_TELLING = (
-    "at ",
-    'File "',
-    "^",
-    "~",
-    "...",
-    "SQLSTATE",
-    "Driver stacktrace",
-    "Caused by",
-    "The above exception",
-    "During handling",
-)
 _NAMING = threading.Lock()
 """Held while a name is chosen and taken, as Spark refuses one that is taken meanwhile."""
 
@@ -68,19 +54,24 @@ class Query:
         self._session = session
         self._gate = gate
         self._over = threading.Event()
+        self._passing = threading.Lock()
         self._error: BaseException | None = None
         self._folder = ""
-        self._frame = _plan(session, job, program)
+        with _failures_told("plan the query"):
+            self._frame = _plan(session, job, program)
         self._settings = settings
         self.query: StreamingQuery | None = None
 
     def start(self, first: Control) -> None:
-        """Start with a first tick."""
-        context = self._session.sparkContext
-        context.setLocalProperty(CONTROL, first.dumps())
+        """Start with a first tick.
+
+        Raises:
+            GraphError: if its name is taken.
+            RunFailed: if Spark failed.
+        """
         self._folder = tempfile.mkdtemp(prefix="malflow-query-")
         try:
-            with _quick_checkpoints(self._session), _NAMING:
+            with _failures_told("start the query"), self._first(first), _quick_checkpoints(self._session), _NAMING:
                 self.query = (
                     self._frame.writeStream.queryName(self._free_name())
                     .option("checkpointLocation", Path(self._folder).as_uri())
@@ -90,6 +81,14 @@ class Query:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
+
+    @contextmanager
+    def _first(self, control: Control) -> Iterator[None]:
+        """Have a query that is started meanwhile begin with a tick."""
+        context = self._session.sparkContext
+        context.setLocalProperty(CONTROL, control.dumps())
+        try:
+            yield
         finally:
             context.setLocalProperty(CONTROL, None)
 
@@ -111,15 +110,18 @@ class Query:
         if query is None:
             raise RunFailed("the query was not started")
         try:
-            self._wait(query)
-        except MalflowError:
-            raise
-        except Exception as error:  # whatever py4j makes of a Java that is gone
-            raise RunFailed(f"Spark does not answer any more: {said(error)}") from error
+            with _failures_told("end the query"):
+                self._wait(query)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
             raise self._error
+
+    def leave(self) -> None:
+        """Wait until nobody is in the gate, which Java may have left alone there; no tick passes it afterwards."""
+        self._over.set()
+        if self._passing.acquire(timeout=_STOP_SECONDS):
+            self._passing.release()
 
     def _wait(self, query: StreamingQuery) -> None:
         while not self._over.wait(0.2):
@@ -132,6 +134,12 @@ class Query:
             raise RunFailed(f"Spark ended the query: {'' if ended is None else said(ended)}") from ended
 
     def _after_tick(self, frame: DataFrame, _batch: int) -> None:
+        with self._passing:
+            if self._over.is_set():
+                raise RunFailed("the run is over")
+            self._pass(frame)
+
+    def _pass(self, frame: DataFrame) -> None:
         control: Control | None = None
         try:
             began = time.monotonic()
@@ -215,33 +223,20 @@ def _collected(frame: DataFrame) -> list[Row]:
     Raises:
         RunFailed: if Spark could not.
     """
-    try:
+    with _failures_told("finish a tick"):
         return [Row(row.worker, row.channel, row.sender, bytes(row.blob), row.counts) for row in frame.collect()]
-    except Exception as error:
-        raise RunFailed(f"Spark could not finish a tick: {said(error)}") from error
 
 
-def said(error: object) -> str:
-    """Return what an error of Spark says, without the traces that it carries as text."""
-    reason = _text(error).partition("=== Streaming Query ===")[0]
-    before, *_ = reason.split(_TRACEBACK)
-    lines = [line.strip() for line in before.splitlines()]
-    telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
-    raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
-    told = list(dict.fromkeys([*telling[:1], *raised]))
-    return " ".join(told) + missing_module(" ".join(told)) or type(error).__name__
+@contextmanager
+def _failures_told(deed: str) -> Iterator[None]:
+    """Have failures of Spark, and what py4j makes of a Java that is gone, say what could not be done.
 
-
-def _raised(trace: str) -> list[str]:
-    """Find what was raised in the text of a traceback: what follows the places, up to the trace of Java."""
-    lines = iter(trace.splitlines())
-    raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
-    more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)
-    return [line.strip() for line in (raised, *more) if line.strip()]
-
-
-def _text(error: object) -> str:
+    Raises:
+        RunFailed: saying so.
+    """
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an error of Java can't be told when Java is gone
-        return ""
+        yield
+    except MalflowError:
+        raise
+    except Exception as error:
+        raise RunFailed(f"Spark could not {deed}: {said(error)}") from error

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from malflow.errors import CommitUnknown, GraphError, RunFailed, SnapshotError, StoreError
+from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
 from malflow.operators.failure import shown
 from malflow.plan import Program, compile_graph
@@ -30,15 +30,18 @@ from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.runtime.spark.script import pickled_classes
 from malflow.runtime.spark.session import (
     check_session,
+    gone_told,
     is_alive,
     is_local,
     lend_interpreter,
     make_session,
     require_spark,
+    stop_session,
     tries_of_a_task,
 )
-from malflow.runtime.spark.settings import RestartPolicy, Settings
+from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.ship import check_sinks
+from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 from malflow.stream import StreamProvider
 
@@ -52,10 +55,6 @@ _SILENT = logging.NullHandler()
 _log = logging.getLogger("malflow.runtime")
 
 _POLL_SECONDS = 0.5
-_GONE = (
-    "the Java of this Spark session is gone: it was killed, ended by a signal, or the session was stopped; state "
-    "stands as of the last snapshot: run the program again, with a session of its own"
-)
 _BUSY = "this runtime is executing already; make another one for another run"
 
 
@@ -77,7 +76,9 @@ class SparkRuntime:
         scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.
         name: the query's name, by default that of the job, with something added where a query has it already.
-        restore, recovery, renamed, allow_dropped_state, debug: as in `malflow.SingleThreadRuntime`.
+        restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
+        debug: as there; what is written of a state is checked at each tick, as processes take workers over. A value
+            that changes after it was sent to another process does not show there, and is no error.
 
     Raises:
         GraphError: if an argument is not what it must be.
@@ -140,7 +141,7 @@ class SparkRuntime:
             GraphError: if the dataflow is malformed, or can't run on Spark; nothing has run.
             OperatorError: if user code failed, or a state can't be written.
             SnapshotError: if state could not be read or kept.
-            RunFailed: if Spark failed, more often than `restart` allows.
+            RunFailed: if Spark failed, more often than `restart` allows, or its Java is gone.
         """
         with self._held():
             program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
@@ -192,16 +193,17 @@ class SparkRuntime:
 
     def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
         try:
-            check_session(session)
-            if self._is_named:
-                check_name(session, self._name)
-            lend_interpreter(session)
-            settings = self._settings(session)
+            with gone_told(session, ours=ours):
+                check_session(session)
+                if self._is_named:
+                    check_name(session, self._name)
+                lend_interpreter(session)
+                parallelism = self._parallelism or session.sparkContext.defaultParallelism
+                settings = self._settings(session)
         except BaseException:
             if ours:
-                session.stop()
+                stop_session(session)
             raise
-        parallelism = self._parallelism or session.sparkContext.defaultParallelism
         self._handle = SparkHandle(session, program, parallelism, settings, ours=ours)
         if self._stopping:
             self._handle.stop()
@@ -288,9 +290,9 @@ class SparkHandle:
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._driver = Driver(session, program, parallelism, settings)
+        self._wishes = Wishes()
+        self._driver = Driver(session, program, parallelism, settings, self._wishes)
         self._error: BaseException | None = None
-        self._stopping = False
         logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
         self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
         self._thread.start()
@@ -316,11 +318,10 @@ class SparkHandle:
 
     def stop(self) -> None:
         """End the run at the end of its tick."""
-        self._stopping = True
-        self._driver.stop()
+        self._wishes.stopping = True
 
     def snapshot(self) -> Future[int]:
-        """Have a snapshot taken at the end of the tick.
+        """Have a snapshot taken at the end of the tick; where the run waits for its restart, when it has begun again.
 
         Raises:
             GraphError: if there is nowhere to keep it.
@@ -328,21 +329,21 @@ class SparkHandle:
         """
         if not self._settings.persistence.keeps:
             raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
-        return self._driver.ask(Request(None))
+        return self._wishes.ask(Request(None))
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on with another number of workers from the end of the tick.
+        """Go on with another number of workers from the end of the tick; a run that waits for its restart does later.
 
         Raises:
             GraphError: if `parallelism` is no whole number of one or more.
             SnapshotError: if the run has ended.
         """
-        return self._driver.ask(Request(check_parallelism(parallelism)))
+        return self._wishes.ask(Request(check_parallelism(parallelism)))
 
     @property
     def is_stopping(self) -> bool:
         """Whether the run was told to end."""
-        return self._stopping
+        return self._wishes.stopping
 
     @property
     def has_ended(self) -> bool:
@@ -371,45 +372,44 @@ class SparkHandle:
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         finally:
+            self._wishes.end(self._error)
             if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
-                with suppress(Exception):  # Java may be gone
-                    self._session.stop()
+                stop_session(self._session)
 
     def _run_until_done(self) -> None:
         """Run, and run again from the last snapshot after what is no fault of the dataflow."""
         restarts = failures = 0
         kept: int | None = None
         while True:
-            driver, settings = self._driver, self._settings
-            if self._stopping:
-                driver.stop()
+            driver, settings, wishes = self._driver, self._settings, self._wishes
             try:
-                driver.run()
-            except (RunFailed, StoreError, CommitUnknown) as error:
-                if not is_alive(self._session):
-                    raise RunFailed(_GONE) from error
+                with gone_told(self._session, ours=self._ours):
+                    driver.run()
+            except PASSING as error:
                 snapshot = driver.progress.snapshot
                 failures = 1 if snapshot != kept else failures + 1
                 kept = snapshot
-                if self._stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
+                if wishes.stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
+                    raise
+                if not is_alive(self._session):
                     raise
                 pause = settings.restart.backoff.total_seconds() * 2 ** (failures - 1)
                 _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
-                _wait(pause, lambda: self._stopping)
+                _wait(pause, wishes)
             else:
                 return
             restarts += 1
             scratch = replace(settings.scratch, run=secrets.token_hex(8))
             start = replace(settings.start, restore="latest") if driver.has_begun else settings.start
             self._settings = replace(settings, start=start, scratch=scratch)
-            self._driver = Driver(self._session, self._program, driver.parallelism, self._settings, restarts)
+            self._driver = Driver(self._session, self._program, driver.parallelism, self._settings, wishes, restarts)
 
 
-def _wait(seconds: float, is_over: Callable[[], bool]) -> None:
+def _wait(seconds: float, wishes: Wishes) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not is_over():
+    while time.monotonic() < deadline and not wishes.stopping:
         time.sleep(0.05)
 
 

@@ -13,18 +13,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import GraphError, MissingDependency
+from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
+from malflow.runtime.spark.failures import said
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "check_session",
+    "gone_told",
     "is_alive",
     "is_local",
     "lend_interpreter",
     "make_session",
     "require_spark",
+    "stop_session",
     "tries_of_a_task",
 ]
 
@@ -39,6 +42,14 @@ _CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
 }
+_GONE = (
+    "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; state stands as of "
+    "the last snapshot: run the program again, in a new process"
+)
+_OF_THE_USER = (
+    "; a signal to the whole process group, as timeout and systemd send it, ends Java too, but not where malflow makes "
+    "the session (without spark=)"
+)
 _STDERR = 2
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -68,11 +79,24 @@ def require_spark() -> None:
 
 
 def make_session() -> tuple[SparkSession, bool]:
-    """Give the session that is active, or make one for this machine; tell whether it was made.
+    """Return the session that is active, or one made for this machine, and whether it was made.
 
     Raises:
         MissingDependency: if there is no Java, or too old a one.
+        RunFailed: if Spark failed, or the Java of this process is gone.
     """
+    try:
+        return _active_or_new()
+    except MalflowError:
+        raise
+    except Exception as error:
+        raise RunFailed(
+            f"Spark gave no session: {said(error)}; where its Java was killed or has crashed, run the program again, "
+            "in a new process"
+        ) from error
+
+
+def _active_or_new() -> tuple[SparkSession, bool]:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
     active = SparkSession.getActiveSession()
@@ -117,6 +141,34 @@ def is_alive(session: SparkSession) -> bool:
         return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - nothing else tells
     except Exception:  # noqa: BLE001 - whatever py4j makes of a connection that is gone
         return False
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop a session; where its Java is gone, there is nothing to stop."""
+    if is_alive(session):
+        with suppress(Exception):  # it may go meanwhile
+            session.stop()
+
+
+@contextmanager
+def gone_told(session: SparkSession, *, ours: bool) -> Iterator[None]:
+    """Have what fails meanwhile because the Java of a session is gone say so in words.
+
+    Args:
+        session: the session.
+        ours: whether malflow made it.
+
+    Raises:
+        RunFailed: if Java is gone.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MalflowError) and not isinstance(error, RunFailed):
+            raise
+        if is_alive(session):
+            raise
+        raise RunFailed(_GONE if ours else _GONE + _OF_THE_USER) from error
 
 
 def _configured(builder: Any) -> Any:

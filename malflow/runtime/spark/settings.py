@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
+from malflow.errors import CommitUnknown, RunFailed, StoreError
 from malflow.runtime.spark.scratch import ScratchPlace
 from malflow.snapshot.persistence import Persistence, Start
 
-__all__ = ["RestartPolicy", "Settings"]
+__all__ = ["PASSING", "RestartPolicy", "Settings"]
+
+PASSING: Final = (RunFailed, StoreError, CommitUnknown)
+"""What may not be so any more when the run is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +21,8 @@ class RestartPolicy:
     """What to do when Spark, a store or a machine fails, and not the dataflow: go on from the last snapshot.
 
     A dataflow whose own code fails is not started again: Spark has tried the task as often as its setting
-    ``spark.task.maxFailures`` says. A run that keeps nothing can't go on.
+    ``spark.task.maxFailures`` says. A run that keeps nothing can't go on, and none can whose Java is gone, be the
+    session malflow's own or not: PySpark has one Java for a process, so that it is for another process to go on.
 
     Attributes:
         attempts: how often in a row without a snapshot in between; 0 never starts again.

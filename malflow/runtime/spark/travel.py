@@ -1,4 +1,7 @@
-"""Objects on their way between processes: pickled, read again, and what is told of one that can't be."""
+"""Objects on their way between processes: pickled, read again, and what is told of one that can't be.
+
+These processes are not the user's to end: a SystemExit or KeyboardInterrupt of a class's own code is an error, too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from malflow.errors import OperatorError
+from malflow.errors import OperatorError, told
 from malflow.operators.failure import shown
 
 __all__ = ["CannotTravel", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
@@ -29,7 +32,7 @@ def dumps(thing: object) -> bytes:
     """Pickle something; objects of local classes and functions travel by value."""
     try:
         return pickle.dumps(thing, 5)
-    except Exception:  # noqa: BLE001 - classes of the user may raise any
+    except BaseException:  # noqa: BLE001 - classes of the user may raise any
         from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
         packed: bytes = cloudpickle.dumps(thing, 5)
@@ -48,16 +51,16 @@ def dump_columns(columns: Columns, operator: str) -> bytes:
     """
     try:
         return dumps(columns)
-    except Exception as error:
+    except BaseException as error:
         raise _unsendable(columns, operator, error) from error
 
 
-def _unsendable(columns: Columns, operator: str, error: Exception) -> CannotTravel:
+def _unsendable(columns: Columns, operator: str, error: BaseException) -> CannotTravel:
     for record in _records(columns):
         for what, fact in zip(_FACTS, record, strict=True):
             try:
                 dumps(fact)
-            except Exception as why:  # noqa: BLE001 - as above
+            except BaseException as why:  # noqa: BLE001 - as above
                 return _told(operator, record, _thing(what, fact, type(fact).__name__), why, _SENT)
     return _told(operator, None, "a record", error, _SENT)
 
@@ -74,12 +77,12 @@ def load_columns(data: bytes, operator: str) -> Columns:
     """
     try:
         columns: Columns = pickle.loads(data)  # noqa: S301 - this run wrote it
-    except Exception as error:
+    except BaseException as error:
         raise _unreadable(data, operator, error) from error
     return columns
 
 
-def _unreadable(data: bytes, operator: str, error: Exception) -> CannotTravel:
+def _unreadable(data: bytes, operator: str, error: BaseException) -> CannotTravel:
     for record in _records(_mended(data, ((), (), (), ()))):
         for what, fact in zip(_FACTS, record, strict=True):
             if (broken := _found(fact)) is not None:
@@ -99,7 +102,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
     """
     try:
         return pickle.loads(data)  # noqa: S301 - this run wrote it
-    except Exception as error:
+    except BaseException as error:
         for operator, states in states_of(_mended(data, None)).items():
             for key, state in states.items():
                 if (broken := _found(state) or _found(key)) is not None:
@@ -110,7 +113,8 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
 
 def missing_module(error: object) -> str:
     """Return what to do where an error says that a module lacks; an empty text where it does not."""
-    if "ModuleNotFoundError" not in str(error) and not isinstance(error, ModuleNotFoundError):
+    said = told(error) if isinstance(error, BaseException) else str(error)
+    if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
         return ""
     return (
         "; Spark's processes must find the modules of the dataflow: send them with --py-files, or with "
@@ -127,11 +131,13 @@ def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
     return zip([None] * len(values) if keys is None else keys, values, timestamps, strict=True)
 
 
-def _told(operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: Exception, deed: str) -> CannotTravel:
+def _told(
+    operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: BaseException, deed: str
+) -> CannotTravel:
     at = "" if record is None else f" at key {shown(record[0])}"
     hint = missing_module(why) or "; on Spark it moves between processes"
     return CannotTravel(
-        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {why}{hint}",
+        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {told(why)}{hint}",
         operator=operator,
         record=record,
     )
@@ -140,7 +146,7 @@ def _told(operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: E
 class _Broken:
     """Stands for an object that can't be made again."""
 
-    def __init__(self, kind: str, error: Exception) -> None:
+    def __init__(self, kind: str, error: BaseException) -> None:
         self.kind = kind
         self.error = error
 
@@ -154,7 +160,7 @@ class _Broken:
         """Be called in the place of a class or function that is not there.
 
         Raises:
-            Exception: what was raised when it was looked for.
+            BaseException: what was raised when it was looked for.
         """
         raise self.error
 
@@ -193,7 +199,7 @@ class _Mending(_IN_PYTHON):  # type: ignore[misc] # typeshed does not know it
         made = self.stack[-2]
         try:
             super().load_build()
-        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+        except BaseException as error:  # noqa: BLE001 - classes of the user may raise any
             self.stack[-1] = _Broken(type(made).__name__, error)
 
     dispatch[pickle.REDUCE[0]] = load_reduce
@@ -213,7 +219,7 @@ def _checked(kind: Any) -> Any:
 def _made(kind: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+    except BaseException as error:  # noqa: BLE001 - classes of the user may raise any
         return _Broken(kind, error)
 
 
@@ -221,7 +227,7 @@ def _mended(data: bytes, otherwise: Any) -> Any:
     """Read a pickle as far as it can be."""
     try:
         return _Mending(io.BytesIO(data)).load()
-    except Exception:  # noqa: BLE001 - it is told without what it would have said
+    except BaseException:  # noqa: BLE001 - it is told without what it would have said
         return otherwise
 
 

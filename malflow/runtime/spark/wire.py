@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from malflow.batch import Batch, concat
+from malflow.operators.debug import verify
 from malflow.runtime.spark.travel import dump_columns, load_columns
 
 if TYPE_CHECKING:
@@ -121,15 +122,17 @@ class Parcel:
 
     Args:
         operator: the one that sends it.
+        debug: whether to check that no value changes before it is packed.
 
     Attributes:
         records: how many there are.
     """
 
-    __slots__ = ("_batches", "_operator", "_pieces", "_waiting", "records")
+    __slots__ = ("_batches", "_debug", "_operator", "_pieces", "_waiting", "records")
 
-    def __init__(self, operator: str = "") -> None:
+    def __init__(self, operator: str = "", *, debug: bool = False) -> None:
         self.records = 0
+        self._debug = debug
         self._operator = operator
         self._pieces: list[Piece] = []
         self._batches: list[Batch] = []
@@ -162,6 +165,15 @@ class Parcel:
             yield pickle.dumps((number, pieces), 5)
 
     def _pack(self) -> None:
+        """Pack what waits.
+
+        Raises:
+            CannotTravel: if a record can't be pickled.
+            OperatorError: if a value has changed since it was emitted.
+        """
+        if self._debug:
+            for emitted in self._batches:
+                verify(emitted, self._operator)
         batch = concat(self._batches)
         self._pieces.append(Piece(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
         self._batches, self._waiting = [], 0
