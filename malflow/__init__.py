@@ -48,7 +48,7 @@ from malflow.operators.event_time import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.single_thread import SingleThreadRuntime
-from malflow.stream import KeyedStream, Stream, StreamProvider
+from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.version import __version__
 
 if TYPE_CHECKING:

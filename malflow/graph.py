@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, assert_never
 
+from malflow.diagnostics import describe
 from malflow.errors import GraphError
 from malflow.operators.contract import Logic
-from malflow.operators.failure import describe
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.sources.contract import StatefulSource, StatelessSource

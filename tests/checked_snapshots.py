@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import FsspecBackend, fsck
-from malflow.snapshot.open_store import is_private
 from malflow.snapshot.persistence import Start
 from malflow.state import StateSpec
+from malflow.store.opening import is_private
 
 MARKER = "damages_snapshots"
 _MOST = 20

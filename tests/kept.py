@@ -7,7 +7,7 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.background import AtOnce
+from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.persistence import Restored
 from malflow.snapshot.restore import load
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.session import _require_java, require_spark
+from malflow.runtime.spark.spark_session import _require_java, require_spark
 
 __all__ = ["QUICK_JAVA", "quiet_session", "spark", "started_session"]
 

@@ -11,8 +11,8 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from malflow.batch import Batch
+from malflow.diagnostics import operator_error, shown
 from malflow.message import DataMessage, NoKey
-from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import Partitioner, check_key
 from malflow.state import Delta, KeyedState
 
@@ -160,7 +160,7 @@ class Operator:
         raise NotImplementedError
 
     def note_idle(self, edges: Sequence[int]) -> None:
-        """Learn how idle each input edge is, where that has changed: see `malflow.placement.Idle`."""
+        """Learn how idle each input edge is, where that has changed: see `malflow.engine.placement.Idle`."""
 
     def settle(self) -> None:
         """Bring `state` up to date with what is kept elsewhere while records flow."""

@@ -13,9 +13,9 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.diagnostics import operator_error, shown
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
-from malflow.operators.failure import operator_error, shown
 from malflow.state import ATOMIC_TYPES
 
 __all__ = ["Trail", "verify", "verify_kinds", "verify_placement", "watch"]

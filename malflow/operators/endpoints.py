@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
+from malflow.diagnostics import operator_error, shown
 from malflow.errors import (
     GraphError,
     MissingDependency,
@@ -20,7 +21,6 @@ from malflow.errors import (
 )
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failure import operator_error, shown
 from malflow.operators.positions import Positions
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable

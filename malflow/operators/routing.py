@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from malflow.batch import Batch, concat, interleave
+from malflow.diagnostics import operator_error, shown
 from malflow.errors import told
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failure import operator_error, shown
 from malflow.partitioners import OWN_CLASSES, PLAIN_TYPES, Partitioner, check_key, rendezvous_select
 from malflow.state import Delta, KeyedState
 

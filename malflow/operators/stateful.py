@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.diagnostics import shape_error, shown
 from malflow.errors import OperatorError, told
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
-from malflow.operators.failure import shape_error, shown
 from malflow.operators.stateless import refuse_answer
 from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
 

@@ -7,10 +7,10 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.diagnostics import shown
 from malflow.errors import OperatorError
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
-from malflow.operators.failure import shown
 
 __all__ = [
     "Filter",

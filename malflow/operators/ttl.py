@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.batch import Batch
+from malflow.diagnostics import shape_error, shown
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failure import shape_error, shown
 from malflow.state import Delta, KeyedState, copied
 
 __all__ = ["ExpireMap", "TtlMap"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from malflow.callables import deferred
+from malflow.diagnostics import describe, shown
 from malflow.errors import GraphError, require_methods
-from malflow.operators.failure import describe, shown
 from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 
 __all__ = ["NOTHING", "check_build", "check_interval", "check_parallelism", "check_start"]

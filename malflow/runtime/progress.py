@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from malflow.engine.plan import Program
+from malflow.engine.worker import LATE
 from malflow.graph import EpochsNode, Port
-from malflow.plan import Program
-from malflow.worker import LATE
 
 __all__ = ["Progress", "late_of", "records_of", "warn_of_dropped"]
 

@@ -12,19 +12,19 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal
 
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program, compile_graph
 from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
-from malflow.placement import states_of
-from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.keeper import Keeper
+from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
-from malflow.runtime.requests import Request, abandon, fail
-from malflow.runtime.run import Run
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
+from malflow.runtime.snapshots import Keeper
 from malflow.snapshot.persistence import Persistence, Start
-from malflow.stream import StreamProvider
+from malflow.streams.stream import StreamProvider
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
 

@@ -19,9 +19,9 @@ from malflow.sinks.stdout import StdOutSink
 from malflow.sinks.vec import VecSink
 
 if TYPE_CHECKING:
-    from malflow.sinks.files import UnwritableValue
-    from malflow.sinks.json_lines import JsonLinesSink
-    from malflow.sinks.text_file import TextFileSink
+    from malflow.connectors.files.json_sink import JsonLinesSink
+    from malflow.connectors.files.sink import UnwritableValue
+    from malflow.connectors.files.text_sink import TextFileSink
 
 __all__ = [
     "JsonLinesSink",
@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _LAZY = {
-    "UnwritableValue": "malflow.sinks.files",
-    "JsonLinesSink": "malflow.sinks.json_lines",
-    "TextFileSink": "malflow.sinks.text_file",
+    "UnwritableValue": "malflow.connectors.files.sink",
+    "JsonLinesSink": "malflow.connectors.files.json_sink",
+    "TextFileSink": "malflow.connectors.files.text_sink",
 }
 
 

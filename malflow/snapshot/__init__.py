@@ -9,8 +9,8 @@ from malflow.snapshot.persistence import NoPersistence, Persistence
 
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
+    from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
     from malflow.snapshot.history import Report, Snapshot, fsck, snapshots
-    from malflow.snapshot.msgpack_codec import MsgpackCodec
 
 __all__ = [
     "FsspecBackend",
@@ -25,7 +25,7 @@ __all__ = [
 
 _ROOMS = {
     "FsspecBackend": "backend",
-    "MsgpackCodec": "msgpack_codec",
+    "MsgpackCodec": "codecs.msgpack_codec",
     "Report": "history",
     "Snapshot": "history",
     "fsck": "history",

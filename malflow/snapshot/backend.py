@@ -7,21 +7,22 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
-from malflow.snapshot.archive import Archive
-from malflow.snapshot.background import AtOnce, Background
-from malflow.snapshot.claim import Claim, claim, establish
-from malflow.snapshot.codec import Codec, codec_of
+from malflow.snapshot.codecs.contract import Codec, codec_of
+from malflow.snapshot.commit import Claim, claim, establish
 from malflow.snapshot.evolution import check_shapes, match_operators
+from malflow.snapshot.executors import AtOnce, Background
+from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, unseal
-from malflow.snapshot.names import JOB, check_job
-from malflow.snapshot.open_store import check_place, is_private, open_store
+from malflow.snapshot.manifest_log import Archive
 from malflow.snapshot.persistence import Restored, Session, Start
 from malflow.snapshot.restore import chooser, load
-from malflow.snapshot.retry import Environment, Retry
-from malflow.snapshot.session import Limits, SnapshotSession
-from malflow.snapshot.signing import KEY_VARIABLE, Signer, is_secret_name, redacted, secrets_in
-from malflow.snapshot.store import KeyMissing, Store
+from malflow.snapshot.signing import KEY_VARIABLE, Signer
+from malflow.snapshot.snapshot_writer import Limits, SnapshotSession
 from malflow.state import StateSpec
+from malflow.store.contract import KeyMissing, Store
+from malflow.store.opening import check_place, is_private, open_store
+from malflow.store.redaction import is_secret_name, redacted, secrets_in
+from malflow.store.retry import Environment, Retry
 
 __all__ = ["FsspecBackend"]
 

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.codec import Codec, dumps_dict
+from malflow.snapshot.codecs.contract import Codec, dumps_dict
 from malflow.snapshot.persistence import UnwritableState
 from malflow.state import Delta
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from malflow.errors import SnapshotError
-from malflow.snapshot.codec import Codec, ShapedCodec
+from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, OperatorEntry
 from malflow.snapshot.persistence import Start
 from malflow.state import StateSpec

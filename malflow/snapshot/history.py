@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Literal
 
 from malflow.errors import SnapshotError, StoreError
-from malflow.snapshot.archive import Archive
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.codec import Codec
+from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.data_file import DataFile, joined, raw_of
+from malflow.snapshot.layout import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
 from malflow.snapshot.manifest import FileEntry, Manifest
-from malflow.snapshot.names import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
+from malflow.snapshot.manifest_log import Archive
 from malflow.snapshot.restore import read_file, replay
 
 __all__ = ["Report", "Snapshot", "fsck", "snapshots"]

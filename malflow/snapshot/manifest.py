@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.names import is_data_key
-from malflow.snapshot.shapes import Shape
+from malflow.snapshot.codecs.shapes import Shape
+from malflow.snapshot.layout import is_data_key
+from malflow.version import __version__
 
-__all__ = ["FORMAT", "FileEntry", "Manifest", "OperatorEntry", "Seal", "seal", "unseal"]
+__all__ = ["FORMAT", "WRITER", "FileEntry", "Manifest", "OperatorEntry", "Seal", "seal", "unseal"]
 
 FORMAT = 2
 """The latest version of what is written; each version ever written is read for ever.
@@ -22,6 +25,17 @@ Format 2 has the shapes of operators. What has none is written in format 1, and 
 """
 
 _PLAIN_FORMAT = 1
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+WRITER = {"malflow": __version__, "python": platform.python_version(), "lz4": _version_of("lz4")}
+"""The versions that each snapshot records, for whoever must find out why one cannot be read."""
 
 _DIGEST_LENGTH = 64
 _MOST_WORKERS = 1 << 20

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from malflow.diagnostics import shown
 from malflow.errors import SnapshotError
-from malflow.operators.failure import shown
 from malflow.snapshot.persistence import Restored
 from malflow.state import Delta, KeyedState
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.archive import Archive
-from malflow.snapshot.codec import Codec, ShapedCodec
+from malflow.snapshot.codecs.contract import Codec, ShapedCodec
+from malflow.snapshot.codecs.old_records import old_kind
 from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
+from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.manifest import FileEntry, Manifest
-from malflow.snapshot.names import manifest_key
-from malflow.snapshot.old_states import old_kind
+from malflow.snapshot.manifest_log import Archive
 from malflow.snapshot.persistence import Restored, Start
 
 __all__ = ["chooser", "load", "read_file", "replay"]

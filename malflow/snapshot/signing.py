@@ -1,19 +1,18 @@
-"""Signatures of what a store holds, and texts that tell no secrets."""
+"""Signatures over a job's objects: HMAC-SHA256 with keys that can be rotated."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 from typing import Any, Final
-from urllib.parse import quote, quote_plus, unquote
 
 from malflow.errors import GraphError, SnapshotError
 
-__all__ = ["KEY_VARIABLE", "Signer", "is_secret_name", "redacted", "secrets_in"]
+__all__ = ["KEY_VARIABLE", "Signer"]
 
 KEY_VARIABLE: Final = "MALFLOW_SIGNING_KEY"
 """The environment variable that holds the signing key, or several with commas between them, the one in use first."""
@@ -133,116 +132,3 @@ def _keys_in_environment() -> list[bytes]:
 
 def _key_bytes(key: Any) -> Any:
     return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
-
-
-_SECRET_NAME = re.compile(
-    r"key|secret|token|passw|passphrase|pwd|credential|signature|auth|cookie|connection_?str|(?<![a-z])sas(?![a-z])",
-    re.IGNORECASE,
-)
-_HIDDEN = "***"
-_WHOLE_WORD = 4
-_KEY_ID_LENGTH = 16
-
-_PARAMETER = r"(?P<name>(?:sig|[\w.-]{0,64}(?:key|secret|token|passw|pwd|credential|signature|auth)[\w.-]{0,64})=)"
-_FIELD = r"[\w.-]{0,64}(?:secret|token|passw|pwd|credential|signature|(?:access|account|private)[_-]?key)[\w.-]{0,64}"
-_PATTERNS: Final = (  # each quantifier that may fail late is bounded, so that a long text takes linear time
-    (re.compile(r"(://)[^/?#\s\"'<>]{0,512}@"), rf"\1{_HIDDEN}@"),
-    (re.compile(r"(://)[^/?#\s\"'<>:]{0,512}:(?!\d+(?:[/?#\s]|$))[^\s\"'<>@]{0,512}@"), rf"\1{_HIDDEN}@"),
-    (re.compile(rf"(?<=[?&;,\s]){_PARAMETER}[^&;,\s\"'<>#]+", re.IGNORECASE), rf"\g<name>{_HIDDEN}"),
-    (re.compile(r"(authorization['\"]?\s?[:=]\s?(?:b?['\"])?)[^'\",\r\n]+", re.IGNORECASE), rf"\1{_HIDDEN}"),
-    (
-        re.compile(rf"(?<![\w.-])({_FIELD}['\"]?\s?[:=]\s?b?)(?:'[^']*'|\"[^\"]*\")", re.IGNORECASE),
-        rf"\1'{_HIDDEN}'",
-    ),
-)
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell whether an option of this name holds something that no text may show.
-
-    >>> is_secret_name("aws_secret_access_key"), is_secret_name("sas_token"), is_secret_name("endpoint_url")
-    (True, True, False)
-    """
-    return _SECRET_NAME.search(name) is not None
-
-
-def secrets_in(options: Mapping[str, Any], url: str = "") -> list[str]:
-    """Collect the secrets in storage options, however deep, and in a URL, for `redacted`.
-
-    >>> secrets_in({"key": "AKIA1234", "client_kwargs": {"password": "hush", "region": "eu"}}, "ftp://me:psst@host/x")
-    ['AKIA1234', 'hush', 'psst']
-    """
-    found = [*_secrets_under(options, secret=False), *_secrets_of_url(url)]
-    return list(dict.fromkeys(secret for secret in found if secret))
-
-
-def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    r"""Take what is secret out of a text, and escape its control characters.
-
-    Hidden are the given secrets, also quoted as URLs and texts quote them, and whatever looks like userinfo in a URL,
-    a signature or token in a query, or an authorization header.
-
-    >>> redacted("GET https://me:psst@host/x?X-Amz-Signature=0a1b&part=2 failed:\nhush", ["hush"])
-    'GET https://***@host/x?X-Amz-Signature=***&part=2 failed:\\n***'
-    """
-    spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
-    for spelling in sorted(spellings, key=len, reverse=True):
-        if len(spelling) >= _WHOLE_WORD:
-            text = text.replace(spelling, _HIDDEN)
-            continue
-        text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", _HIDDEN, text)
-    for pattern, replacement in _PATTERNS:
-        text = pattern.sub(replacement, text)
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def _spellings(secret: str) -> Iterator[str]:
-    yield secret
-    yield repr(secret)[1:-1]
-    raw = secret.encode("utf-8", "surrogatepass")
-    yield quote(raw)
-    yield quote(raw, safe="")
-    yield quote_plus(raw)
-
-
-def _secrets_under(value: Any, *, secret: bool) -> Iterator[str]:
-    """Give every text in a value if it is secret, and those below secret names otherwise."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _secrets_under(inner, secret=secret or is_secret_name(str(name)))
-    elif isinstance(value, list | tuple | set | frozenset):
-        for inner in value:
-            yield from _secrets_under(inner, secret=secret)
-    elif isinstance(value, str):
-        if secret:
-            yield value
-        elif "://" in value:
-            yield from _secrets_of_url(value)
-    elif secret and isinstance(value, bytes):
-        yield value.decode("utf-8", "surrogateescape")
-    elif secret and isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
-
-
-def _secrets_of_url(url: str) -> Iterator[str]:
-    for part in url.split("::"):
-        path, _, query = part.partition("://")[2].partition("?")
-        user, _, password = _userinfo(path).partition(":")
-        found = [password, user] if len(user) >= _KEY_ID_LENGTH or not password else [password]
-        for parameter in query.partition("#")[0].split("&"):
-            name, _, value = parameter.partition("=")
-            if is_secret_name(name) or name == "sig":
-                found.append(value)
-        for secret in found:
-            yield from (secret, unquote(secret))
-
-
-def _userinfo(path: str) -> str:
-    """Give what stands before the host; also where a password with a slash in it was not quoted."""
-    authority = path.partition("/")[0]
-    before, at, _ = authority.rpartition("@")
-    if at:
-        return before
-    _, colon, port = authority.partition(":")
-    return path.rpartition("@")[0] if colon and not port.isdigit() else ""

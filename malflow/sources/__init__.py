@@ -18,11 +18,11 @@ from malflow.sources.contract import (
 from malflow.sources.single_iterator import SingleIteratorSource
 
 if TYPE_CHECKING:
-    from malflow.sources.csv_file import CsvSource
-    from malflow.sources.files import BadRecord
-    from malflow.sources.json_lines import JsonLinesSource
-    from malflow.sources.paths import InputFileError
-    from malflow.sources.text_file import TextFileSource
+    from malflow.connectors.files.csv_source import CsvSource
+    from malflow.connectors.files.json_source import JsonLinesSource
+    from malflow.connectors.files.paths import InputFileError
+    from malflow.connectors.files.source import BadRecord
+    from malflow.connectors.files.text_source import TextFileSource
 
 __all__ = [
     "BadRecord",
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "CsvSource": "malflow.sources.csv_file",
-    "BadRecord": "malflow.sources.files",
-    "JsonLinesSource": "malflow.sources.json_lines",
-    "InputFileError": "malflow.sources.paths",
-    "TextFileSource": "malflow.sources.text_file",
+    "CsvSource": "malflow.connectors.files.csv_source",
+    "BadRecord": "malflow.connectors.files.source",
+    "JsonLinesSource": "malflow.connectors.files.json_source",
+    "InputFileError": "malflow.connectors.files.paths",
+    "TextFileSource": "malflow.connectors.files.text_source",
 }
 
 

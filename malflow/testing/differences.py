@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
+from malflow.engine.plan import Program
 from malflow.graph import SinkNode, SourceNode, StatefulNode
-from malflow.plan import Program
 from malflow.testing.trial import Outcome, State, Written
 
 __all__ = ["difference"]

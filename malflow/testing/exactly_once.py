@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from malflow.diagnostics import shown
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.graph import StatefulNode
-from malflow.operators.failure import shown
-from malflow.stream import StreamProvider
+from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import feed_of
 from malflow.testing.schedules import Event, Schedule, schedules, told

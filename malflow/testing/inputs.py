@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from malflow.diagnostics import shown
 from malflow.errors import GraphError
 from malflow.graph import SourceNode
 from malflow.message import NoKey
-from malflow.operators.failure import shown
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.state import copied
 from malflow.testing.scripted import Mark, Timed

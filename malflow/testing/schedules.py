@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from malflow.operators.failure import shown
+from malflow.diagnostics import shown
 from malflow.testing.inputs import Feed
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from malflow.diagnostics import shown
 from malflow.errors import GraphError
 from malflow.message import NoKey
-from malflow.operators.failure import shown
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing.crash import Crash
 

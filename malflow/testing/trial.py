@@ -9,17 +9,17 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
+from malflow.diagnostics import shown
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
-from malflow.operators.failure import shown
-from malflow.placement import states_of
-from malflow.plan import Program, compile_graph
-from malflow.runtime.keeper import Keeper
-from malflow.runtime.run import Run
+from malflow.runtime.snapshots import Keeper
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Start
-from malflow.stream import StreamProvider
+from malflow.streams.stream import StreamProvider
 from malflow.testing.inputs import Feed
 from malflow.testing.likeness import likeness
 from malflow.testing.schedules import Event, Schedule

@@ -19,7 +19,7 @@ from malflow import MAX, MIN, DataMessage, NoKey, StreamProvider
 from malflow.operators.ttl import ExpireMap
 from malflow.sinks import StatefulSink
 from malflow.snapshot import MsgpackCodec
-from malflow.snapshot.codec import Codec, PickleCodec
+from malflow.snapshot.codecs.contract import Codec, PickleCodec
 from malflow.sources import StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,16 @@ def test_a_run_goes_on_from_golden_files(golden: tuple[Job, FsspecBackend], work
         "dropped and set again": 2,
     }
     assert fsck(backend).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("malflow.message", "DataMessage"),
+        ("malflow.message", "MAX"),
+        ("malflow.operators.ttl", "ExpireMap"),
+        ("malflow.partitioners", "rendezvous_select"),
+    ],
+)
+def test_names_in_old_snapshots_can_be_imported(module: str, name: str) -> None:
+    assert hasattr(import_module(module), name)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.background import AtOnce
+from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.manifest import FORMAT
-from malflow.snapshot.retry import Environment
+from malflow.store.retry import Environment
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 
 __all__ = ["JOBS", "Job", "backend_of", "main", "run"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
-from malflow.snapshot.names import sequence_of_target
+from malflow.snapshot.layout import sequence_of_target
 from tests.processes.children import (
     assert_exact,
     assert_plausible,

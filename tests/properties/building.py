@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow.engine.execution import Run as EngineRun
+from malflow.engine.placement import states_of
+from malflow.engine.plan import compile_graph
 from malflow.graph import Graph
-from malflow.placement import states_of
-from malflow.plan import compile_graph
-from malflow.runtime.run import Run as EngineRun
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.state import StateSpec

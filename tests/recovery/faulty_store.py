@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from malflow.errors import StoreError
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.names import BOUNDARIES, DATA, JOB, MANIFESTS
-from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome, require_folder, require_key
+from malflow.snapshot.layout import BOUNDARIES, DATA, JOB, MANIFESTS
+from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome, require_folder, require_key
+from malflow.store.local import LocalStore
 from malflow.testing import Crash
 
 __all__ = [

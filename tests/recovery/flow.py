@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program
 from malflow.message import DataMessage
-from malflow.placement import states_of
-from malflow.plan import Program
-from malflow.runtime.keeper import Keeper
-from malflow.runtime.run import Run
+from malflow.runtime.snapshots import Keeper
 from malflow.sinks import VecSink
 from malflow.snapshot import Persistence
 from malflow.snapshot.persistence import Restored, Session, Start
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourcePartition
 from malflow.state import StateSpec
-from malflow.stream import StreamProvider
+from malflow.streams.stream import StreamProvider
 from malflow.testing.trial import built
 from tests.recovery.scenario import Observed, Violation
 

@@ -12,7 +12,7 @@ from hypothesis import event, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
-from malflow.snapshot.names import manifest_key
+from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import Start
 from tests.recovery.faulty_store import Fault, MemoryStore
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version

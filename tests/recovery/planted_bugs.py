@@ -19,9 +19,11 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators import endpoints
-from malflow.snapshot import archive, claim, data_file, manifest, restore, retry, session
-from malflow.snapshot.names import DataName
+from malflow.snapshot import commit, data_file, manifest, manifest_log, restore
+from malflow.snapshot import snapshot_writer as writer
+from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import Start
+from malflow.store import retry
 from tests.recovery.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore, MemoryStore
 from tests.recovery.scenario import Process, Real, Record, Toy, Violation, World
 from tests.recovery.test_exhaustive import FAULTS, SETTINGS, calls, doubts_in, endure
@@ -257,51 +259,51 @@ class Bug:
 def _manifest_first(patch: pytest.MonkeyPatch) -> None:
     held: list[tuple[str, bytes]] = []
     attempts = count()
-    commit = claim.Claim.commit
+    original = commit.Claim.commit
 
-    def write(self: claim.DataWriter, data: bytes) -> str:
+    def write(self: commit.DataWriter, data: bytes) -> str:
         name = DataName(self.seq, self.epoch, self.runner, f"{next(attempts):016x}")
         held.append((name.key, data))
         return name.key
 
-    def commit_first(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
-        committed = commit(self, content)
+    def commit_first(self: commit.Claim, content: commit.Content) -> manifest.Manifest:
+        committed = original(self, content)
         while held:
             self._archive.store.put_new(*held.pop(0))
         return committed
 
-    patch.setattr(claim.DataWriter, "write", write)
-    patch.setattr(claim.Claim, "commit", commit_first)
+    patch.setattr(commit.DataWriter, "write", write)
+    patch.setattr(commit.Claim, "commit", commit_first)
 
 
 def _unknown_is_failure(patch: pytest.MonkeyPatch) -> None:
-    Edit(claim, "_publish", "            doubt = error\n", "            raise StoreError(str(error)) from error\n")(
+    Edit(commit, "_publish", "            doubt = error\n", "            raise StoreError(str(error)) from error\n")(
         patch
     )
-    commit = claim.Claim.commit
+    original = commit.Claim.commit
 
-    def commit_or_delete(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
+    def commit_or_delete(self: commit.Claim, content: commit.Content) -> manifest.Manifest:
         try:
-            return commit(self, content)
+            return original(self, content)
         except StoreError:
             for entry in {*content.files} - {*self.head.files}:
                 self._archive.store.delete(entry.name)
             raise
 
-    patch.setattr(claim.Claim, "commit", commit_or_delete)
+    patch.setattr(commit.Claim, "commit", commit_or_delete)
 
 
 def _collect_first(patch: pytest.MonkeyPatch) -> None:
-    commit = claim.Claim.commit
+    original = commit.Claim.commit
 
-    def collect_and_commit(self: claim.Claim, content: claim.Content) -> manifest.Manifest:
+    def collect_and_commit(self: commit.Claim, content: commit.Content) -> manifest.Manifest:
         needed = {entry.name for entry in content.files}
         for key in self._archive.list("d/"):
             if key not in needed:
                 self._archive.store.delete(key)
-        return commit(self, content)
+        return original(self, content)
 
-    patch.setattr(claim.Claim, "commit", collect_and_commit)
+    patch.setattr(commit.Claim, "commit", collect_and_commit)
 
 
 _WRITE = "self._claim.commit(replace(content, files=(*kept, *entries)))"
@@ -316,7 +318,7 @@ BUGS = (
     Bug(
         "a claim does not take a number",
         Edit(
-            claim,
+            commit,
             "claim",
             "        if not _publish(archive, manifest_key(head.seq), data):\n",
             "        if numbers and head.snapshot == archive.manifest(numbers[-1]).snapshot:\n"
@@ -329,7 +331,7 @@ BUGS = (
     Bug(
         "a manifest is written over another",
         Edit(
-            claim,
+            commit,
             "_publish",
             "            archive.store.put_new(key, data)\n",
             "            archive.store.delete(key)\n            archive.store.put_new(key, data)\n",
@@ -350,7 +352,12 @@ BUGS = (
     ),
     Bug(
         "what changed is forgotten before it is committed",
-        Edit(session.SnapshotSession, "_write", _WRITE, f"self._unwritten, self._unwritten_base = [], False; {_WRITE}"),
+        Edit(
+            writer.SnapshotSession,
+            "_write",
+            _WRITE,
+            f"self._unwritten, self._unwritten_base = [], False; {_WRITE}",
+        ),
         (partial(enumerated, "first_run", "error_before"),),
         ("state",),
     ),
@@ -368,14 +375,14 @@ BUGS = (
     ),
     Bug(
         "neither size nor digest are compared",
-        Edit(archive.Archive, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
+        Edit(manifest_log.Archive, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
         (swapped_files,),
         ("corruption",),
     ),
     Bug(
         "the names of data files do not differ from attempt to attempt",
         Edit(
-            claim.DataWriter,
+            commit.DataWriter,
             "write",
             "self.retry.environment.token())\n        try:\n            self.store.put_new(name.key, data)\n",
             "'0' * 16)\n        try:\n            with suppress(KeyExists):\n"
@@ -386,14 +393,16 @@ BUGS = (
     ),
     Bug(
         "an error is trusted: what exists must be another's",
-        Edit(claim, "_publish", "        except KeyExists:\n", "        except KeyExists:\n            return False\n"),
+        Edit(
+            commit, "_publish", "        except KeyExists:\n", "        except KeyExists:\n            return False\n"
+        ),
         (partial(enumerated, "first_run", "late"),),
         ("liveness",),
     ),
     Bug(
         "only the files of the newest snapshot are kept",
         Edit(
-            claim.Claim,
+            commit.Claim,
             "_needed",
             "for seq in numbers]",
             "for seq in numbers[-1:]]",
@@ -403,37 +412,37 @@ BUGS = (
     ),
     Bug(
         "files are deleted that nobody names yet",
-        Edit(claim.Claim, "collect", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"),
+        Edit(commit.Claim, "collect", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"),
         (collecting_zombie,),
         ("fsck",),
     ),
     Bug(
         "a run goes back to files that another may be deleting",
-        Edit(claim, "_first", "else _with_copies(archive, head)", "else head"),
+        Edit(commit, "_first", "else _with_copies(archive, head)", "else head"),
         (collection_beside_going_back,),
         ("state", "fsck"),
     ),
     Bug(
         "a number that was collected can be claimed",
-        Edit(claim, "claim", "if archive.boundary() >= head.seq:", "if False:"),
+        Edit(commit, "claim", "if archive.boundary() >= head.seq:", "if False:"),
         (late_claim,),
         ("state", "floor", "liveness"),
     ),
     Bug(
         "a number that was collected can be used again",
-        Edit(claim.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
+        Edit(commit.Claim, "_check_boundary", "if boundary >= seq:", "if False:"),
         (partial(enumerated, "first_run"),),
         ("claimant",),
     ),
     Bug(
         "the boundary is not raised",
-        Edit(claim.Claim, "collect", "if boundary > before:", "if False:"),
+        Edit(commit.Claim, "collect", "if boundary > before:", "if False:"),
         (partial(enumerated, "collection"),),
         ("collection",),
     ),
     Bug(
         "what is not known is taken for done",
-        Edit(claim, "_publish", "            doubt = error\n", "            return True\n"),
+        Edit(commit, "_publish", "            doubt = error\n", "            return True\n"),
         (partial(enumerated, "first_run", "unknown_before", of="manifest"),),
         ("floor", "state"),
     ),
@@ -445,7 +454,7 @@ BUGS = (
     ),
     Bug(
         "a doubt is forgotten when a later try is refused",
-        Edit(claim, "_publish", "            if doubt is None:\n                raise\n", "            raise\n"),
+        Edit(commit, "_publish", "            if doubt is None:\n                raise\n", "            raise\n"),
         (partial(doubted, "first_run", "manifest"),),
         ("liveness",),
     ),
@@ -457,14 +466,14 @@ BUGS = (
     ),
     Bug(
         "what exists is taken for one's own",
-        Edit(claim, "_is_ours", "return archive.get(key, LARGEST_MANIFEST) == data", "return True"),
+        Edit(commit, "_is_ours", "return archive.get(key, LARGEST_MANIFEST) == data", "return True"),
         (partial(enumerated, "two_runs"),),
         ("claimant",),
     ),
     Bug(
         "a rescaled run does not write a base",
         Edit(
-            session.SnapshotSession,
+            writer.SnapshotSession,
             "wants_base",
             "{head.parallelism, self._captured_at} != {parallelism}",
             "False",
@@ -474,7 +483,7 @@ BUGS = (
     ),
     Bug(
         "keys of workers that are gone are counted",
-        Edit(session.SnapshotSession, "commit", "self._keys.clear()", "pass"),
+        Edit(writer.SnapshotSession, "commit", "self._keys.clear()", "pass"),
         (partial(enumerated, "rescaling"),),
         ("state",),
     ),
@@ -492,7 +501,7 @@ BUGS = (
     Bug(
         "a section is lost where files are folded",
         Edit(
-            session.SnapshotSession,
+            writer.SnapshotSession,
             "_fold",
             "[section for file in files for section in file.sections]",
             "[section for file in files for section in file.sections][:-1]",
@@ -502,26 +511,31 @@ BUGS = (
     ),
     Bug(
         "files are folded in another order",
-        Edit(session.SnapshotSession, "_fold", "for file in files for section", "for file in files[::-1] for section"),
+        Edit(
+            writer.SnapshotSession,
+            "_fold",
+            "for file in files for section",
+            "for file in files[::-1] for section",
+        ),
         (partial(enumerated, "collection"),),
         ("state",),
     ),
     Bug(
         "what was before a whole state is not dropped",
-        Edit(session, "bare_sections", "if delta.whole:", "if False:"),
+        Edit(writer, "bare_sections", "if delta.whole:", "if False:"),
         (partial(enumerated, "collection"),),
         ("state",),
     ),
     Bug(
         "a claim does not carry all files on",
-        Edit(claim, "_first", "replace(chosen, **facts)", "replace(chosen, **facts, files=chosen.files[:-1])"),
+        Edit(commit, "_first", "replace(chosen, **facts)", "replace(chosen, **facts, files=chosen.files[:-1])"),
         (partial(enumerated, "collection"),),
         ("state",),
     ),
     Bug(
         "a claim carries the files of another snapshot on",
         Edit(
-            claim,
+            commit,
             "_first",
             "replace(chosen, **facts)",
             "replace(chosen, **facts, files=archive.manifest(max(chosen.seq - 1, 1)).files)",
@@ -543,13 +557,13 @@ BUGS = (
     ),
     Bug(
         "a run with nothing to write does not look whether it still has the job",
-        Edit(session.SnapshotSession, "_unchanged", "self._claim.check()", "pass"),
+        Edit(writer.SnapshotSession, "_unchanged", "self._claim.check()", "pass"),
         (idle_zombie,),
         ("claimant",),
     ),
     Bug(
         "one snapshot too few is retained",
-        Edit(claim.Claim, "_new_boundary", "> retain:", ">= retain:"),
+        Edit(commit.Claim, "_new_boundary", "> retain:", ">= retain:"),
         (partial(enumerated, "going_back"),),
         ("collection",),
     ),

@@ -20,18 +20,18 @@ from functools import cache
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
-from malflow.placement import states_of
-from malflow.runtime.keeper import Keeper
-from malflow.runtime.run import Run
+from malflow.runtime.snapshots import Keeper
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
-from malflow.snapshot.background import AtOnce
+from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Restored, Session, Start
-from malflow.snapshot.retry import Environment
-from malflow.snapshot.store import Store
 from malflow.state import Delta, StateSpec
+from malflow.store.contract import Store
+from malflow.store.retry import Environment
 from malflow.testing import PAUSE, ScriptedSource
 from malflow.testing.trial import built
 from tests.recovery.faulty_store import Crash, Faults, FaultyStore, MemoryStore

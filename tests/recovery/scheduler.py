@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot.history import fsck
-from malflow.snapshot.names import manifest_key
+from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import Start
 from malflow.snapshot.restore import load
-from malflow.snapshot.store import KeyExists, KeyMissing, Transient, UnknownOutcome
 from malflow.state import Delta, StateSpec
+from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
 from tests.recovery.faulty_store import Crash, MemoryStore
 from tests.recovery.scenario import StoredBackend, Violation, environment
 

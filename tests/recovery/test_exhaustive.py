@@ -18,8 +18,8 @@ import pytest
 
 from malflow.snapshot import snapshots
 from malflow.snapshot.data_file import Section, decode_file
-from malflow.snapshot.local_store import LocalStore
 from malflow.snapshot.persistence import Start
+from malflow.store.local import LocalStore
 from tests.recovery.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, MemoryStore, can_tell
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from malflow.snapshot import local_store
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.store import is_key
+from malflow.store import local
+from malflow.store.contract import is_key
+from malflow.store.local import LocalStore
 from tests.recovery.faulty_store import Call, Fault, Faults, MemoryStore, contents
 from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Toy, Violation, World
@@ -86,7 +86,7 @@ class PowerlessWorld(World):
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     (tmp_path / "disk").mkdir()
     disk = Disk(tmp_path / "disk")
-    monkeypatch.setattr(local_store, "os", disk)
+    monkeypatch.setattr(local, "os", disk)
     return disk
 
 
@@ -132,10 +132,10 @@ def test_nothing_that_counts_is_lost_with_the_power_where_the_store_fails(fault:
 
 
 UNSYNCED = {
-    "a file": Edit(local_store, "_write", "sync(file)", "pass"),
+    "a file": Edit(local, "_write", "sync(file)", "pass"),
     "a new name": Edit(LocalStore, "_link", "self._sync(directory)", "pass"),
     "a new folder": Edit(LocalStore, "_enter", "self._sync(parent)", "pass"),
-    "a new root": Edit(local_store, "_sync_folder", "os.fsync(directory)", "pass"),
+    "a new root": Edit(local, "_sync_folder", "os.fsync(directory)", "pass"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.background import AtOnce
+from malflow.snapshot.executors import AtOnce
 from malflow.testing import PAUSE, ScriptedSource
 
 KEY = "0123456789abcdef-a-signing-key"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from malflow import StreamProvider
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
-from malflow.placement import states_of
-from malflow.plan import Program, compile_graph
-from malflow.runtime.run import Run
 from malflow.state import KeyedState
 
 __all__ = ["Store", "compiled", "finish", "run_of"]

@@ -19,11 +19,11 @@ from malflow import (
     StreamProvider,
 )
 from malflow.errors import FencedError, SnapshotCorrupt
-from malflow.runtime import keeper
+from malflow.runtime import snapshots as run_snapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.store import Store
+from malflow.store.contract import Store
+from malflow.store.local import LocalStore
 from malflow.testing import ScriptedSource
 from tests.kept import in_memory, kept, kept_states
 from tests.runtime.counting import MOMENT, Totals, at_once, counted, counting, ids, one_a_tick, run
@@ -88,7 +88,7 @@ def test_the_end_of_the_stream_is_no_part_of_the_last_snapshot(backend: FsspecBa
 
 def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, backend = SimpleNamespace(now=0.0), in_memory(retain=1_000)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(run_snapshots, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def tick(_msg: Any, _ctx: Any) -> None:
         clock.now += 1

@@ -21,8 +21,8 @@ from malflow import (
 )
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.store import Store
+from malflow.store.contract import Store
+from malflow.store.local import LocalStore
 from tests.runtime.counting import KEY, MOMENT, at_once, counted, counting, ids, one_a_tick, run
 
 

@@ -23,7 +23,7 @@ from malflow import (
     index_select,
     rendezvous_select,
 )
-from malflow.runtime.run import Run
+from malflow.engine.execution import Run
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.state import Delta

@@ -12,8 +12,8 @@ import fsspec
 import pytest
 
 from malflow import NoKey
+from malflow.connectors.files.local_file import FileSinkPosition, SinkFileError
 from malflow.sinks import TextFileSink
-from malflow.sinks.local_file import FileSinkPosition, SinkFileError
 
 
 def send(sink: Any, *values: object) -> None:

@@ -12,13 +12,13 @@ from threading import Lock
 from typing import Any
 
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.background import AtOnce
+from malflow.snapshot.executors import AtOnce
+from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.names import boundary_key, manifest_key
 from malflow.snapshot.persistence import Start
-from malflow.snapshot.retry import Environment
-from malflow.snapshot.store import KeyExists, KeyMissing, Store
 from malflow.state import Delta, StateSpec
+from malflow.store.contract import KeyExists, KeyMissing, Store
+from malflow.store.retry import Environment
 
 SUM = StateSpec("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select")
 KEY = "a signing key of the tests"

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from malflow.errors import SnapshotError
 from malflow.snapshot import fsck
-from malflow.snapshot.codec import PickleCodec
+from malflow.snapshot.codecs.contract import PickleCodec
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_file, joined, raw_of
 from malflow.snapshot.manifest import Manifest, seal
-from malflow.snapshot.msgpack_codec import MsgpackCodec
 from tests.snapshot.jobs import Job, MemoryStore, StoreBackend, manifest_key, manifests
 
 msgpack = pytest.importorskip("msgpack")

@@ -16,11 +16,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.claim import Content, claim, establish
-from malflow.snapshot.local_store import LocalStore
+from malflow.snapshot.commit import Content, claim, establish
 from malflow.snapshot.persistence import Start
 from malflow.snapshot.restore import chooser
-from malflow.snapshot.store import KeyExists, Store, Transient, UnknownOutcome
+from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
+from malflow.store.local import LocalStore
 from tests.snapshot.jobs import (
     Clock,
     Doing,

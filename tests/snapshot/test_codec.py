@@ -24,14 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import DataMessage
+from malflow.connectors.files.lines import LinePosition
+from malflow.connectors.files.source import FilePosition
 from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
-from malflow.snapshot.codec import PickleCodec, codec_of
-from malflow.snapshot.msgpack_codec import MsgpackCodec
-from malflow.snapshot.msgpack_types import BUILT_IN, FORMS, RECORD
-from malflow.sources.files import FilePosition
-from malflow.sources.lines import LinePosition
+from malflow.snapshot.codecs.contract import PickleCodec, codec_of
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
+from malflow.snapshot.codecs.msgpack_types import BUILT_IN, FORMS, RECORD
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ def test_crafted_data_is_refused(data: bytes) -> None:
 def test_lists_that_are_not_there_take_no_memory() -> None:
     program = """
 import resource
-from malflow.snapshot.msgpack_codec import MsgpackCodec
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 
 codec = MsgpackCodec()
 size = 200_000
@@ -416,7 +416,7 @@ def test_what_is_no_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch:
     def look_up(key: str) -> None:
         raise AssertionError(key)
 
-    monkeypatch.setattr("malflow.snapshot.msgpack_types.ZoneInfo", look_up)
+    monkeypatch.setattr("malflow.snapshot.codecs.msgpack_types.ZoneInfo", look_up)
     with pytest.raises(ValueError, match="is no name of a time zone"):
         CODEC.loads(extension(9, [0, 0, 0, 0, 0, name]))
 
@@ -425,7 +425,7 @@ def test_reading_imports_opens_and_executes_nothing_whatever_the_data_says() -> 
     program = """
 import sys
 import msgpack
-from malflow.snapshot.msgpack_codec import MsgpackCodec
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 
 codec = MsgpackCodec()
 pack = msgpack.packb
@@ -652,7 +652,7 @@ def test_without_msgpack_the_extra_is_named_when_the_codec_is_made(monkeypatch: 
 
 def test_the_codec_works_without_the_compiled_library() -> None:
     program = """
-from malflow.snapshot.msgpack_codec import MsgpackCodec
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 import msgpack, pickle, sys
 assert msgpack.Packer.__module__ == "msgpack.fallback"
 codec = MsgpackCodec()

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot import data_file
-from malflow.snapshot.codec import Codec, PickleCodec
+from malflow.snapshot.codecs.contract import Codec, PickleCodec
+from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.data_file import (
     DataFile,
     Section,
@@ -33,7 +34,6 @@ from malflow.snapshot.data_file import (
     pack,
     raw_of,
 )
-from malflow.snapshot.msgpack_codec import MsgpackCodec
 from malflow.snapshot.persistence import UnwritableState
 from malflow.state import Delta, KeyedState
 

@@ -9,8 +9,8 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
-from malflow.snapshot.store import Transient
 from malflow.state import Delta
+from malflow.store.contract import Transient
 from tests.snapshot.jobs import SUM, Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
 
 

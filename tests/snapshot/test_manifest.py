@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot import fsck, manifest, snapshots
+from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
-from malflow.snapshot.shapes import Shape
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from tests.snapshot.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
 

@@ -15,10 +15,10 @@ from malflow import DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.errors import CommitUnknown, FencedError, GraphError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.open_store import open_store
 from malflow.snapshot.persistence import Persistence
-from malflow.snapshot.store import Store
 from malflow.sources import StatefulSource
+from malflow.store.contract import Store
+from malflow.store.opening import open_store
 from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
 from tests.kept import kept_states
 from tests.snapshot.jobs import KEY, Clock, steady

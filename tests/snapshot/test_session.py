@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow.errors import SnapshotError, StoreError
-from malflow.snapshot.background import Background
+from malflow.snapshot.executors import Background
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
 from malflow.state import Delta

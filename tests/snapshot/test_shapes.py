@@ -13,7 +13,7 @@ import pytest
 from malflow import OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.sinks import StatefulSink, VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, fsck, snapshots
-from malflow.snapshot.codec import PickleCodec
+from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.manifest import Manifest
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource

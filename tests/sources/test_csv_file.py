@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from malflow import GraphError
-from malflow.sources import BadRecord, CsvSource, lines
+from malflow.connectors.files import lines
+from malflow.sources import BadRecord, CsvSource
 
 
 def rows(tmp_path: Path, content: str, **options: Any) -> list[Any]:

@@ -11,8 +11,8 @@ import fsspec
 import pytest
 
 from malflow import GraphError, MissingDependency
+from malflow.connectors.files.lines import LinePosition
 from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
-from malflow.sources.lines import LinePosition
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from malflow.sources import BadRecord, CsvSource, JsonLinesSource, TextFileSource, lines
+from malflow.connectors.files import lines
+from malflow.sources import BadRecord, CsvSource, JsonLinesSource, TextFileSource
 
 PATH = "memory://resume/file"
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}

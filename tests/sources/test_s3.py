@@ -9,7 +9,7 @@ import pytest
 import s3fs.core
 from moto.server import ThreadedMotoServer
 
-from malflow.fingerprint import SPAN
+from malflow.connectors.files.fingerprint import SPAN
 from malflow.sinks import TextFileSink
 from malflow.sources import CsvSource, InputFileError, TextFileSource
 

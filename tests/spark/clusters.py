@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from malflow import MissingDependency
-from malflow.runtime.spark.session import _require_java, require_spark
+from malflow.runtime.spark.spark_session import _require_java, require_spark
 from tests.spark_session import QUICK_JAVA
 
 __all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "poll", "users_environment"]

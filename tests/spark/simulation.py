@@ -17,17 +17,17 @@ from typing import Any, TypeVar
 import pytest
 
 from malflow import state
+from malflow.engine.plan import Program
 from malflow.errors import RunFailed, StoreError
-from malflow.plan import Program
-from malflow.runtime.requests import Request
-from malflow.runtime.spark import chains, driver, gate, held
+from malflow.runtime.control import Request
+from malflow.runtime.spark import changelog_index, coordinator, driver, worker_cache
+from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
-from malflow.runtime.spark.failures import dumps_error
-from malflow.runtime.spark.host import _Turn
-from malflow.runtime.spark.job import Control, Job
-from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.protocol import Control, Job
 from malflow.runtime.spark.settings import RestartPolicy, Settings
-from malflow.runtime.spark.wire import Row
+from malflow.runtime.spark.shuffle import Row
+from malflow.runtime.spark.stage_task import _Turn
 from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 
@@ -162,7 +162,7 @@ class Cluster:
         name = job.scratch.run, job.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
         self._last_place[name] = place
-        kept = (held.HELD, held.SINKS, held._LOADED, held._NUMBERS)
+        kept = (worker_cache.HELD, worker_cache.SINKS, worker_cache._LOADED, worker_cache._NUMBERS)
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:
@@ -293,8 +293,8 @@ def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(driver, "Query", _Query)
-        patched.setattr(gate, "_SHORTEST_REST", 0.0)
-        patched.setattr(gate, "_LONGEST_REST", 0.0)
-        patched.setattr(chains, "_LONGEST", longest)
+        patched.setattr(coordinator, "_SHORTEST_REST", 0.0)
+        patched.setattr(coordinator, "_LONGEST_REST", 0.0)
+        patched.setattr(changelog_index, "_LONGEST", longest)
         patched.setattr(state, "_SLACK", slack)
         yield

@@ -17,7 +17,7 @@ import pytest
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
 from malflow.errors import FencedError, OperatorError, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
-from malflow.runtime.spark.session import lend_interpreter
+from malflow.runtime.spark.spark_session import lend_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import Restored, Session, Start

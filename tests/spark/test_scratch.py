@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.scratch import NEVER, Change, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, Change, Scratch, ScratchPlace
 from malflow.state import Delta, KeyedState
 from tests.stores.faulty_s3 import FaultyS3
 

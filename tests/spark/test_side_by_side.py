@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, GraphError, SparkRuntime
-from malflow.runtime.spark.census import Census
+from malflow.runtime.spark.live_runs import Census
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource
 from tests.spark.clusters import poll
@@ -126,9 +126,9 @@ def test_sinks_are_closed_while_other_jobs_hold_the_slots(spark: Any, tmp_path: 
 @pytest.mark.spark
 def test_runs_one_after_the_other_leave_nothing_in_the_processes(spark: Any) -> None:
     def held(_: Any) -> list[int]:
-        from malflow.runtime.spark import held  # noqa: PLC0415 - of that process
+        from malflow.runtime.spark import worker_cache  # noqa: PLC0415 - of that process
 
-        return [len(held.HELD), len(held.SINKS), len(held._LOADED), len(held._NUMBERS)]
+        return [len(worker_cache.HELD), len(worker_cache.SINKS), len(worker_cache._LOADED), len(worker_cache._NUMBERS)]
 
     for size in (10, 20):
         out: VecSink[Any, Any, Any] = VecSink()

@@ -18,16 +18,16 @@ from hypothesis import Phase, given, settings, target
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProvider
+from malflow.engine.plan import Program, compile_graph
+from malflow.engine.worker import Worker
 from malflow.graph import Graph
-from malflow.plan import Program, compile_graph
-from malflow.runtime.spark.host import StageTask
-from malflow.runtime.spark.scratch import NEVER, Scratch
+from malflow.runtime.spark.changelog import NEVER, Scratch
+from malflow.runtime.spark.stage_task import StageTask
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
-from malflow.worker import Worker
 from tests.kept import in_memory, kept, kept_states
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 

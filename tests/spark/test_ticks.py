@@ -13,23 +13,23 @@ import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
 from malflow.batch import Batch
+from malflow.engine.plan import Program, compile_graph
+from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
-from malflow.plan import Program, compile_graph
-from malflow.runtime.spark import wire
-from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.gate import Gate, Outlets
-from malflow.runtime.spark.host import _Turn
-from malflow.runtime.spark.job import Control, Job, Report
+from malflow.runtime.spark import shuffle
+from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.coordinator import Gate, Outlets
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.payload import payload
-from malflow.runtime.spark.scratch import NEVER, Scratch, ScratchPlace
-from malflow.runtime.spark.session import require_spark
-from malflow.runtime.spark.wire import FAILURE, REPORT, Parcel, Row, unpack
+from malflow.runtime.spark.program_pickle import payload
+from malflow.runtime.spark.protocol import Control, Job, Report
+from malflow.runtime.spark.shuffle import FAILURE, REPORT, Parcel, Row, unpack
+from malflow.runtime.spark.spark_session import require_spark
+from malflow.runtime.spark.stage_task import _Turn
 from malflow.runtime.spark.wishes import Wishes
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.worker import Worker
 from tests.spark.flows import Waiting, sums
 
 WORKERS = 2
@@ -145,7 +145,7 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
     monkeypatch.setattr(Worker, "run", counted)
 
     def taken(size: int) -> tuple[list[Any], list[Any], int]:
-        monkeypatch.setattr(wire, "_PIECE", size)
+        monkeypatch.setattr(shuffle, "_PIECE", size)
         rows = []
         for sender in range(WORKERS):
             parcel = Parcel()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from malflow.batch import Batch, concat
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
-from malflow.runtime.spark import wire
-from malflow.runtime.spark.wire import Parcel, opened, pack, unpack
+from malflow.runtime.spark import shuffle
+from malflow.runtime.spark.shuffle import Parcel, opened, pack, unpack
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -64,7 +64,7 @@ batches = st.lists(
 def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
     sent: list[Batch], piece: int, blob: int, random: Any
 ) -> None:
-    with patch.object(wire, "_PIECE", piece), patch.object(wire, "_BLOB", blob):
+    with patch.object(shuffle, "_PIECE", piece), patch.object(shuffle, "_BLOB", blob):
         parcel = Parcel()
         for batch in sent:
             parcel.add([batch])

@@ -18,9 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 import malflow
-from malflow.snapshot.fsspec_store import FsspecStore
-from malflow.snapshot.open_store import open_store
-from malflow.snapshot.store import Store
+from malflow.store.contract import Store
+from malflow.store.opening import open_store
+from malflow.store.remote import FsspecStore
 from tests.stores.faulty_s3 import FaultyS3
 
 _PLACES = count(1)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from malflow.errors import StoreError
-from malflow.snapshot.store import KeyExists, KeyMissing, Store, is_key
+from malflow.store.contract import KeyExists, KeyMissing, Store, is_key
 from tests.stores.conftest import Place, run_python
 
 LARGE = b"".join(number.to_bytes(4) for number in range(750_000)) + b"!"
@@ -160,7 +160,7 @@ def test_another_process_shares_the_store(place: Place) -> None:
     store.put_new("m/1", b"ours")
     assert store.list("m/") == ["m/1"]
     told = run_python(
-        f"from malflow.snapshot.open_store import open_store; store = {place.source}\n"
+        f"from malflow.store.opening import open_store; store = {place.source}\n"
         "print(store.list('m/'), store.get('m/1', 9))\n"
         "store.put_new('m/2', b'theirs'); store.delete('m/1')"
     )

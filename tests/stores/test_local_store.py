@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import StoreError
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.store import KeyExists, KeyMissing, UnknownOutcome
+from malflow.store.contract import KeyExists, KeyMissing, UnknownOutcome
+from malflow.store.local import LocalStore
 from tests.stores.conftest import run_python
 
 BODY = b"0123456789" * 1_000
 PUT = """
 import sys
 from pathlib import Path
-from malflow.snapshot.local_store import LocalStore
+from malflow.store.local import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 try:
     store.put_new("m/1", b"0123456789" * 1_000)

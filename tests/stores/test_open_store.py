@@ -16,10 +16,10 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.errors import GraphError, MissingDependency, StoreError
-from malflow.snapshot.fsspec_store import FsspecStore
-from malflow.snapshot.local_store import LocalStore
-from malflow.snapshot.open_store import is_private, open_store
-from malflow.snapshot.store import KeyExists, KeyMissing, Transient, UnknownOutcome
+from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
+from malflow.store.local import LocalStore
+from malflow.store.opening import is_private, open_store
+from malflow.store.remote import FsspecStore
 from tests.stores.conftest import LinkingFileSystem, run_python
 
 
@@ -248,7 +248,7 @@ def test_errors_of_a_file_system_that_nobody_knows(
 
 def test_opening_a_store_on_disk_needs_no_network_library(tmp_path: Path) -> None:
     told = run_python(
-        "import sys; from malflow.snapshot.open_store import open_store\n"
+        "import sys; from malflow.store.opening import open_store\n"
         f"open_store({os.fspath(tmp_path)!r}).put_new('m/1', b'')\n"
         "print([name for name in ('s3fs', 'aiohttp', 'botocore') if name in sys.modules])"
     )

@@ -14,9 +14,9 @@ from contextlib import suppress
 import pytest
 
 from malflow.errors import StoreError
-from malflow.snapshot.fsspec_store import FsspecStore
-from malflow.snapshot.open_store import open_store
-from malflow.snapshot.store import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
+from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
+from malflow.store.opening import open_store
+from malflow.store.remote import FsspecStore
 from tests.stores.conftest import moved
 from tests.stores.faulty_s3 import FaultyS3, wait_for
 

@@ -9,10 +9,10 @@ import pytest
 
 from malflow import MAX, OperatorError, StreamProvider
 from malflow.batch import Batch
+from malflow.engine.plan import compile_graph
 from malflow.graph import ExchangeNode, Graph
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import Merge
-from malflow.plan import compile_graph
 from malflow.sources import SingleIteratorSource
 from malflow.state import Delta
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SnapshotError, StreamProvider, index_select, rendezvous_select
-from malflow.placement import Feed, Idle, feeds_of, idleness, place_parts, reroute, states_of
-from malflow.plan import Program
+from malflow.engine.placement import Feed, Idle, feeds_of, idleness, place_parts, reroute, states_of
+from malflow.engine.plan import Program
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec

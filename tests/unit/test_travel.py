@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from malflow.errors import OperatorError
-from malflow.runtime.spark.failures import dumps_error, loaded_error, said
-from malflow.runtime.spark.session import require_spark
-from malflow.runtime.spark.travel import CannotTravel, dump_columns, load_columns, load_states
-from malflow.snapshot.codec import PickleCodec
+from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
+from malflow.runtime.spark.spark_session import require_spark
+from malflow.runtime.spark.transfer import CannotTravel, dump_columns, load_columns, load_states
+from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
 from malflow.state import Delta

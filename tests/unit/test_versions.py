@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from malflow import ExpireMap, GraphError, OperatorError, SnapshotError
-from malflow.plan import Program
-from malflow.runtime.run import Run
+from malflow.engine.execution import Run
+from malflow.engine.plan import Program
 from malflow.sources import SingleIteratorSource
 from tests.runtime.driving import Store, compiled
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import cloudpickle
 
+from malflow.engine.plan import Program, compile_graph
+from malflow.engine.worker import Worker
 from malflow.graph import Graph
-from malflow.plan import Program, compile_graph
 from malflow.sinks import StatelessSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.stream import StreamProvider
-from malflow.worker import Worker
+from malflow.streams.stream import StreamProvider
 
 WORKERS = 2
 SEEN: list[Any] = []

@@ -10,28 +10,28 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from malflow.engine.execution import Run
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program
+from malflow.engine.worker import Worker
 from malflow.errors import SnapshotError, release_all
-from malflow.placement import states_of
-from malflow.plan import Program
+from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
-from malflow.runtime.requests import Request, abandon, fail
-from malflow.runtime.run import Run
-from malflow.runtime.spark.census import CENSUS
-from malflow.runtime.spark.chains import Chains
-from malflow.runtime.spark.failures import loaded_error, said
-from malflow.runtime.spark.gate import Gate, Outlets
-from malflow.runtime.spark.held import ReleaseTask
-from malflow.runtime.spark.job import Job, packed
-from malflow.runtime.spark.keeping import Keeping
+from malflow.runtime.spark.changelog import NEVER, Change, Scratch
+from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.coordinator import Gate, Outlets
+from malflow.runtime.spark.error_transport import loaded_error, said
+from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.payload import payload
+from malflow.runtime.spark.program_pickle import payload
+from malflow.runtime.spark.protocol import Job, packed
 from malflow.runtime.spark.query import Query
-from malflow.runtime.spark.scratch import NEVER, Change, Scratch
-from malflow.runtime.spark.session import is_alive
 from malflow.runtime.spark.settings import PASSING, Settings
-from malflow.runtime.spark.wire import FAILURE, REPORT, SCHEMA
+from malflow.runtime.spark.shuffle import FAILURE, REPORT, SCHEMA
+from malflow.runtime.spark.snapshots import Keeping
+from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.wishes import Wishes
-from malflow.worker import Worker
+from malflow.runtime.spark.worker_cache import ReleaseTask
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

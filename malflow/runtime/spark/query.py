@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
-from malflow.plan import Program
-from malflow.runtime.spark.failures import said
-from malflow.runtime.spark.host import StageTask
-from malflow.runtime.spark.job import CONTROL, Control, Job, counted
+from malflow.runtime.spark.error_transport import said
+from malflow.runtime.spark.protocol import CONTROL, Control, Job, counted
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.wire import SCHEMA, Row
+from malflow.runtime.spark.shuffle import SCHEMA, Row
+from malflow.runtime.spark.stage_task import StageTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,20 +15,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from malflow.diagnostics import shown
+from malflow.engine.plan import Program, compile_graph
 from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
-from malflow.operators.failure import shown
-from malflow.plan import Program, compile_graph
 from malflow.runtime.builder import RuntimeBuilder
+from malflow.runtime.control import Request
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress
-from malflow.runtime.requests import Request
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
+from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
+from malflow.runtime.spark.driver_sinks import check_sinks
+from malflow.runtime.spark.main_module import pickled_classes
 from malflow.runtime.spark.query import check_name
-from malflow.runtime.spark.scratch import ScratchPlace
-from malflow.runtime.spark.script import pickled_classes
-from malflow.runtime.spark.session import (
+from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
+from malflow.runtime.spark.spark_session import (
     check_session,
     gone_told,
     is_alive,
@@ -39,11 +41,9 @@ from malflow.runtime.spark.session import (
     stop_session,
     tries_of_a_task,
 )
-from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
-from malflow.runtime.spark.ship import check_sinks
 from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
-from malflow.stream import StreamProvider
+from malflow.streams.stream import StreamProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

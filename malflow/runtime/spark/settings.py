@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from malflow.errors import CommitUnknown, RunFailed, StoreError
-from malflow.runtime.spark.scratch import ScratchPlace
+from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.snapshot.persistence import Persistence, Start
 
 __all__ = ["PASSING", "RestartPolicy", "Settings"]

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from malflow.errors import SnapshotError
-from malflow.runtime.requests import Request, abandon
+from malflow.runtime.control import Request, abandon
 
 __all__ = ["Wishes"]
 

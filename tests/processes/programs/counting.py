@@ -25,7 +25,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import StoreError
 from malflow.sinks import JsonLinesSink, VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.local_store import LocalStore
+from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
 
 PARTS = ("a", "b", "c")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from malflow.snapshot.codec import PickleCodec
+from malflow.snapshot.codecs.contract import PickleCodec
 
 if TYPE_CHECKING:
     from tests.spark.programs.faults import Options

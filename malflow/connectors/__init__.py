@@ -1,0 +1,1 @@
+"""Sources and sinks for other systems, a folder for each."""

@@ -1,0 +1,1 @@
+"""Files as sources and sinks: lines, CSV, JSON lines and text."""

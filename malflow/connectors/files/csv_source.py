@@ -1,0 +1,206 @@
+"""A source that reads CSV files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Any
+
+from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
+from malflow.connectors.files.paths import Path
+from malflow.connectors.files.source import FileSource, OnError, OnReplaced, Parsed, RecordParser
+from malflow.errors import GraphError
+
+__all__ = ["CsvSource"]
+
+_ROWS_AT_ONCE = 256
+"""Rows turned into dicts while they are still in the processor's cache."""
+
+_REASONS = {
+    "unexpected end of data": "a quote is opened and not closed",
+    "new-line character": "a carriage return outside quotes",
+    "field larger": "a field longer than csv.field_size_limit()",
+}
+"""What the csv module says, by its first words, and what it means to the owner of the file."""
+
+
+class CsvSource(FileSource[Any]):
+    r"""Emit each row of CSV files as a dict by field name, with its index in the file from 0 as timestamp.
+
+    Values are text. Quoted fields may hold delimiters and line breaks, which are kept as they are. Blank
+    lines are no rows. Where there are names, a row has exactly as many fields. After a mistake in the
+    quoting, only the line where the row starts counts as bad, and reading goes on in the next one.
+    Everything else (files, keys, files that grow) is as in `TextFileSource`.
+
+    Args:
+        path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
+        header: whether the first row has the names of the fields. By default it has, unless `fields` are
+            given. Without header and `fields`, a row is a list, of any length.
+        fields: the names of the fields; where there is a header too, they take its place.
+        delimiter: the character between fields.
+        quotechar: the character around a field that holds delimiters, quotes or line breaks; None for no
+            quoting.
+        encoding: how the text is encoded; any that has ASCII in it.
+        on_error: what to do with a row that can't be read or has too few or too many fields: ``"raise"`` a
+            `BadRecord`, ``"skip"`` and count it, or a function that is given the `BadRecord`, and it is
+            counted. A header that can't be used is raised always.
+        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
+            ``"restart"`` to read the file that is there now from its beginning.
+        storage_options: options for the file system, such as credentials.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
+            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
+
+    Raises:
+        GraphError: if an argument is not one of these, or a name in `fields` is empty or there twice.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/towns.csv", b"name,people\nUlm,130000\n")
+    >>> CsvSource("memory://towns.csv").build_part("memory://towns.csv", None).poll()
+    ({'name': 'Ulm', 'people': '130000'}, 0)
+    >>> fsspec.filesystem("memory").rm("/towns.csv")
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        header: bool | None = None,
+        fields: Sequence[str] | None = None,
+        delimiter: str = ",",
+        quotechar: str | None = '"',
+        encoding: str = "utf-8",
+        on_error: OnError = "raise",
+        on_replaced: OnReplaced = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            encoding=encoding,
+            on_error=on_error,
+            on_replaced=on_replaced,
+            storage_options=storage_options,
+            in_order=in_order,
+        )
+        self._dialect = _Dialect(delimiter, quotechar)
+        self._fields = None if fields is None else _checked_fields(fields)
+        self._header = fields is None if header is None else header
+
+    def _new_parser(self) -> RecordParser[Any]:
+        return _CsvParser(self._dialect, self._fields, self._header)
+
+
+def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(fields)
+    if isinstance(fields, str) or not all(isinstance(name, str) for name in names):
+        raise GraphError(f"CsvSource fields is a list of names; got {fields!r}")
+    if fault := _fault_in(names):
+        raise GraphError(f"CsvSource fields has {fault}; got {fields!r}")
+    return names
+
+
+def _fault_in(names: tuple[str, ...]) -> str | None:
+    if not all(name.strip() for name in names):
+        return "an empty field name"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        return f"the field name {twice[0]!r} more than once"
+    return None if names else "no field names"
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    delimiter: str
+    quotechar: str | None
+
+    def __post_init__(self) -> None:
+        try:
+            self.reader(iter(()))
+        except (TypeError, ValueError) as error:
+            raise GraphError(
+                f"CsvSource can't read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: {error}"
+            ) from error
+
+    def reader(self, lines: Iterator[str]) -> Any:
+        if self.quotechar is None:
+            return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True)
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quotechar, strict=True)
+
+
+class _UnevenRows(Exception):
+    """A row has too few or too many fields."""
+
+
+class _CsvParser(RecordParser[Any]):
+    def __init__(self, dialect: _Dialect, fields: tuple[str, ...] | None, has_header: bool) -> None:
+        self.header = fields
+        self._fields = fields
+        self._dialect = dialect
+        self._has_header = has_header
+
+    def split(self, text: str) -> list[str]:
+        return split_keeping_ends(text)
+
+    def parse_header(self, lines: LineBuffer, at: int) -> Parsed | None:
+        if not self._has_header:
+            return None
+        parsed = self._parse_row(lines, at)
+        if parsed.blank or parsed.reason is not None:
+            return parsed
+        names = tuple(parsed.value)
+        if self._fields is None:
+            self.header = names
+            return parsed._replace(reason=_fault_in(names))
+        if len(names) == len(self._fields):
+            return parsed
+        return parsed._replace(reason=f"{len(names)} fields in the header, expected {len(self._fields)}")
+
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
+        reader = self._dialect.reader(lines.ahead(lines.next))
+        records: list[Any] = []
+        try:
+            for start in range(0, limit, _ROWS_AT_ONCE):
+                rows = list(islice(reader, min(_ROWS_AT_ONCE, limit - start)))
+                if not rows:
+                    break
+                records += self._records_of(rows)
+        except (csv.Error, _UnevenRows):
+            return None
+        return records, reader.line_num
+
+    def _records_of(self, rows: list[list[str]]) -> Iterable[Any]:
+        widths = set(map(len, rows))
+        if 0 in widths:
+            rows = list(filter(None, rows))
+            widths.remove(0)
+        if self.header is None:
+            return rows
+        if widths - {len(self.header)}:
+            raise _UnevenRows
+        return map(dict, map(zip, repeat(self.header), rows))
+
+    def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
+        parsed = self._parse_row(lines, at)
+        if parsed.blank or parsed.reason is not None or self.header is None:
+            return parsed
+        if len(parsed.value) != len(self.header):
+            return parsed._replace(reason=f"{len(parsed.value)} fields, expected {len(self.header)}")
+        return parsed._replace(value=dict(zip(self.header, parsed.value, strict=True)))
+
+    def _parse_row(self, lines: LineBuffer, at: int) -> Parsed:
+        reader = self._dialect.reader(lines.ahead(at))
+        try:
+            row = next(reader)
+        except csv.Error as error:
+            return Parsed(at + 1, reason=_reason(error))
+        end = at + reader.line_num
+        if any("\0" in line for line in lines.lines[at:end]):
+            return Parsed(end, reason="a NUL character")
+        return Parsed(end, row, blank=not row)
+
+
+def _reason(error: csv.Error) -> str:
+    said = str(error)
+    return next((reason for words, reason in _REASONS.items() if said.startswith(words)), said)

@@ -1,0 +1,47 @@
+"""A sink that writes JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from malflow.connectors.files.sink import FileSink, UnwritableValue
+
+__all__ = ["JsonLinesSink"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class JsonLinesSink(FileSink[K, V, T]):
+    r"""Write the value of each message as a line of JSON, as `json.dumps` does.
+
+    When the file is visible, and what becomes of it if a run fails or resumes, is as in `TextFileSink`.
+
+    Args:
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.
+        append: whether to add to a file that is there, which only local files allow. By default it is
+            replaced.
+        formatter: gives what to write as JSON for a message, where it is not the value.
+        storage_options: options for the file system, such as credentials.
+
+    Raises:
+        GraphError: if an argument is not one of these.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from malflow import DataMessage
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     sink = JsonLinesSink(f"{directory}/out.jsonl", formatter=lambda msg: [msg.key, msg.value])
+    ...     sink.sink(DataMessage("Ulm", 12, 0))
+    ...     sink.close()
+    ...     Path(directory, "out.jsonl").read_text()
+    '["Ulm", 12]\n'
+    """
+
+    def _line(self, value: Any) -> bytes:
+        try:
+            return f"{json.dumps(value)}\n".encode("ascii")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UnwritableValue(self._path, value, f"it is not JSON ({error})") from error

@@ -1,0 +1,314 @@
+"""The physical lines of one file, decoded a block at a time, with the byte position of each."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import lzma
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from gzip import BadGzipFile
+from itertools import chain
+from typing import Any, NamedTuple
+
+from fsspec.compression import compr
+from fsspec.core import get_compression
+from fsspec.spec import AbstractBufferedFile
+
+from malflow.connectors.files.fingerprint import SPAN, digest, spans
+from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.errors import GraphError
+from malflow.filesystem import filesystem_of
+
+__all__ = [
+    "LineBuffer",
+    "LinePosition",
+    "checked_encoding",
+    "is_undecodable",
+    "open_lines",
+    "split_keeping_ends",
+    "split_lines",
+]
+
+CHUNK = 1 << 18
+"""Bytes read at a time: some thousand lines, which stay in the processor's cache while they are split."""
+
+REMOTE_BLOCK = 1 << 22
+"""Bytes fetched at a time from an object store. It is held in memory for each open file."""
+
+_BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
+_DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
+
+
+class LinePosition(NamedTuple):
+    """A place between two lines of a file.
+
+    Attributes:
+        offset: bytes before it, in the decompressed file.
+        line: physical lines before it.
+        open_line: whether the line before it was the file's last and had no line end yet.
+        digest: of the file's beginning and of what is before the place; None where an older version kept none.
+    """
+
+    offset: int = 0
+    line: int = 0
+    open_line: bool = False
+    digest: str | None = None
+
+
+class _Block(NamedTuple):
+    raw: bytes
+    lines: int
+    suspect: bool
+
+
+class LineBuffer:
+    r"""The lines in hand of one open file: `lines`, of which those from `next` on are still to be taken.
+
+    Lines are cut at ``\n`` only. Bytes that do not decode become surrogates (see `is_undecodable`).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file: Any,
+        opened: ExitStack,
+        encoding: str,
+        split: Callable[[str], list[str]],
+        read_head: Callable[[int], bytes] | None = None,
+    ) -> None:
+        self.lines: list[str] = []
+        self.next = 0
+        self._path = path
+        self._opened = opened
+        self._file = file
+        self._encoding = encoding
+        self._split = split
+        self._read_head = read_head or self._read_first
+        self._blocks: deque[_Block] = deque()
+        self._start = LinePosition()
+        self._tail = b""
+        self._head = self._before = b""  # of the file, and of what precedes `_start`: as long as the digest needs
+
+    def seek(self, position: LinePosition) -> None:
+        """Go to a position that `position` gave, in this file as it was then.
+
+        Raises:
+            ReplacedFileError: if the file is shorter, or what was read of it is not in it any more.
+        """
+        self._start = position
+        if position.offset == 0:
+            return
+        head, tail = spans(position.offset)
+        with _damage_named(self._path):
+            self._head = self._read_head(head)
+            self._file.seek(max(0, position.offset - SPAN))
+            self._before = bytes(self._file.read(min(SPAN, position.offset)))
+        if len(self._before) < min(SPAN, position.offset):
+            raise ReplacedFileError(self._path, f"is shorter than the {position.offset} bytes read from it")
+        if position.digest is None:
+            if (self._before[-1:] == b"\n") is position.open_line:
+                raise ReplacedFileError(self._path, f"has changed: no line ends after {position.offset} bytes any more")
+        elif digest(self._head, self._before[tail - position.offset :] if tail < position.offset else b"") != (
+            position.digest
+        ):
+            raise ReplacedFileError(
+                self._path, f"was replaced: its first {position.offset} bytes are not those that were read from it"
+            )
+
+    def has(self, at: int) -> bool:
+        """Tell whether there is a line `at`, after reading as far as it takes."""
+        while at >= len(self.lines):
+            if not self._fill():
+                return False
+        return True
+
+    def ahead(self, at: int) -> Iterator[str]:
+        """Iterate over the lines from `at` on, to the end of the file; none is taken by it."""
+        return chain.from_iterable(self._runs(at))
+
+    def advance(self, count: int) -> None:
+        """Take `count` lines of those in hand, and let go of the blocks they empty."""
+        self.next += count
+        while self._blocks and self.next >= self._blocks[0].lines:
+            raw, lines, _ = self._blocks.popleft()
+            self._pass(raw, lines)
+            self.next -= lines
+            del self.lines[:lines]
+
+    def finish_open_line(self) -> bytes:
+        """Read on to the end of a line that was taken without one; give what was added to it."""
+        block = self._read_block()
+        cut = block.find(b"\n") + 1 or len(block)
+        rest, self._tail = block[:cut], block[cut:] + self._tail
+        if rest:
+            self._note_head(rest)
+            self._pass(rest, 0)
+        return rest.removesuffix(b"\n").removesuffix(b"\r")
+
+    def number(self, at: int) -> int:
+        """Number the line `at`, as editors do, from 1."""
+        return self._start.line + at + 1
+
+    @property
+    def position(self) -> LinePosition:
+        """The place before the next line to be taken. It is found by counting: ask once a batch."""
+        start, before = self._start, self._before
+        if self.next:
+            raw = self._blocks[0].raw
+            end = len(raw) - len(raw.split(b"\n", self.next)[-1])
+            start = LinePosition(start.offset + end, start.line + self.next)
+            before += raw[max(0, end - SPAN) : end]
+        if start.offset == 0:
+            return start
+        head, tail = spans(start.offset)
+        return start._replace(digest=digest(self._head[:head], before[len(before) - (start.offset - tail) :]))
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a line in hand has bytes that do not decode, or a NUL."""
+        return any(block.suspect for block in self._blocks)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._opened.close()
+
+    def _runs(self, at: int) -> Iterator[Iterator[str]]:
+        while self.has(at):
+            end = len(self.lines)
+            yield map(self.lines.__getitem__, range(at, end))
+            at = end
+
+    def _fill(self) -> bool:
+        raw = self._read_block()
+        if not raw:
+            return False
+        text, suspect = self._decode(raw)
+        if self._start.offset == 0 and not self._blocks:
+            text = text.removeprefix(_BOM)
+        lines = self._split(text)
+        self._note_head(raw)
+        self._blocks.append(_Block(raw, len(lines), suspect))
+        self.lines.extend(lines)
+        return True
+
+    def _pass(self, raw: bytes, lines: int) -> None:
+        """Go behind what was taken."""
+        self._start = LinePosition(self._start.offset + len(raw), self._start.line + lines, not raw.endswith(b"\n"))
+        self._before = raw[-SPAN:] if len(raw) >= SPAN else (self._before + raw)[-SPAN:]
+
+    def _note_head(self, raw: bytes) -> None:
+        if len(self._head) < SPAN:
+            self._head += raw[: SPAN - len(self._head)]
+
+    def _read_first(self, size: int) -> bytes:
+        self._file.seek(0)
+        return bytes(self._file.read(size))
+
+    def _read_block(self) -> bytes:
+        """Read up to some line end, or to the end of the file."""
+        pieces = [self._tail]
+        self._tail = b""
+        while data := self._read():
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                self._tail = data[cut:]
+                pieces.append(data[:cut])
+                break
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def _read(self) -> bytes:
+        with _damage_named(self._path):
+            return bytes(self._file.read(CHUNK))
+
+    def _decode(self, raw: bytes) -> tuple[str, bool]:
+        try:
+            return raw.decode(self._encoding), b"\0" in raw
+        except UnicodeDecodeError:
+            lines = raw.split(b"\n")
+            return "\n".join(line.decode(self._encoding, "surrogateescape") for line in lines), True
+
+
+@contextmanager
+def _damage_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGED as damage:
+        raise InputFileError(path, f"can't be decompressed: {damage}") from damage
+
+
+def open_lines(
+    path: str, storage_options: Mapping[str, Any], encoding: str, split: Callable[[str], list[str]]
+) -> LineBuffer:
+    """Open a file, decompressed by its suffix.
+
+    Raises:
+        InputFileError: if it does not exist.
+    """
+    filesystem, inner = filesystem_of(path, storage_options)
+    with ExitStack() as opening:
+        try:
+            raw = opening.enter_context(filesystem.open(inner, "rb", block_size=REMOTE_BLOCK))
+        except FileNotFoundError as missing:
+            raise InputFileError(path, "does not exist any more") from missing
+        except OSError as error:
+            raise InputFileError(path, f"can't be read: {error.strerror or error}") from error
+        compression = get_compression(inner, "infer")
+        file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
+        read_head = None
+        if file is raw and isinstance(raw, AbstractBufferedFile):  # which would fetch a whole block
+            read_head = partial(_cat_head, filesystem, inner)
+        return LineBuffer(path, file, opening.pop_all(), encoding, split, read_head)
+
+
+def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:
+    data: bytes = filesystem.cat_file(inner, start=0, end=size)
+    return data
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Cut text at ``\n`` and ``\r\n`` and nowhere else; the line ends are dropped."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def split_keeping_ends(text: str) -> list[str]:
+    r"""Cut text after each ``\n`` and nowhere else; the line ends are kept as they are."""
+    return io.StringIO(text, newline="\n").readlines()
+
+
+def is_undecodable(text: str) -> bool:
+    """Tell whether text stands for bytes that do not decode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def checked_encoding(encoding: str, wanted_by: str) -> str:
+    """Name an encoding whose lines can be told by their bytes: one that has ASCII in it.
+
+    Raises:
+        GraphError: if Python does not know it, or a byte of value 10 is not always a line end in it (UTF-16).
+    """
+    sample = bytes(range(128)) + rb"\n\u000a"
+    try:
+        name = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")
+        text = sample.decode(name)
+        told_by_bytes = len(text) == len(sample) and text.index("\n") == text.rindex("\n") == sample.index(b"\n")
+    except (UnicodeError, DeprecationWarning):
+        told_by_bytes = False
+    except (LookupError, TypeError) as unknown:
+        raise GraphError(f"{wanted_by} needs a text encoding; got {encoding!r}") from unknown
+    if not told_by_bytes:
+        raise GraphError(f"{wanted_by} can't find the line ends in encoding {encoding!r}; convert the file to UTF-8")
+    return name

@@ -1,0 +1,249 @@
+"""What the file sinks share: one file over fsspec, written as it comes or, to an object store, at the end."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from fsspec.compression import compr
+from fsspec.core import get_compression
+
+from malflow.callables import deferred
+from malflow.connectors.files.local_file import FileSinkPosition, LocalFile, SinkFileError, position_at, reopened
+from malflow.errors import GraphError, MalflowError
+from malflow.filesystem import filesystem_of, is_local, local_path
+from malflow.message import DataMessage
+from malflow.sinks.contract import ResumableSinkImpl
+
+__all__ = ["FileSink", "Formatter", "UnwritableValue"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+Formatter: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
+
+_SHOWN = 80
+
+
+class UnwritableValue(MalflowError, ValueError):
+    """A value that can't be written as one record of a file.
+
+    Attributes:
+        path: the file.
+        value: the value.
+        reason: why it can't be written.
+    """
+
+    def __init__(self, path: str, value: object, reason: str) -> None:
+        shown = repr(value)
+        shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
+        super().__init__(f"sink file '{path}' can't take {shown}: {reason}; pass formatter=lambda msg: ...")
+        self.path = path
+        self.value = value
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, so that the error travels between processes whole."""
+        return type(self), (self.path, self.value, self.reason)
+
+
+class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
+    """A sink that writes one record after the other into one file, compressed by its suffix.
+
+    A local file is opened at the first record, its directory made where there is none, and what was taken
+    is visible after each flush. An object store takes whole files only: records are kept in a temporary
+    file, and the object appears when the sink is closed. In both cases a stream without records leaves an
+    empty file, and a run that failed leaves what it had written until then.
+
+    A local file is written exactly once: its length is part of each snapshot, and a run that resumes cuts it back.
+    """
+
+    on_driver = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        append: bool = False,
+        formatter: Formatter | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise GraphError(f"{type(self).__name__} needs a path or URL; got {path!r}")
+        self._path = os.fspath(path)
+        self._local = is_local(self._path)
+        self._target = local_path(self._path) if self._local else self._path
+        self._append = append
+        self._formatter = formatter
+        self._storage_options = dict(storage_options or {})
+        self._file: LocalFile | _ObjectFile | None = None
+        self._has_run = False
+        self._closed = False
+        if append and not self._local:
+            raise GraphError(f"{self!r} can't append: an object store takes whole files; write to a new path")
+        if formatter is not None and (not callable(formatter) or deferred(formatter)):
+            raise GraphError(
+                f"{self!r} needs a plain function as formatter; got {deferred(formatter) or repr(formatter)}"
+            )
+
+    @property
+    def target(self) -> str:
+        """The file, however its path was spelt: no two sinks of a dataflow may have the same."""
+        return self._target
+
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Write one record."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Write a run of records at once. If one can't be written, those before it are.
+
+        Raises:
+            UnwritableValue: if a value can't be written.
+        """
+        lines: list[bytes] = []
+        try:
+            self._write_down(lines, keys, values, timestamps)
+        finally:  # what came before an exception is kept
+            self._ready_file().write(b"".join(lines))
+
+    def flush(self) -> None:
+        """Make what was taken visible, where the file is local."""
+        self._has_run = True
+        if self._file is not None:
+            self._file.flush()
+
+    def snapshot(self) -> FileSinkPosition | None:
+        """Return how far the file was written; what is before that is on the disk.
+
+        Raises:
+            SinkFileError: if somebody else has changed or moved the file.
+        """
+        if self._file is not None:
+            return self._file.position()
+        path = Path(self._target)
+        if self._local and path.exists() and not path.is_file():
+            return None
+        kept = position_at(path) if self._local and (self._append or self._closed) else None
+        return kept or FileSinkPosition(self._target, 0)
+
+    def restore(self, position: FileSinkPosition | None) -> None:
+        """Go on where a run stood; what was written since is cut off.
+
+        Raises:
+            SinkFileError: if the file is not what was written, or there is something in it that would be lost.
+        """
+        if self._file is not None:
+            self._file.close()
+        self._file, self._has_run, self._closed = None, False, False
+        if self._local:
+            self._file = reopened(Path(self._target), position, append=self._append)
+        else:
+            _check_object(self._target, self._storage_options, position)
+
+    def close(self) -> None:
+        """Finish the file; put it where it belongs, if that is not a local path. A second call does nothing."""
+        if self._file is None and (self._closed or not self._has_run):
+            return  # a run that did not begin leaves what it finds
+        file, self._file = self._ready_file(), None
+        self._closed = True
+        file.close()
+
+    def _write_down(self, lines: list[bytes], keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Add the lines one by one, calling nothing of the user's through `map`: a StopIteration would end it."""
+        add, line, formatter = lines.append, self._line, self._formatter
+        if formatter is None:
+            for value in values:
+                add(line(value))
+            return
+        for message in map(DataMessage, keys, values, timestamps):
+            add(line(formatter(message)))
+
+    @abstractmethod
+    def _line(self, value: Any) -> bytes:
+        """Write one record down, line end included."""
+
+    def _ready_file(self) -> LocalFile | _ObjectFile:
+        if self._file is None:
+            if self._local:
+                self._file = LocalFile(Path(self._target), keep=None if self._append or self._closed else 0)
+            elif self._closed:
+                raise MalflowError(f"sink file '{self._path}' is closed, and an object store can't append to it")
+            else:
+                self._file = _ObjectFile(self._target, self._storage_options)
+            self._closed = False
+        return self._file
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path!r})"
+
+
+class _ObjectFile:
+    """An object to be, in a temporary file."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._written = 0
+        with ExitStack() as opening:
+            filesystem, inner = filesystem_of(url, storage_options)
+            body = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="malflow-")), "body")
+            opening.push(_put_after(body, filesystem, inner))
+            raw = opening.enter_context(body.open("wb"))
+            compression = get_compression(inner, "infer")
+            self._file = opening.enter_context(compr[compression](raw, mode="wb")) if compression else raw
+            self._opened = opening.pop_all()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._written += len(data)
+
+    def flush(self) -> None:
+        """Leave it as it is: an object appears whole."""
+
+    def position(self) -> FileSinkPosition:
+        return FileSinkPosition(self._url, self._written)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSinkPosition | None) -> None:
+    """Check that a run that resumes may put a new object.
+
+    Raises:
+        SinkFileError: if that would lose what was written before.
+    """
+    hint = "write to a new path, to a local file, which can be gone on with, or pass restore=None to start over"
+    written = 0 if position is None else position.length
+    if position is not None and position.path == url and written:
+        raise SinkFileError(url, f"can't be gone on with: an object store takes whole files; {hint}")
+    filesystem, inner = filesystem_of(url, storage_options)
+    if (position is None or position.path != url) and filesystem.exists(inner) and filesystem.size(inner):
+        raise SinkFileError(url, f"is there already, and can't be added to: an object store takes whole files; {hint}")
+    if position is not None and written:
+        before, inner = filesystem_of(position.path, storage_options)
+        if not before.exists(inner):
+            raise SinkFileError(
+                position.path,
+                f"was never put there: the {written} bytes that the snapshot speaks of went with the run that was to; "
+                "pass restore=None to start over, and write to a local file, which can be gone on with",
+            )
+
+
+def _put_after(body: Path, filesystem: Any, inner: str) -> Callable[..., None]:
+    """Make an exit function that puts a file where it belongs, unless something failed before.
+
+    A file opened for writing on the object store itself would be put there half written when something fails.
+    """
+
+    def put(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            filesystem.put_file(str(body), inner)
+
+    return put

@@ -1,0 +1,392 @@
+"""What the file sources share: one part per file, an exact position, and a way for bad records."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from malflow.callables import deferred
+from malflow.connectors.files.lines import (
+    LineBuffer,
+    LinePosition,
+    checked_encoding,
+    is_undecodable,
+    open_lines,
+    split_lines,
+)
+from malflow.connectors.files.paths import Path, ReplacedFileError, expand, one_name, path_list
+from malflow.errors import GraphError, MalflowError
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+
+__all__ = [
+    "BadRecord",
+    "FileOptions",
+    "FilePartition",
+    "FilePosition",
+    "FileSource",
+    "OnError",
+    "OnReplaced",
+    "Parsed",
+    "RecordParser",
+]
+
+V = TypeVar("V")
+
+_SHOWN = 80
+_MEND = "to go on without it, pass on_error='skip', or a function that takes this error"
+_MEND_HEADER = "mend it, or replace it by header=True, fields=[...]"
+_START = LinePosition()
+_LOG = logging.getLogger("malflow")
+
+
+class BadRecord(MalflowError, ValueError):
+    """A record that can't be read.
+
+    Attributes:
+        path: the file, as its part is named.
+        line: the physical line where the record starts, from 1.
+        record: its text without the last line end; bytes where they do not decode.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = _MEND) -> None:
+        shown = f"{record[:_SHOWN]!r}..." if len(record) > _SHOWN else repr(record)
+        super().__init__(f"{path} line {line}: {reason}; got {shown}; {mend}")
+        self.path = path
+        self.line = line
+        self.record = record
+        self.reason = reason
+        self._mend = mend
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, so that the error travels between processes whole."""
+        return _bad_record, (self.path, self.line, self.record, self.reason, self._mend)
+
+
+def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: str) -> BadRecord:
+    return BadRecord(path, line, record, reason, mend=mend)
+
+
+OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
+OnReplaced: TypeAlias = Literal["fail", "restart"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """How the files of a source are read. It travels to other processes; it never shows credentials."""
+
+    encoding: str
+    on_error: OnError
+    storage_options: Mapping[str, Any] = field(repr=False)
+    on_replaced: OnReplaced = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """How far one file has been read.
+
+    Attributes:
+        at: the place in the decompressed file.
+        index: records before it, the skipped ones included; so the timestamp of the next record.
+        skipped: bad records before it.
+        first_bad: the line of the first of them, from 1; None if there is none.
+        header: the names of the fields, where the file has a header.
+    """
+
+    at: LinePosition = _START
+    index: int = 0
+    skipped: int = 0
+    first_bad: int | None = None
+    header: tuple[str, ...] | None = None
+
+
+class Parsed(NamedTuple):
+    """What the lines up to `end` came to: a value, or the reason why there is none, or nothing if blank."""
+
+    end: int
+    value: Any = None
+    reason: str | None = None
+    blank: bool = False
+
+
+class RecordParser(ABC, Generic[V]):
+    """Makes records of the lines of one file; it takes none of them."""
+
+    header: tuple[str, ...] | None = None
+
+    def split(self, text: str) -> list[str]:
+        """Cut a block of text into lines."""
+        return split_lines(text)
+
+    def parse_header(self, lines: LineBuffer, at: int) -> Parsed | None:
+        """Make the `header` of line `at` of a new file; None if there is no header to come."""
+        del lines, at
+        return None
+
+    @abstractmethod
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], int] | None:
+        """Make up to `limit` records, and tell of how many lines; None if something is wrong with one."""
+
+    @abstractmethod
+    def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
+        """Make the one record that starts at line `at`, or find what is wrong with it."""
+
+
+class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
+    """The reader of one file. It is open from the first poll to the end of the file, or to `suspend`."""
+
+    def __init__(
+        self,
+        path: str,
+        parser: RecordParser[V],
+        options: FileOptions,
+        position: FilePosition,
+        tally: dict[str, int],
+    ) -> None:
+        self._path = path
+        self._parser = parser
+        self._options = options
+        self._position = position
+        self._tally = tally
+        self._lines: LineBuffer | None = None
+        self._index = position.index
+        self._skipped = self._told = tally[path] = position.skipped
+        self._first_bad = position.first_bad
+        self._finished = False
+
+    def poll(self) -> tuple[V, int] | None:
+        """Give the next record and its index."""
+        values, timestamps = self.poll_batch(1)
+        return (values[0], timestamps[0]) if values else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
+        """Give the next records and their indices.
+
+        Raises:
+            BadRecord: if the next record can't be read, and `on_error` is to raise.
+            InputFileError: if the file is missing, damaged, or not the one that was read before.
+        """
+        try:
+            return self._next_batch(limit)
+        except BaseException:
+            self.suspend()
+            raise
+
+    def is_finished(self) -> bool:
+        """Tell whether the end of the file was met."""
+        return self._finished
+
+    def snapshot(self) -> FilePosition:
+        """Give the position after the last record handed over."""
+        if self._lines is not None:
+            self._position = self._position_in(self._lines)
+        return self._position
+
+    def suspend(self) -> None:
+        """Close the file."""
+        self.snapshot()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+        self._tell_skipped()
+
+    def _open(self) -> LineBuffer:
+        position, options, parser = self._position, self._options, self._parser
+        self._lines = lines = open_lines(self._path, options.storage_options, options.encoding, parser.split)
+        try:
+            lines.seek(position.at)
+        except ReplacedFileError as replaced:
+            if options.on_replaced == "fail":
+                raise
+            return self._begin_anew(replaced)
+        if position.index == 0:
+            self._read_header(lines)
+        parser.header = parser.header or position.header
+        if position.at.open_line:
+            self._finish_open_line(lines)
+        return lines
+
+    def _begin_anew(self, replaced: ReplacedFileError) -> LineBuffer:
+        _LOG.warning("source file '%s' %s; it is read from its beginning", self._path, replaced.problem)
+        if self._lines is not None:
+            self._lines.close()
+        self._position, self._index, self._first_bad = FilePosition(), 0, None
+        self._skipped = self._told = self._tally[self._path] = 0
+        return self._open()
+
+    def _read_header(self, lines: LineBuffer) -> None:
+        while lines.has(lines.next):
+            parsed = self._parser.parse_header(lines, lines.next)
+            if parsed is None:
+                return
+            bad = self._find_fault(lines, lines.next, parsed, _MEND_HEADER)
+            if bad is not None:
+                raise bad
+            lines.advance(parsed.end - lines.next)
+            if not parsed.blank:
+                return
+
+    def _position_in(self, lines: LineBuffer) -> FilePosition:
+        if self._index == 0:
+            return FilePosition()
+        return FilePosition(lines.position, self._index, self._skipped, self._first_bad, self._parser.header)
+
+    def _next_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
+        lines = self._lines or self._open()
+        while lines.has(lines.next):
+            values, timestamps = self._parse(lines, limit) or self._parse_one_by_one(lines, limit)
+            if values:
+                return values, timestamps
+        self._finished = True
+        self.suspend()
+        return (), ()
+
+    def _parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], range] | None:
+        parsed = self._parser.parse(lines, limit)
+        if parsed is None or lines.suspect:
+            return None
+        values, taken = parsed
+        lines.advance(taken)
+        start = self._index
+        self._index += len(values)
+        return values, range(start, self._index)
+
+    def _parse_one_by_one(self, lines: LineBuffer, limit: int) -> tuple[list[V], list[int]]:
+        """Parse records and find the bad ones; what precedes an error is handed over before it is raised."""
+        values: list[V] = []
+        timestamps: list[int] = []
+        rejected: list[BadRecord] = []
+        at, index = lines.next, self._index
+        for _ in range(limit):
+            if not lines.has(at):
+                break
+            parsed = self._parser.parse_one(lines, at)
+            bad = self._find_fault(lines, at, parsed)
+            if bad is not None:
+                if values and self._options.on_error == "raise":
+                    break
+                self._reject(bad)
+                rejected.append(bad)
+            elif not parsed.blank:
+                values.append(parsed.value)
+                timestamps.append(index)
+            index += not parsed.blank
+            at = parsed.end
+        lines.advance(at - lines.next)
+        self._index = index
+        self._count(rejected)
+        return values, timestamps
+
+    def _find_fault(self, lines: LineBuffer, at: int, parsed: Parsed, mend: str = _MEND) -> BadRecord | None:
+        text = "".join(lines.lines[at : parsed.end])
+        undecodable = is_undecodable(text)
+        if not undecodable and parsed.reason is None:
+            return None
+        line = lines.number(at)
+        if undecodable:
+            raw = text.encode(self._options.encoding, "surrogateescape").removesuffix(b"\n").removesuffix(b"\r")
+            return BadRecord(self._path, line, raw, _why_undecodable(raw, self._options.encoding), mend=mend)
+        record = text.removesuffix("\n").removesuffix("\r")
+        return BadRecord(self._path, line, record, parsed.reason or "", mend=mend)
+
+    def _finish_open_line(self, lines: LineBuffer) -> None:
+        rest = lines.finish_open_line()
+        if not rest:
+            return
+        reason = "the file's last line was read before it was whole; this was added to it since"
+        bad = BadRecord(self._path, self._position.at.line, rest, reason)
+        self._reject(bad)
+        self._count([bad])
+
+    def _reject(self, bad: BadRecord) -> None:
+        if self._options.on_error == "raise":
+            raise bad
+        if callable(self._options.on_error):
+            self._options.on_error(bad)
+
+    def _count(self, rejected: list[BadRecord]) -> None:
+        if not rejected:
+            return
+        self._skipped += len(rejected)
+        self._first_bad = self._first_bad or rejected[0].line
+        self._tally[self._path] = self._skipped
+
+    def _tell_skipped(self) -> None:
+        if self._skipped > self._told:
+            self._told = self._skipped
+            _LOG.warning("%s: %d bad records skipped, the first in line %d", self._path, self._skipped, self._first_bad)
+
+
+def _why_undecodable(raw: bytes, encoding: str) -> str:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"byte {raw[error.start]:#04x} at {error.start} is not {encoding} ({error.reason})"
+    return f"bytes that are not {encoding}"
+
+
+class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
+    """A source that reads files over fsspec: local paths, ``s3://``, ``memory://`` and so on.
+
+    A part is one file, named by its full path or URL. Files are decompressed by their suffix.
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        encoding: str = "utf-8",
+        on_error: OnError = "raise",
+        on_replaced: OnReplaced = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
+    ) -> None:
+        me = type(self).__name__
+        if on_replaced not in ("fail", "restart"):
+            raise GraphError(f"{me} on_replaced is 'fail' or 'restart'; got {on_replaced!r}")
+        if on_error not in ("raise", "skip") and (not callable(on_error) or deferred(on_error)):
+            raise GraphError(
+                f"{me} on_error is 'raise', 'skip' or a function; got {deferred(on_error) or repr(on_error)}"
+            )
+        self._paths = path_list(path, me)
+        self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
+        self.in_order = in_order
+        self._tally: dict[str, int] = {}
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """The bad records skipped so far in each file that was read in this process."""
+        return dict(self._tally)
+
+    def list_parts(self) -> list[str]:
+        """List the files: full paths or URLs, each once; sorted, or path by path where they are read in order.
+
+        Raises:
+            InputFileError: if a path does not exist, or a glob matches no file.
+        """
+        options = self._options.storage_options
+        if not self.in_order:
+            return expand(self._paths, options)
+        return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
+
+    def present_part(self, part: str) -> str:
+        """Return the name that a part has now; older versions named a file as its path was spelt."""
+        return one_name(part, self._options.storage_options) if isinstance(part, str) else part
+
+    def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
+        """Build the reader of one file; it is opened at the first poll."""
+        position = FilePosition() if state is None else state
+        return FilePartition(part, self._new_parser(), self._options, position, self._tally)
+
+    @abstractmethod
+    def _new_parser(self) -> RecordParser[V]:
+        """Make a parser for one file."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._paths))})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tally": {}}

@@ -1,0 +1,104 @@
+"""How a failure of user code is told."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from malflow.errors import OperatorError, shown, told
+
+__all__ = ["describe", "operator_error", "shape_error", "shown"]
+
+_SHAPE = re.compile("unpack|has no attribute ._seen.")
+_NOT_THE_USERS = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+
+
+def operator_error(
+    operator: str,
+    error: BaseException | str,
+    record: tuple[Any, Any, Any] | None,
+    callback: Any = None,
+    *,
+    about: str = "",
+) -> OperatorError:
+    """Make the error that says which operator failed, why, at which record, and where the user's function stands.
+
+    Args:
+        operator: the operator's name.
+        error: what user code raised, or a sentence that says what is wrong with what it gave.
+        record: key, value and timestamp of the record at hand, if any.
+        callback: the user's function or object.
+        about: what else was at hand, such as ``part 'a'``.
+    """
+    reason = error if isinstance(error, str) else f"{type(error).__name__}: {told(error)}"
+    at = f" at {about}" if about else ""
+    if record is not None:
+        key, value, timestamp = map(shown, record)
+        at = f" at key {key}, value {value}, timestamp {timestamp}"
+    place = _place(error, callback)
+    by = f"; in {place}" if place else ""
+    return OperatorError(
+        f"operator '{operator}' failed{at}: {reason}{by}", operator=operator, record=record, callback=place
+    )
+
+
+def _place(error: BaseException | str, callback: Any) -> str | None:
+    """Name the user's function, and beside it the one that raised, where it is another."""
+    raised = None if isinstance(error, str) else _raised_in(error)
+    if callback is None or type(callback).__module__.startswith("malflow."):
+        return raised and raised[0]
+    try:
+        described = describe(callback)
+    except Exception:  # noqa: BLE001 - an odd __getattr__ must not hide the error that is being told
+        described = f"an object of class {type(callback).__qualname__}"
+    if raised is None or raised[1] in described:
+        return described
+    return f"{described}, raised in {raised[0]}" if described.endswith(")") else raised[0]
+
+
+def _raised_in(error: BaseException) -> tuple[str, str] | None:
+    """Name the innermost function of the user's in a traceback, with the line; and the place where it is defined."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_NOT_THE_USERS) and "site-packages" not in code.co_filename:
+            name = code.co_qualname.rpartition("<locals>.")[2]
+            found = (f"{name} ({code.co_filename}:{trace.tb_lineno})", f"({code.co_filename}:{code.co_firstlineno})")
+        trace = trace.tb_next
+    return found
+
+
+def describe(callback: Any) -> str:
+    """Name a function or object of the user's, with file and line where it has them.
+
+    >>> describe(len)
+    'len'
+    """
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    for target in (
+        callback,
+        getattr(callback, "__func__", None),
+        type(callback).__call__ if callable(callback) else None,
+    ):
+        code = getattr(target, "__code__", None)
+        if code is not None:
+            name = getattr(callback, "__qualname__", type(callback).__qualname__)
+            return f"{name.rpartition('<locals>.')[2]} ({code.co_filename}:{code.co_firstlineno})"
+    return getattr(callback, "__qualname__", None) or f"an object of class {type(callback).__qualname__}"
+
+
+def shape_error(error: Exception, expected: str) -> Exception | str:
+    """Say what an answer should have been, where the error is that it could not be taken apart."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    in_malflow = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith("malflow.operators")
+    if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(told(error)):
+        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else told(error)
+        return f"it must return {expected}; {got}"
+    return error

@@ -1,0 +1,379 @@
+"""One execution of a program: the workers of every stage, stepped in a fixed order, and how their number changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+from malflow.batch import Batch
+from malflow.diagnostics import operator_error, shown
+from malflow.engine.part_names import with_present_names
+from malflow.engine.placement import OldStates, Parts, place_parts, refuse_local, reroute
+from malflow.engine.plan import Program
+from malflow.engine.worker import Worker
+from malflow.errors import GraphError, SnapshotError, release_all
+from malflow.graph import StatefulNode
+from malflow.operators.endpoints import StatefulSinkWriter, StatelessSinkWriter, list_parts
+from malflow.operators.ttl import ExpireMap
+from malflow.partitioners import rendezvous_select
+from malflow.snapshot.codecs.old_records import old_kind
+from malflow.state import Delta
+
+__all__ = ["POSITION", "Run", "StateDelta"]
+
+POSITION = "position"
+"""The one key of the state of a stateless sink that is resumable; worker 0 has it."""
+
+H = TypeVar("H")
+
+
+class StateDelta(NamedTuple):
+    """What changed in one state on one worker.
+
+    Attributes:
+        worker: the worker.
+        name: the name of the state: see `malflow.engine.placement.states_of`.
+        delta: what changed; the states in it are live ones.
+        keys: how many keys the state holds now.
+    """
+
+    worker: int
+    name: str
+    delta: Delta
+    keys: int
+
+
+class Run:
+    """A program at work. As a context manager it is closed at the end, whatever happens.
+
+    Args:
+        program: the program.
+        parallelism: how many workers there are.
+        tracked: whether deltas will be asked for.
+        debug: whether to check what costs too much to check always.
+        listed: the parts of each source; None has the sources list them.
+
+    Raises:
+        OperatorError: if a source can't list its parts.
+
+    Attributes:
+        listed: the parts of each source.
+        parallelism: how many workers there are.
+        ticks: the number of the last tick.
+        polled: how many records came in the last tick.
+        counts: what the workers have counted: see `Worker`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        parallelism: int,
+        tracked: bool,
+        debug: bool = False,
+        listed: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        self.parallelism = parallelism
+        self.ticks = 0
+        self.polled = 0
+        self.counts: Counter[str] = Counter()
+        self._program = program
+        self._tracked = tracked
+        self._debug = debug
+        self._is_open = False
+        self._ended: frozenset[str] = frozenset()
+        self._positions: dict[str, Any] = {}
+        if listed is None:
+            listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
+        self.listed = listed
+        self._stages = self._make_workers(parallelism)
+        self._list_workers()
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether every source has given its last record."""
+        return len(self._ended) == len(self._program.sources)
+
+    def load(
+        self,
+        tick: int,
+        parallelism: int,
+        states: OldStates,
+        versions: Mapping[str, int],
+        placements: Mapping[str, str | None],
+    ) -> None:
+        """Begin where a run of this or another number of workers stood; to be called before `open`.
+
+        Args:
+            tick: the number of its last tick.
+            parallelism: how many workers it had.
+            states: what they held; what the program does not know is left out.
+            versions: the version of each state.
+            placements: how the keys of each state were put on the workers.
+
+        Raises:
+            SnapshotError: if a state can't be brought to where its key belongs now, or to its present version.
+            OperatorError: if a migration or a partitioner fails.
+        """
+        self._restore_sinks(states)
+        resumable = {sink.context.operator_name for sink in self._resumable_sinks}
+        named = with_present_names(self._program, self.listed, states, parallelism)
+        present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
+        present.update(_migrated(self._program, states, versions))
+        routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
+        self._fill(routed)
+        for worker in self._workers:
+            at = worker.worker_id
+            worker.forget({name for name, new in routed.items() if new[at] is not states[name].get(at)})
+        self.ticks = tick
+
+    @property
+    def parts(self) -> Parts:
+        """Tell which parts of each source each worker holds."""
+        return place_parts(self.listed, range(self.parallelism))
+
+    @property
+    def stages(self) -> Sequence[Sequence[Worker]]:
+        """The workers of each stage."""
+        return self._stages
+
+    def open(self) -> None:
+        """Build the readers of the parts."""
+        self._is_open = True
+        for worker in self._workers:
+            worker.open()
+        self._note_ended()
+
+    def tick(self) -> int:
+        """Poll every source once, carry all of it through every stage, and tell how many records came."""
+        self._step()
+        self._note_ended()
+        self.polled = sum(source.polled for source in self._sources)
+        return self.polled
+
+    def end(self) -> None:
+        """Let `MAX` flow, after the last record has been processed everywhere. No delta may be asked for after it."""
+        self._step(final=True)
+
+    def deltas(self, whole: bool = False) -> list[StateDelta]:
+        """Give what changed in every state since the last call: once a worker and state, where anything did.
+
+        States are live: serialise them before the next tick. The first delta of a state is whole.
+
+        Args:
+            whole: whether to give everything, and not only what changed.
+        """
+        found: dict[tuple[int, str], StateDelta] = {}
+        for worker in self._workers:
+            deltas = worker.delta(whole)
+            states = worker.states() if deltas else {}
+            for name, delta in deltas.items():
+                found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
+        return [*found.values(), *self._sink_deltas(whole)]
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what one of the sinks writes any more."""
+        return any(sink.reader_is_gone for sink in self._sinks if isinstance(sink, StatelessSinkWriter))
+
+    @property
+    def has_resumable_sinks(self) -> bool:
+        """Whether a sink has a position to be kept."""
+        return bool(self._resumable_sinks)
+
+    def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
+        """Return the live states by worker and name, as the last deltas left them."""
+        return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
+
+    def rescale(self, parallelism: int) -> None:
+        """Go on with another number of workers; to be called between ticks. The next deltas are whole.
+
+        Live states move, nothing is serialised. Where it fails while parts move, the run can only be closed.
+
+        Raises:
+            GraphError: if `parallelism` is no whole number of one or more.
+            SnapshotError: if the program keeps state under ``key_local``; nothing has changed then.
+            OperatorError: if user code fails.
+        """
+        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+            raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
+        if parallelism == self.parallelism:
+            return
+        refuse_local(self._program)
+        states: dict[str, dict[int, Mapping[Any, Any]]] = {}
+        for worker in self._workers:
+            for name, state in worker.states().items():
+                states.setdefault(name, {})[worker.worker_id] = state
+        routed = reroute(self._program, states, self.parallelism, parallelism)
+        old_stages, self._stages = self._stages, self._make_workers(parallelism)
+        self.parallelism = parallelism
+        self._list_workers(*old_stages)
+        self._fill(routed)
+        for old_stage, stage in zip(old_stages, self._stages, strict=True):
+            for old_worker in old_stage:
+                _hand_over(old_worker, stage)
+        self._list_workers()
+        for worker in self._workers:
+            worker.forget()
+        if self._is_open:
+            self.open()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close the sinks and let go of the sources; what goes wrong here is told beside `error`."""
+        release_all((*(sink.close for sink in self._sinks), *(source.suspend for source in self._sources)), error)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self.close(error)
+
+    def _make_workers(self, parallelism: int) -> list[list[Worker]]:
+        workers = range(parallelism)
+        parts = place_parts(self.listed, workers)
+        return [
+            [
+                Worker(
+                    self._program,
+                    stage,
+                    worker,
+                    parallelism=parallelism,
+                    parts=parts,
+                    tracked=self._tracked,
+                    debug=self._debug,
+                )
+                for worker in workers
+            ]
+            for stage in range(len(self._program.stages))
+        ]
+
+    def _list_workers(self, *leaving: Sequence[Worker]) -> None:
+        """List the workers, and what has to be closed: that of workers too which are about to leave."""
+        self._workers = [worker for stage in self._stages for worker in stage]
+        workers = [*chain.from_iterable(leaving), *self._workers]
+        self._sources = [source for worker in workers for source in worker.sources]
+        # Each sink once, although one object serves all workers of a stateless one.
+        self._sinks = list({id(sink.resource): sink for worker in workers for sink in worker.sinks}.values())
+
+    def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
+        for worker in self._workers:
+            worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
+
+    @property
+    def _resumable_sinks(self) -> list[StatelessSinkWriter]:
+        """The resumable sinks, each once for each name: one object serves all workers."""
+        first = (sink for worker in self._workers if worker.worker_id == 0 for sink in worker.sinks)
+        return [sink for sink in first if isinstance(sink, StatelessSinkWriter) and sink.is_resumable]
+
+    def _restore_sinks(self, states: OldStates) -> None:
+        for sink in self._resumable_sinks:
+            name = sink.context.operator_name
+            held = [by_key[POSITION] for by_key in states.get(name, {}).values() if POSITION in by_key]
+            position = held[0] if held else None
+            sink.restore(position)
+            self._positions[name] = position
+
+    def _sink_deltas(self, whole: bool) -> list[StateDelta]:
+        deltas = []
+        for sink in self._resumable_sinks if self._tracked else ():
+            name, position = sink.context.operator_name, sink.position()
+            if position is not None and (whole or self._positions.get(name) != position):
+                self._positions[name] = position
+                deltas.append(StateDelta(0, name, Delta({POSITION: position}, whole=True), 1))
+        return deltas
+
+    def _step(self, *, final: bool = False) -> None:
+        self.ticks += 1
+        sent: dict[tuple[int, int], list[list[list[Batch]]]] = {}
+        for stage, workers in zip(self._program.stages, self._stages, strict=True):
+            outputs = []
+            for worker in workers:
+                arrived = [
+                    [by_target[worker.worker_id] for by_target in sent[channel.target, channel.edge]]
+                    for channel in stage.inputs
+                ]
+                outputs.append(worker.run(arrived, self._ended, final=final))
+                self.counts.update(worker.counts)
+            for at, channel in enumerate(stage.outputs):
+                sent[channel.target, channel.edge] = [output[at] for output in outputs]
+        largest = max((worker.largest for worker in self._workers), default=1)
+        for source in self._sources:
+            source.adapt(largest)
+        for sink in self._sinks:
+            sink.flush()
+
+    def _note_ended(self) -> None:
+        live = {source.context.operator_name for source in self._sources if not source.is_finished}
+        self._ended = frozenset(self._program.sources) - live
+
+
+def _hand_over(old: Worker, stage: Sequence[Worker]) -> None:
+    """Give the parts that a worker holds to those that hold them from now on."""
+    for at, source in enumerate(old.sources):
+        source.hand_over(partial(_holder, [worker.sources[at] for worker in stage]))
+    for at, sink in enumerate(old.sinks):
+        if isinstance(sink, StatefulSinkWriter):
+            writers = [worker.sinks[at] for worker in stage]
+            sink.hand_over(partial(_holder, [writer for writer in writers if isinstance(writer, StatefulSinkWriter)]))
+
+
+def _holder(holders: Sequence[H], part: Any) -> H:
+    return holders[rendezvous_select(part, range(len(holders)))]
+
+
+def _migrated(
+    program: Program, states: OldStates, versions: Mapping[str, int]
+) -> dict[str, dict[int, Mapping[Any, Any]]]:
+    """Bring states of older versions to those of the program; leave out the others."""
+    migrated: dict[str, dict[int, Mapping[Any, Any]]] = {}
+    for vertex in program.vertices:
+        node = vertex.node
+        if isinstance(node, StatefulNode) and node.name in states:
+            version = versions.get(node.name, 1)
+            if version > node.version:
+                raise SnapshotError(
+                    f"operator '{node.name}' has states of version {version} in the snapshot and knows version "
+                    f"{node.version} only; run a program of that version, or restore an older snapshot"
+                )
+            if version < node.version:
+                migrated[node.name] = {
+                    worker: dict(_migrate(node, version, held)) for worker, held in states[node.name].items()
+                }
+                for new in migrated[node.name].values():
+                    _check_new(node, version, new)
+    return migrated
+
+
+def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
+    """Refuse a state that a migration left as it was read, since it is of a class that is no more."""
+    if old_kind(states.values()) is None:
+        return
+    key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
+    reason = f"it must return a state of its own; got {shown(state)}, with an old {old_kind((state,))} in it"
+    raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
+
+
+def _migration(key: Any, state: Any, version: int) -> str:
+    return f"the migration of key {shown(key)}, state {shown(state)}, from version {version}"
+
+
+def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    migrate = node.migrate
+    if migrate is None:
+        raise SnapshotError(
+            f"operator '{node.name}' has version {node.version} and its states in the snapshot have version {version}; "
+            "give it migrate=, a function (old_state, old_version) -> state"
+        )
+    for key, state in states.items():
+        try:
+            new = migrate(state, version)
+        except Exception as error:
+            raise operator_error(node.name, error, None, migrate, about=_migration(key, state, version)) from error
+        if node.kind == "ttl_map" and not isinstance(new, ExpireMap | None):
+            reason = f"it must return an ExpireMap or None; got {shown(new)}"
+            raise operator_error(node.name, reason, None, migrate, about=_migration(key, state, version))
+        if new is not None and not (node.kind == "ttl_map" and new.is_empty()):
+            yield key, new

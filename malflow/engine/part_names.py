@@ -1,0 +1,94 @@
+"""Parts of sources that a snapshot names otherwise than the program does now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from malflow.engine.placement import Idle, OldStates
+from malflow.engine.plan import Program
+from malflow.graph import EpochsNode
+from malflow.operators.part_epochs import PART
+from malflow.partitioners import rendezvous_select
+from malflow.sources.contract import StatefulSource
+
+__all__ = ["with_present_names"]
+
+_log = logging.getLogger("malflow.runtime")
+
+
+def with_present_names(
+    program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates, parallelism: int
+) -> OldStates:
+    """Bring the positions and epochs of parts that have another name now to it, on the worker that it belongs to.
+
+    A source whose parts may have had other names has a method ``present_part(part)``. It is told where a source that
+    was read before has new parts only.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        states: what the snapshot holds.
+        parallelism: how many workers had them.
+    """
+    names: dict[Any, Any] = {}
+    present = dict(states)
+    for source, node in program.sources.items():
+        if not isinstance(node.source, StatefulSource):
+            continue
+        known = [part for by_part in states.get(source, {}).values() for part in by_part]
+        here = _names(node.source.impl, known)
+        if here:
+            present[source] = _moved(states[source], here, parallelism)
+            names.update(here)
+        _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
+    if names:
+        by_part = {(PART, old): (PART, new) for old, new in names.items()}
+        for vertex in program.vertices:
+            if isinstance(vertex.node, EpochsNode) and vertex.node.name in states:
+                present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)
+    return present
+
+
+def _names(impl: Any, known: list[Any]) -> dict[Any, Any]:
+    """Return the new names by the old ones; a part that has its present name already is the one that counts."""
+    if not hasattr(impl, "present_part"):
+        return {}
+    taken, names = set(known), {}
+    for part in known:
+        name = impl.present_part(part)
+        if name not in taken:
+            taken.add(name)
+            names[part] = name
+    return names
+
+
+def _moved(
+    by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, Any], parallelism: int
+) -> dict[int, dict[Any, Any]]:
+    moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
+    got: set[int] = set()
+    for worker, by_key in by_worker.items():
+        for key, state in by_key.items():
+            name = names.get(key, key)
+            part = name[1] if isinstance(name, tuple) and name[0] == PART else name
+            target = worker if name is key else rendezvous_select(part, range(parallelism))
+            moved[target][name] = state
+            if target != worker:
+                got.add(target)
+    for worker in got:
+        if moved[worker].get("idle") == Idle.EMPTY:  # of epochs: it has a part now
+            moved[worker]["idle"] = int(Idle.ENDED)
+    return moved
+
+
+def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None:
+    if listed and known and listed.isdisjoint(known):
+        _log.warning(
+            "source '%s' has %d parts, all of them new, and none of the %d that were read before: they are read from "
+            "their beginning; if they are the same under other names, such as after a mount was moved, put these back",
+            source,
+            len(listed),
+            len(known),
+        )

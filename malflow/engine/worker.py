@@ -1,0 +1,357 @@
+"""One stage of a program on one logical worker; it knows neither the runtime that hosts it nor files nor threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol, TypeVar, assert_never
+
+from malflow.batch import Batch
+from malflow.engine.placement import Idle, Parts, feeds_of, idleness, state_id
+from malflow.engine.plan import Program, Step
+from malflow.errors import MalflowError, release_all
+from malflow.graph import (
+    EpochsNode,
+    ExchangeNode,
+    KeyNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StatefulNode,
+    StatelessNode,
+    TimestampsNode,
+    UnionNode,
+)
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
+from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
+from malflow.operators.event_time import GenerateEpochs
+from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.operators.routing import KeyBy, Merge, Router
+from malflow.operators.stateful import StatefulMap, StatefulOp
+from malflow.operators.ttl import TtlMap
+from malflow.sinks.contract import StatelessSink
+from malflow.state import Delta, KeyedState
+
+__all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
+
+R = TypeVar("R")
+
+Inputs = Sequence[Sequence[Sequence[Batch]]]
+"""For each input channel of a stage, and each worker that may have sent, the batches it sent in this tick."""
+
+Outputs = list[list[list[Batch]]]
+"""For each output channel of a stage, and each worker, the batches for it."""
+
+LATE = "\nlate"
+"""What stands behind a generator's name where its late records are counted; no operator's name has a line break."""
+
+
+class Worker:
+    """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
+
+    `largest` is the size of the largest batch of the last tick, `counts` tells how many records each operator took, and
+    each source gave; and, under the name and `LATE`, how many were late at each generator of epochs.
+
+    Args:
+        program: the whole program.
+        stage: which of its stages this worker runs.
+        worker_id: which worker this is, ``0..parallelism-1``.
+        parallelism: how many workers there are.
+        parts: the parts of each source that each worker holds.
+        tracked: whether `delta` will be asked for.
+        debug: whether to check what costs too much to check always.
+        travel: makes bytes of a reader that has no position, where workers move between processes: these are not the
+            user's to end, so that a SystemExit or KeyboardInterrupt in user code is an error of the operator there.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        stage: int,
+        worker_id: int,
+        *,
+        parallelism: int,
+        parts: Parts,
+        tracked: bool = False,
+        debug: bool = False,
+        travel: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        self.stage = program.stages[stage]
+        self.worker_id = worker_id
+        self._workers = range(parallelism)
+        self._parts = parts
+        self._tracked = tracked
+        self._debug = debug
+        self._travel = travel
+        self._errors = Exception if travel is None else BaseException
+        self._feeds = feeds_of(program)
+        self._active = {
+            step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
+        }
+        self._routers = [
+            None if channel.partitioner is None else Router(channel.name, channel.partitioner, self._workers)
+            for channel in self.stage.outputs
+        ]
+        self._outputs: Outputs = []
+        self.largest = 1
+        self.counts: dict[str, int] = {}
+        self._wire()
+        operators = [active.operator for active in self._active.values()]
+        self.sources = [operator for operator in operators if isinstance(operator, Source)]
+        self._generators = [operator for operator in operators if isinstance(operator, GenerateEpochs)]
+        self._join_parts()
+        self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
+        self._ended: Collection[str] | None = None
+        self._note_ended(())
+
+    def open(self) -> None:
+        """Build the readers of the parts, after the state is loaded and before the first tick."""
+        for source in self.sources:
+            self._act(source, source.open)
+
+    def flush(self) -> None:
+        """Make visible what the sinks have taken."""
+        for sink in self.sinks:
+            self._act(sink, sink.flush)
+
+    def release(self) -> None:
+        """Let go of the readers and of the parts of sinks; `open` and the next records build them from the state."""
+        writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
+        release_all(
+            (
+                *(partial(self._act, source, source.suspend) for source in self.sources),
+                *(partial(self._act, writer, writer.close) for writer in writers),
+            )
+        )
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Tell whether it comes to the same if what came in a tick, without epochs, is given in several runs.
+
+        The order must be theirs: by input, and by worker.
+        """
+        return all(active.operator.takes_pieces for active in self._active.values())
+
+    def run(self, inputs: Inputs, ended: Collection[str] = (), *, final: bool = False) -> Outputs:
+        """Take one tick: poll the sources once, and carry everything through the stage.
+
+        Args:
+            inputs: what the workers of earlier stages sent.
+            ended: the sources that have no unfinished part on any worker.
+            final: whether this is the end: the sources give nothing but the epoch `MAX`. It is no part of the history
+                of the state: there are no deltas after it.
+        """
+        self._outputs = [[[] for _ in self._workers] for _ in self.stage.outputs]
+        self._note_ended(ended, final=final)
+        self._receive(inputs)
+        largest = 1
+        self.counts = {}
+        for active in self._active.values():
+            taken = sum(len(batch) for batches in active.edges for batch in batches)
+            largest = max(largest, self._act(active.operator, self._carry, active))
+            for edge in active.edges:
+                edge.clear()
+            if not active.exchange:
+                self.counts[active.operator.context.operator_name] = taken
+        for source in self.sources:
+            self.counts[source.context.operator_name] = source.polled
+        for generator in self._generators:
+            self.counts[generator.context.operator_name + LATE] = generator.take_late()
+        self.largest = largest
+        return self._outputs
+
+    def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
+        return act_for(operator, self._errors, act, *arguments)
+
+    def _carry(self, active: _Active) -> int:
+        """Run an operator and pass on what it emits; return the size of the largest batch."""
+        largest = 1
+        for batches in self._checked(active) if self._debug else active.operator.run(active.edges):
+            for batch, targets in zip(batches, active.targets, strict=True):
+                if batch:
+                    largest = max(largest, len(batch))
+                    for target in targets:
+                        target.append(batch)
+        return largest
+
+    def _checked(self, active: _Active) -> Iterator[Sequence[Batch]]:
+        name = active.operator.context.operator_name
+        for batch in chain.from_iterable(active.edges):
+            verify(batch, name)
+            verify_kinds(batch, active.operator, at_the_end=active.operator in self.sinks)
+            if isinstance(active.operator, (StatefulMap, StatefulOp, TtlMap)):
+                verify_placement(batch, active.operator)
+        trails = [Trail(batches) for batches in active.edges]
+        if isinstance(active.operator, (Source, Merge, KeyBy)):  # the keys that they give are those that place
+            for batches in active.operator.run([trail.pieces for trail in trails]):
+                yield [watch(batch, name) for batch in batches]
+            return
+        for batches in active.operator.run(trails):
+            yield [watch(batch, name, trails[0].placed) for batch in batches]
+
+    def delta(self, whole: bool = False) -> dict[str, Delta]:
+        """Give what changed in the state of each operator since the last call. States are live: serialise at once.
+
+        Args:
+            whole: whether to give everything, and not only what changed.
+        """
+        if whole:
+            self.forget()
+        deltas = {
+            active.state_id: self._act(active.operator, active.operator.delta) for active in self._active.values()
+        }
+        return {state_id: delta for state_id, delta in deltas.items() if delta}
+
+    def apply(self, deltas: Mapping[str, Delta]) -> None:
+        """Bring the state to where `deltas` left it; operators that are not named in it are left alone."""
+        for active in self._active.values():
+            if active.state_id in deltas:
+                active.operator.apply(deltas[active.state_id])
+
+    def forget(self, names: Container[str] | None = None) -> None:
+        """Make the next deltas whole: of all states, or of those that are named."""
+        for active in self._active.values():
+            if names is None or active.state_id in names:
+                active.operator.forget()
+
+    def states(self) -> dict[str, KeyedState]:
+        """Give the live state of each operator. Readers and writers may have moved on since their last delta."""
+        for active in self._active.values():
+            if not isinstance(active.operator, (Source, StatefulSinkWriter)):
+                active.operator.settle()
+        return {
+            active.state_id: active.operator.state
+            for active in self._active.values()
+            if active.operator.state is not None
+        }
+
+    def send(self, channel: int, batch: Batch) -> None:
+        """Put a batch on an output channel."""
+        router = self._routers[channel]
+        if router is None:
+            self._outputs[channel][self.worker_id].append(batch)
+            return
+        for worker, part in router.route(batch):
+            self._outputs[channel][worker].append(part)
+
+    def _receive(self, inputs: Inputs) -> None:
+        for channel, by_worker in zip(self.stage.inputs, inputs, strict=True):
+            edges = self._active[channel.target].edges
+            if channel.partitioner is not None:
+                for edge, batches in zip(edges, by_worker, strict=True):
+                    edge.extend(batches)
+                continue
+            for batches in by_worker:
+                edges[channel.edge].extend(batches)
+
+    def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
+        """Tell the sources that the end has come, and the operators that care which of their edges are idle."""
+        for source in self.sources:
+            source.final = final
+        if ended == self._ended and not final:
+            return
+        self._ended = ended
+        for vertex, active in self._active.items():
+            feeds = self._feeds[vertex]
+            if active.exchange:
+                idle = [idleness(feeds[0], worker, self._parts, ended) for worker in self._workers]
+            else:
+                idle = [idleness(feed, self.worker_id, self._parts, ended) for feed in feeds]
+            active.operator.note_idle([Idle.BUSY] * len(idle) if final else idle)
+
+    def _activate(self, node: Node, step: Step) -> _Active:
+        context = OperatorContext(
+            operator_name=node.name,
+            worker_id=self.worker_id,
+            workers=self._workers,
+            tracked=self._tracked,
+            debug=self._debug,
+            placement=node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None,
+            travel=self._travel,
+        )
+        operator = self._open(node, step, context)
+        exchange = isinstance(node, ExchangeNode)
+        count = len(self._workers) if exchange else step.edges
+        return _Active(state_id(node), operator, [[] for _ in range(count)], [], exchange)
+
+    def _open(self, node: Node, step: Step, context: OperatorContext) -> Operator:
+        match node:
+            case SourceNode(source=source, keyed=keyed):
+                return Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id])
+            case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
+                return node.logic(context)
+            case ExchangeNode():
+                return Merge(context, len(self._workers), in_turn=step.timed)
+            case UnionNode():
+                return Merge(context, step.edges, in_turn=True)
+            case SinkNode(sink=sink):
+                return (
+                    StatelessSinkWriter(context, sink)
+                    if isinstance(sink, StatelessSink)
+                    else StatefulSinkWriter(context, sink)
+                )
+            case _:
+                assert_never(node)
+
+    def _join_parts(self) -> None:
+        """Connect the operators that keep an epoch for each part with their source."""
+        sources = {source.context.operator_name: source for source in self.sources}
+        for generator in self._generators:
+            if isinstance(generator, GeneratePartEpochs):
+                generator.source = sources[generator.parts_of]
+
+    def _wire(self) -> None:
+        for step in self.stage.steps:
+            for consumers, channels in zip(step.consumers, step.channels, strict=True):
+                targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
+                targets.extend(_Sender(self, channel) for channel in channels)
+                self._active[step.vertex].targets.append(targets)
+
+
+def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
+    """Let an operator act; what user code raises there, in comparisons and hashes too, names the operator.
+
+    Args:
+        operator: the operator.
+        kind: what is an error of the operator; others, such as KeyboardInterrupt, pass as they are.
+        act: what it does.
+        arguments: those of `act`.
+
+    Raises:
+        OperatorError: where it is not told already by an error of malflow's.
+    """
+    try:
+        return act(*arguments)
+    except MalflowError:
+        raise
+    except kind as error:
+        raise operator.error(error) from error
+
+
+class _Target(Protocol):
+    def append(self, batch: Batch, /) -> None: ...
+
+
+@dataclass(slots=True)
+class _Active:
+    """An operator at work: what comes in during a tick, and where what it gives goes."""
+
+    state_id: str
+    operator: Operator
+    edges: list[list[Batch]]
+    targets: list[Iterable[_Target]]
+    exchange: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    worker: Worker
+    channel: int
+
+    def append(self, batch: Batch, /) -> None:
+        """Send a batch to a later stage."""
+        self.worker.send(self.channel, batch)

@@ -1,0 +1,164 @@
+"""What stands between a run and the place that keeps its state, where there is one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from malflow.diagnostics import shown
+from malflow.engine.execution import Run
+from malflow.errors import OperatorError
+from malflow.runtime.control import Request, abandon, follow
+from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
+from malflow.snapshot.recount import Recount
+from malflow.state import StateSpec
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Keeps a run's state; without a persistence, does nothing. As a context manager it lets go at the end.
+
+    Args:
+        persistence: where state is kept.
+        operators: what the program keeps.
+        start: how the run begins.
+        interval: the seconds between snapshots, None for none.
+        debug: whether to check that the snapshots come to what the states are.
+
+    Attributes:
+        snapshot: the id of the last snapshot; None where there is none.
+    """
+
+    def __init__(
+        self,
+        persistence: Persistence,
+        operators: Sequence[StateSpec],
+        start: Start,
+        *,
+        interval: float | None = None,
+        debug: bool = False,
+    ) -> None:
+        self._persistence = persistence
+        self._operators = operators
+        self._start = start
+        self.snapshot: int | None = None
+        self._session: Session | None = None
+        self._interval = interval
+        self._due = 0.0
+        self._debug = debug
+        self._recount: Recount | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a snapshot is still being written."""
+        return self._session is not None and self._session.is_busy
+
+    def restore(self, run: Run) -> None:
+        """Claim the job, and bring a run that is not open yet to where the last one stood.
+
+        Raises:
+            SnapshotError: if that can't be read, or does not fit the program.
+        """
+        if not self._persistence.keeps:
+            return
+        self._session, restored = self._persistence.open(self._operators, self._start)
+        self._due = time.monotonic() + (self._interval or 0.0)
+        if self._debug:
+            self._recount = Recount(restored)
+        if restored is not None:
+            self.snapshot = restored.snapshot
+            run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
+        elif run.has_resumable_sinks:
+            self.finish(run)  # where they stand before the first record, so that they can go back there
+
+    def check(self) -> None:
+        """Raise what went wrong in the background.
+
+        Raises:
+            SnapshotError: if the run can't go on after it.
+        """
+        if self._session is not None:
+            self._session.check()
+
+    def keep(self, run: Run) -> None:
+        """Take a snapshot if it is time for one, or for another try of one that failed; never two at once.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the run can't go on.
+        """
+        session = self._session
+        if session is None or session.is_busy:
+            return
+        if session.wants_retry or (self._interval is not None and time.monotonic() >= self._due):
+            self.commit(run)
+            self._due = time.monotonic() + (self._interval or 0.0)
+
+    def commit(self, run: Run) -> Future[int] | None:
+        """Capture what changed, and have it written in the background; None where nothing is kept.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the run can't go on.
+        """
+        if self._session is None:
+            return None
+        base = self._session.wants_base(run.parallelism)
+        try:
+            deltas = run.deltas(base)
+        except OperatorError:
+            self._session.confirm()  # a run that has taken over has the sinks, too
+            raise
+        if self._recount is not None:
+            self._recount.check(deltas, run.states(), base=base)
+        try:
+            made = self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
+        except UnwritableState as unwritable:
+            raise _unwritable(unwritable) from unwritable.__cause__
+        made.add_done_callback(self._note)
+        return made
+
+    def _note(self, made: Future[int]) -> None:
+        if not made.cancelled() and made.exception() is None:
+            self.snapshot = made.result()
+
+    def answer(self, run: Run, requests: Sequence[Request]) -> None:
+        """Take one snapshot for all who asked for one; what becomes of it is told to each of them."""
+        made = self.commit(run)
+        if made is None:
+            abandon(requests)
+        else:
+            follow(requests, made)
+
+    def finish(self, run: Run) -> None:
+        """Take the last snapshot, and wait until it is there.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            SnapshotError: if the snapshot can't be written.
+        """
+        last = self.commit(run)
+        if last is not None:
+            last.result()
+            self.check()
+
+    def __enter__(self) -> Keeper:
+        """Leave it to `restore` to begin."""
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Let go; after a failure, a snapshot that is still being written may or may not come to be."""
+        if self._session is not None:
+            self._session.close(wait=kind is None)
+
+
+def _unwritable(unwritable: UnwritableState) -> OperatorError:
+    key, state = shown(unwritable.key), shown(unwritable.state)
+    return OperatorError(
+        f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "
+        f"{unwritable.reason}; the last snapshot stands",
+        operator=unwritable.operator,
+        record=(unwritable.key, unwritable.state, None),
+    )

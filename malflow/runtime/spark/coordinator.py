@@ -1,0 +1,269 @@
+"""Between two ticks: what came of the one, and what the next one is."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from itertools import product
+from typing import Any
+
+from malflow.engine.plan import Program
+from malflow.errors import RunFailed
+from malflow.operators.contract import OperatorContext
+from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.runtime.control import Request, abandon
+from malflow.runtime.spark.changelog import Scratch
+from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.driver_sinks import driver_sinks
+from malflow.runtime.spark.error_transport import loaded_error
+from malflow.runtime.spark.live_runs import CENSUS
+from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.protocol import Control, Report, counted
+from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
+from malflow.runtime.spark.snapshots import Keeping
+from malflow.runtime.spark.wishes import Wishes
+from malflow.sinks.contract import StatelessSink
+
+__all__ = ["Gate", "Outlets"]
+
+_SHORTEST_REST = 0.005
+_LONGEST_REST = 0.05
+
+
+class Outlets:
+    """The sinks that are on the driver, over all queries of a run."""
+
+    def __init__(self, program: Program) -> None:
+        self.writers = [
+            StatelessSinkWriter(OperatorContext(node.name), node.sink)
+            for node in driver_sinks(program)
+            if isinstance(node.sink, StatelessSink)
+        ]
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether nobody reads what one of them writes any more."""
+        return any(writer.reader_is_gone for writer in self.writers)
+
+    def positions(self) -> dict[str, Any]:
+        """Return where the sinks stand that can go back there.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        resumable = (writer for writer in self.writers if writer.is_resumable)
+        found = {writer.context.operator_name: writer.position() for writer in resumable}
+        return {name: position for name, position in found.items() if position is not None}
+
+    def deliver(self, rows: list[Row]) -> None:
+        """Hand the records of a tick to them.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        for row in rows:
+            if row.channel < FAILURE:
+                writer = self.writers[sink_of(row.channel)]
+                for batch in unpack(row.blob, writer.context.operator_name):
+                    writer.process(batch)
+        for writer in self.writers:
+            writer.flush()
+
+
+class Gate:
+    """What a query calls with the rows of each tick, to learn of the next.
+
+    Args:
+        program: the program.
+        tick: the number of the last tick.
+        chains: the changes so far, of all workers.
+        scratch: where they lie.
+        outlets: the sinks on the driver.
+        keeping: the snapshots, if there are any.
+        wishes: what is wanted of the run.
+        pace: how many records a tick may have, and how long it lasts at least.
+
+    Attributes:
+        tick: the number of the last tick.
+        counts: how many records each operator took, and each source gave.
+        polled: how many records came in the last tick.
+        rescaling: the request that ended the query, where one did.
+        processes: the last tick in which each process did something.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tick: int,
+        chains: Chains,
+        scratch: Scratch,
+        outlets: Outlets,
+        keeping: Keeping | None,
+        wishes: Wishes,
+        *,
+        pace: Pace,
+    ) -> None:
+        self.tick = tick
+        self.chains = chains
+        self.counts: Counter[str] = Counter()
+        self.polled = 0
+        self.rescaling: Request | None = None
+        self.processes: dict[str, int] = {}
+        self._names = counted(program)
+        self._sources = frozenset(program.sources)
+        self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
+        self._scratch = scratch
+        self._outlets = outlets
+        self._keeping = keeping
+        self._wishes = wishes
+        self._pace = pace
+        self._is_cut_short = False
+        self._hurries = False
+        self._rest = _SHORTEST_REST
+        self._began = 0.0
+        self._most_polled = 0
+        self._ended: frozenset[str] = frozenset()
+        self._control = Control(tick, ())
+
+    def first(self, busy: frozenset[str]) -> Control:
+        """Say what the first tick is.
+
+        Args:
+            busy: the sources that have parts.
+        """
+        self._ended = self._sources - busy
+        return self._next(polls=not self._wishes.stopping)
+
+    def hurry(self) -> None:
+        """Rest no more: the query is over. May be called from another thread."""
+        self._hurries = True
+
+    def __call__(self, rows: list[Row], seconds: float = 0.0) -> Control | None:
+        """Take what came of a tick, and say what the next one is; None at the end.
+
+        Args:
+            rows: what came.
+            seconds: how long the tick's tasks took.
+
+        Raises:
+            MalflowError: if the run can't go on.
+        """
+        self._note(rows)
+        began = time.monotonic()
+        self._outlets.deliver(rows)
+        seconds += time.monotonic() - began
+        self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
+            self._most_polled, seconds
+        )
+        if self._control.final:
+            return None
+        if self._keeping is not None:
+            self._keeping.check()
+        self._forget()
+        return self._go_on()
+
+    def _note(self, rows: list[Row]) -> None:
+        failures = [loaded_error(row.blob) for row in rows if row.channel == FAILURE]
+        if failures:
+            raise failures[0]
+        control = self._control
+        reports: list[Report] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
+        found = [(it.stage, it.worker) for it in reports if it.tick == control.tick]
+        if len(found) != len(self._reporters) or set(found) != self._reporters:
+            raise RunFailed(f"tick {control.tick} was not reported by each worker once, but by {sorted(found)}")
+        _check_that_all_has_come(reports)
+        self.tick = control.tick
+        self.processes.update({it.process: self.tick for it in reports if it.process})
+        self._most_polled = max(it.polled for it in reports)
+        self.polled = sum(it.polled for it in reports)
+        for row in rows:
+            if row.counts is not None:
+                self.counts.update(dict(zip(self._names, row.counts, strict=True)))
+        if not control.final:
+            self.chains.note(reports)
+            self._ended = self._sources.difference(name for it in reports for name in it.live)
+
+    def _forget(self) -> None:
+        """Remove the changes that nobody needs any more."""
+        reading = () if self._keeping is None else self._keeping.reading
+        self._scratch.discard(self.chains.forget(reading))
+
+    def _go_on(self) -> Control | None:
+        finished = self._ended == self._sources
+        ending = self._is_stopping or finished
+        self._take_requests(ending=ending)
+        keeping = self._keeping
+        if self.rescaling is not None:
+            if keeping is not None:
+                keeping.settle()
+            return None
+        if keeping is not None and not keeping.keep(
+            self.tick, self.chains.workers, self._scratch.generation, self.chains, ending=ending
+        ):
+            return self._next(polls=not ending, whole=True)
+        if self._is_stopping:
+            return None
+        if finished:
+            return self._next(final=True)
+        self._rest_a_while()
+        return self._next(rewrites=self.chains.long)
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._wishes.stopping or self._outlets.reader_is_gone
+
+    def _take_requests(self, *, ending: bool) -> None:
+        requests = self._wishes.requests
+        while requests:
+            request = requests.popleft()
+            if request.parallelism is None and self._keeping is not None:
+                self._keeping.ask(request)
+            elif request.parallelism is None or ending or self.rescaling is not None:
+                abandon([request])
+            elif request.answer.set_running_or_notify_cancel():
+                self.rescaling = request
+
+    def _rest_a_while(self) -> None:
+        """Wait, where nothing came or ticks are to last longer."""
+        left = 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
+        if self.polled:
+            self._rest = _SHORTEST_REST
+        else:
+            left = max(left, self._rest)
+            self._rest = min(2 * self._rest, _LONGEST_REST)
+        deadline = time.monotonic() + left
+        while not self._is_wanted and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _LONGEST_REST))
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._hurries or self._wishes.stopping or bool(self._wishes.requests)
+
+    def _next(self, **how: Any) -> Control:
+        self._began = time.monotonic()
+        self._control = Control(
+            self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
+        )
+        return self._control
+
+
+def _check_that_all_has_come(reports: list[Report]) -> None:
+    """Compare what workers have sent with what others have taken.
+
+    A function that looks at more than its record may give something else when Spark, which has lost what a task wrote,
+    does that task again: then some workers have taken the one, and others the other. Spark compares what it has lost
+    with what comes again, too, unless it is told not to.
+
+    Raises:
+        RunFailed: if they are not the same.
+    """
+    sent = {(channel, it.worker, target): n for it in reports for (channel, target), n in it.sent.items()}
+    taken = {(channel, sender, it.worker): n for it in reports for (channel, sender), n in it.taken.items()}
+    if sent != taken:
+        channel, sender, target = next(iter(sent.items() ^ taken.items()))[0]
+        came, went = (counts.get((channel, sender, target), 0) for counts in (taken, sent))
+        raise RunFailed(
+            f"worker {target} took {came} records of the {went} that worker {sender} sent to it on channel {channel}: "
+            "Spark has done a part of the tick again, with other records"
+        )

@@ -1,0 +1,103 @@
+"""How errors travel from the processes of Spark to the driver, and what Spark itself says of them."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any
+
+from malflow.diagnostics import shown
+from malflow.errors import MalflowError, OperatorError, RunFailed, told
+from malflow.runtime.spark.transfer import missing_module
+
+__all__ = ["dumps_error", "loaded_error", "said"]
+
+_TRACEBACK = "Traceback (most recent call last):"
+_NOT_TELLING = (
+    "at ",
+    'File "',
+    "^",
+    "~",
+    "...",
+    "SQLSTATE",
+    "Driver stacktrace",
+    "Caused by",
+    "The above exception",
+    "During handling",
+)
+
+
+def dumps_error(error: MalflowError) -> bytes:
+    """Pickle an error with its cause; or what can be said of it."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    for shape in (_whole_error, _bare_error):
+        with suppress(BaseException):  # classes of the user may raise any
+            data: bytes = cloudpickle.dumps(shape(error))
+            pickle.loads(data)  # noqa: S301 - just written
+            return data
+    return pickle.dumps((RunFailed(str(error)), None, ()))
+
+
+def _whole_error(error: MalflowError) -> tuple[Any, ...]:
+    return error, error.__cause__, tuple(getattr(error, "__notes__", ()))
+
+
+def _bare_error(error: MalflowError) -> tuple[Any, ...]:
+    """Take what can travel of an error, and a text for what can't."""
+    notes = tuple(getattr(error, "__notes__", ()))
+    cause: Any = error.__cause__
+    if cause is not None and not _can_travel(cause):
+        cause = RuntimeError(f"{type(cause).__name__}: {told(cause)}")
+    if not isinstance(error, OperatorError):
+        return type(error)(str(error)), cause, notes
+    record = (error.key, error.value, error.timestamp)
+    facts = tuple(fact if _can_travel(fact) else shown(fact) for fact in record) if error.has_record else None
+    return OperatorError(str(error), operator=error.operator, record=facts, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
+
+
+def _can_travel(thing: Any) -> bool:
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    try:
+        pickle.loads(cloudpickle.dumps(thing))  # noqa: S301 - just written
+    except BaseException:  # noqa: BLE001 - classes of the user may raise any
+        return False
+    return True
+
+
+def loaded_error(data: bytes) -> Exception:
+    """Read an error that `dumps_error` wrote."""
+    error: Exception
+    error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
+    error.__cause__ = cause
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
+def said(error: object) -> str:
+    """Return what an error of Spark says, without the traces that it carries as text."""
+    reason = _text(error).partition("=== Streaming Query ===")[0]
+    before, *_ = reason.split(_TRACEBACK)
+    lines = [line.strip() for line in before.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
+    raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
+    told = list(dict.fromkeys([*telling[:1], *raised]))
+    return " ".join(told) + missing_module(" ".join(told)) or type(error).__name__
+
+
+def _raised(trace: str) -> list[str]:
+    """Find what was raised in the text of a traceback: what follows the places, up to the trace of Java."""
+    lines = iter(trace.splitlines())
+    raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
+    more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)
+    return [line.strip() for line in (raised, *more) if line.strip()]
+
+
+def _text(error: object) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error of Java can't be told when Java is gone
+        return ""

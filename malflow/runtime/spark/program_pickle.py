@@ -1,0 +1,50 @@
+"""The program as it travels to the processes of Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from malflow.engine.placement import Parts
+from malflow.engine.plan import Program
+from malflow.errors import GraphError
+from malflow.runtime.spark.driver_sinks import shipping
+
+__all__ = ["payload"]
+
+
+def payload(program: Program, parts: Parts) -> bytes:
+    """Pickle the program with the parts of its sources.
+
+    Functions and classes of the script travel by value, those of modules by name: the modules must be there.
+
+    Raises:
+        GraphError: naming the operator that can't be pickled.
+    """
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    try:
+        data: bytes = cloudpickle.dumps((shipping(program), parts), 5)
+    except Exception as error:
+        raise _refused(program, error) from error
+    return data
+
+
+def _refused(program: Program, error: Exception) -> GraphError:
+    """Name the operator that can't travel."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    for vertex in shipping(program).vertices:
+        try:
+            cloudpickle.dumps(vertex.node, 5)
+        except Exception as why:  # noqa: BLE001 - classes of the user may raise any
+            return _refusal(vertex.node.name, why, vertex.location, is_source=vertex.node.name in program.sources)
+    return GraphError(f"the dataflow can't be sent to Spark: {type(error).__name__}: {error}")
+
+
+def _refusal(name: str, why: Exception, location: Any, *, is_source: bool) -> GraphError:
+    hint = "what it holds must be picklable, to reach the processes of Spark"
+    if is_source:
+        hint += "; a generator or a connection can't be: write a StatefulSource, which is built where it is read"
+    return GraphError(
+        f"operator '{name}' can't run on Spark: {type(why).__name__}: {why}; {hint}", operator=name, location=location
+    )

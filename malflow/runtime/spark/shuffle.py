@@ -1,0 +1,207 @@
+"""What travels between the workers of a tick: a few rows of Spark, each with a blob of columns."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from malflow.batch import Batch, concat
+from malflow.operators.debug import verify
+from malflow.runtime.spark.transfer import dump_columns, load_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "FAILURE",
+    "REPORT",
+    "SCHEMA",
+    "Parcel",
+    "Piece",
+    "Row",
+    "opened",
+    "pack",
+    "read_rows",
+    "sink_of",
+    "sink_row",
+    "unpack",
+    "write_rows",
+]
+
+SCHEMA: Final = "worker int, channel int, sender int, blob binary, counts array<bigint>"
+
+REPORT: Final = -1
+"""The channel of what a worker reports of its tick to the driver."""
+
+FAILURE: Final = -2
+"""The channel of an error that ends the run."""
+
+_FIRST_SINK = -3
+
+_PIECE = 4_096
+"""Records of a piece, at least: few enough to stay in the processor's cache while they are packed and worked on."""
+
+_BLOB = 4 << 20
+"""Bytes after which a blob is full: Java holds each of them whole."""
+
+
+class Row(NamedTuple):
+    """One row.
+
+    Attributes:
+        worker: the logical worker that takes it, or passes it on.
+        channel: the number of a channel of the program; below zero, something for the driver.
+        sender: the worker that sent it.
+        blob: what it holds.
+        counts: of a report: how many records each operator took, and each source gave, in the order of `counted`.
+    """
+
+    worker: int
+    channel: int
+    sender: int
+    blob: bytes
+    counts: Sequence[int] | None = None
+
+
+def sink_row(sink: int) -> int:
+    """Give the channel of the records of a sink that is on the driver."""
+    return _FIRST_SINK - sink
+
+
+def sink_of(channel: int) -> int:
+    """Give the sink of a channel."""
+    return _FIRST_SINK - channel
+
+
+def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
+    """Make one blob of some batches for an operator: their columns, pickled.
+
+    Raises:
+        CannotTravel: if a record can't be pickled.
+    """
+    return pickle.dumps([dump_columns(_columns(batch), operator) for batch in batches], 5)
+
+
+def unpack(blob: bytes, operator: str = "") -> list[Batch]:
+    """Read what `pack` made.
+
+    Raises:
+        CannotTravel: if a record can't be read.
+    """
+    return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
+
+
+class Piece(NamedTuple):
+    """Some records, packed on their own.
+
+    Attributes:
+        records: how many.
+        timed: whether there are epochs among them.
+        data: their columns, pickled.
+    """
+
+    records: int
+    timed: bool
+    data: bytes
+
+    def batch(self, operator: str = "") -> Batch:
+        """Read them, for an operator.
+
+        Raises:
+            CannotTravel: if one can't be read.
+        """
+        return Batch(*load_columns(self.data, operator))
+
+
+class Parcel:
+    """What one worker sends to another on one channel in a tick.
+
+    It is packed as it comes, and can be read piece by piece: so that a long tick takes no more room than its bytes.
+
+    Args:
+        operator: the one that sends it.
+        debug: whether to check that no value changes before it is packed.
+
+    Attributes:
+        records: how many there are.
+    """
+
+    __slots__ = ("_batches", "_debug", "_operator", "_pieces", "_waiting", "records")
+
+    def __init__(self, operator: str = "", *, debug: bool = False) -> None:
+        self.records = 0
+        self._debug = debug
+        self._operator = operator
+        self._pieces: list[Piece] = []
+        self._batches: list[Batch] = []
+        self._waiting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces or self._batches)
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Put some batches in."""
+        for batch in batches:
+            self._batches.append(batch)
+            self.records += len(batch)
+            self._waiting += len(batch)
+            if self._waiting >= _PIECE:
+                self._pack()
+
+    def blobs(self) -> Iterator[bytes]:
+        """Give what is in it, as blobs that are not too large."""
+        if self._batches:
+            self._pack()
+        number, size, pieces = 0, 0, list[Piece]()
+        for piece in self._pieces:
+            pieces.append(piece)
+            size += len(piece.data)
+            if size >= _BLOB:
+                yield pickle.dumps((number, pieces), 5)
+                number, size, pieces = number + 1, 0, []
+        if pieces:
+            yield pickle.dumps((number, pieces), 5)
+
+    def _pack(self) -> None:
+        """Pack what waits.
+
+        Raises:
+            CannotTravel: if a record can't be pickled.
+            OperatorError: if a value has changed since it was emitted.
+        """
+        if self._debug:
+            for emitted in self._batches:
+                verify(emitted, self._operator)
+        batch = concat(self._batches)
+        self._pieces.append(Piece(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
+        self._batches, self._waiting = [], 0
+
+
+def opened(blobs: Iterable[bytes]) -> list[Piece]:
+    """Give the pieces of a parcel, whose blobs may come in any order."""
+    numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
+    return [piece for _, pieces in numbered for piece in pieces]
+
+
+def _columns(batch: Batch) -> tuple[Any, ...]:
+    return batch.keys, batch.values, batch.timestamps, batch.epochs
+
+
+def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """Read rows from Arrow."""
+    for batch in batches:
+        columns: list[Any] = [column.to_pylist() for column in batch.columns]
+        yield from map(Row, *columns)
+
+
+def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Write rows to Arrow, each in a batch of its own: a blob may be large."""
+    import pyarrow as pa  # noqa: PLC0415 - only the extra has it
+
+    kinds = (pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
+    schema = pa.schema([*zip(Row._fields, kinds, strict=True)])
+    for row in rows:
+        arrays = [pa.array([value], kind) for value, kind in zip(row, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,92 @@
+"""Snapshots as a job of Spark: each task writes what one worker has changed since the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from malflow.diagnostics import shown
+from malflow.errors import OperatorError
+from malflow.runtime.spark.changelog import Scratch, ScratchPlace
+from malflow.runtime.spark.main_module import install_classes
+from malflow.snapshot.codecs.contract import Codec
+from malflow.snapshot.codecs.shapes import Finding
+from malflow.snapshot.commit import DataWriter
+from malflow.snapshot.data_file import Section, pack
+from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
+from malflow.state import DeltaSum
+
+__all__ = ["Increment", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """What a task does for one worker.
+
+    Attributes:
+        place, generation: where the changes lie.
+        spans: for each worker and stage the ticks of its changes.
+        versions: the version of each state that is kept.
+        writer: writes the files.
+        codec, compression: how.
+        base: whether it is all there is.
+    """
+
+    place: ScratchPlace
+    generation: int
+    spans: Mapping[int, Mapping[int, Sequence[int]]]
+    versions: Mapping[str, int]
+    writer: DataWriter
+    codec: Codec
+    compression: str
+    base: bool
+
+    def __call__(self, worker: int) -> Written:
+        """Write the files of one worker.
+
+        Raises:
+            OperatorError: if a state can't be written.
+            StoreError: if a file can't be written.
+        """
+        install_classes(self.place.classes)
+        sections, findings = self._sections(worker)
+        files = pack(sections)
+        return [
+            write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files
+        ], findings
+
+    def _sections(self, worker: int) -> tuple[list[Section], list[Finding]]:
+        scratch = Scratch(self.place, self.generation)
+        sections = []
+        findings = []
+        for stage, ticks in self.spans.get(worker, {}).items():
+            sums: dict[str, DeltaSum] = {}
+            for tick in ticks:
+                for name, delta in scratch.read(stage, worker, tick).deltas.items():
+                    if name in self.versions:
+                        sums.setdefault(name, DeltaSum()).add(delta)
+            for name, total in sums.items():
+                delta = total.delta()
+                kinds: set[type] = set()
+                try:
+                    sections += [
+                        with_frame(bare, raw, self.compression)
+                        for bare, raw in bare_sections(
+                            self.codec, worker, name, self.versions[name], delta, kinds, BaseException
+                        )
+                    ]
+                except UnwritableState as error:
+                    raise refused(error) from error.__cause__
+                findings.append(finding(self.codec, worker, name, delta, kinds))
+        return sections, findings
+
+
+def refused(error: UnwritableState) -> OperatorError:
+    """Return what to raise where a state can't be written."""
+    return OperatorError(
+        f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "
+        f"written: {error.reason}; the last snapshot stands",
+        operator=error.operator,
+        record=(error.key, error.state, None),
+    )

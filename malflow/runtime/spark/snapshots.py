@@ -1,0 +1,247 @@
+"""Snapshots of a run on Spark: when they are due, and the jobs that write them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from malflow.engine.execution import POSITION
+from malflow.engine.placement import states_of
+from malflow.engine.plan import Program
+from malflow.errors import MalflowError, OperatorError, RunFailed
+from malflow.runtime.control import Request, fail, follow
+from malflow.runtime.spark.changelog import NEVER, ScratchPlace
+from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
+from malflow.runtime.spark.snapshot_task import Increment, refused
+from malflow.snapshot.codecs.shapes import Finding
+from malflow.snapshot.commit import DataWriter
+from malflow.snapshot.data_file import Section, pack
+from malflow.snapshot.manifest import FileEntry
+from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
+from malflow.sources.contract import StatefulSource
+from malflow.state import Delta
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from malflow.snapshot.snapshot_writer import SnapshotSession
+
+__all__ = ["Keeping"]
+
+
+class Keeping:
+    """A run's snapshots. A snapshot holds what changed since the one before, as the scratch folder has it.
+
+    Args:
+        session: the run's hold on its job.
+        program: the program.
+        context: runs the jobs.
+        place: where changes lie.
+        interval: the seconds between snapshots, None for none.
+        positions: tells where the sinks on the driver stand, by operator.
+
+    Attributes:
+        kept_at: the tick of the last snapshot.
+        snapshot: its id.
+    """
+
+    def __init__(
+        self,
+        session: SnapshotSession,
+        program: Program,
+        context: SparkContext,
+        place: ScratchPlace,
+        interval: float | None,
+        positions: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.kept_at = NEVER
+        self.snapshot: int | None = None
+        self._session = session
+        self._specs = states_of(program)
+        self._versions = _kept_versions(program)
+        self._context = context
+        self._place = place
+        self._interval = interval
+        self._due = time.monotonic() + (interval or 0.0)
+        self._asked: list[Request] = []
+        self._positions = positions
+        self._kept_positions: Mapping[str, Any] = {}
+        self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
+
+    def begin(self, parallelism: int, stages: int) -> None:
+        """Take a snapshot of where the sinks stand before the first record, so that they can go back there.
+
+        Raises:
+            SnapshotError: if it can't be written.
+        """
+        if not self._found_positions():
+            return
+        base = self._session.wants_base(parallelism)
+        self._commit(0, parallelism, 0, Chains(stages, parallelism), base=base).result()
+        self.check()
+        self.kept_at = NEVER  # what the workers begin with is not in it
+
+    def ask(self, request: Request) -> None:
+        """Take a snapshot as soon as it can be."""
+        self._asked.append(request)
+
+    def check(self) -> None:
+        """Note a snapshot that was committed, and raise what went wrong with one.
+
+        Raises:
+            SnapshotError: if the run can't go on.
+        """
+        if self._making is not None and self._making[2].done():
+            tick, positions, made = self._making
+            self._making = None
+            if made.exception() is None:
+                self.kept_at, self.snapshot, self._kept_positions = tick, made.result(), positions
+        self._session.check()
+
+    @property
+    def reading(self) -> range:
+        """The ticks whose changes the snapshot in the making is read from; none where there is none."""
+        return range(0) if self._making is None else range(self.kept_at + 1, self._making[0] + 1)
+
+    def keep(self, tick: int, parallelism: int, generation: int, chains: Chains, *, ending: bool) -> bool:
+        """Take a snapshot, if it is time for one; wait for it at the end.
+
+        Returns:
+            Whether that is done: False if all state is to be written down first, by a tick of its own.
+
+        Raises:
+            SnapshotError: if one can't be written, and the run can't go on.
+        """
+        due = self._session.wants_retry or (self._interval is not None and time.monotonic() >= self._due)
+        if not (due or ending or self._asked):
+            return True
+        if self._session.is_busy and not ending:
+            return True
+        self.settle()
+        base = chains.covers(self.kept_at)
+        if self._session.wants_base(parallelism) and not base:
+            return False
+        asked, self._asked = self._asked, []
+        try:
+            made = self._commit(tick, parallelism, generation, chains, base=base, ending=ending)
+        except BaseException as error:
+            fail(asked, error)
+            raise
+        follow(asked, made)
+        if self._interval is not None:
+            self._due = time.monotonic() + self._interval
+        if ending:
+            made.result()
+            self.check()
+        return True
+
+    def settle(self) -> None:
+        """Wait for a snapshot that is being written."""
+        if self._making is not None:
+            self._making[2].exception()
+            self.check()
+
+    def take_asked(self) -> list[Request]:
+        """Return, and forget, who waits for a snapshot that is not begun."""
+        asked, self._asked = self._asked, []
+        return asked
+
+    def close(self, *, wait: bool) -> None:
+        """Let go of the job."""
+        self._session.close(wait=wait)
+
+    def _commit(
+        self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool, ending: bool = False
+    ) -> Future[int]:
+        spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
+        positions = self._found_positions()
+        sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
+
+        def write(writer: DataWriter) -> Written:
+            increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
+            entries, found = _written(self._context, increment, sorted(spans), alone=ending)
+            ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
+            return [*entries, *ours], [*found, *findings]
+
+        keys = {name: count for name, count in chains.total_keys.items() if name in versions}
+        keys.update(dict.fromkeys(positions, 1))
+        made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
+        self._making = (tick, positions, made)
+        return made
+
+    def _found_positions(self) -> Mapping[str, Any]:
+        try:
+            return self._positions()
+        except OperatorError:
+            self._session.confirm()  # a run that has taken over has the sinks, too
+            raise
+
+    def _sections(self, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
+        """Write down where the sinks stand.
+
+        Raises:
+            OperatorError: if a position can't be written.
+        """
+        session = self._session
+        sections: list[Section] = []
+        findings: list[Finding] = []
+        for name, position in positions.items():
+            delta = Delta({POSITION: position}, whole=True)
+            kinds: set[type] = set()
+            try:
+                for bare, raw in bare_sections(session.codec, 0, name, self._versions[name], delta, kinds):
+                    sections.append(with_frame(bare, raw, session.compression))
+            except UnwritableState as error:
+                raise refused(error) from error.__cause__
+            findings.append(finding(session.codec, 0, name, delta, kinds))
+        return sections, findings
+
+
+def _written(context: SparkContext, increment: Increment, workers: Sequence[int], *, alone: bool) -> Written:
+    """Write the increments of workers by tasks.
+
+    Args:
+        context: runs the tasks.
+        increment: what is done for each worker.
+        workers: the workers.
+        alone: whether nothing else is to be done meanwhile; otherwise half of the slots are left to the ticks.
+    """
+    if not workers:
+        return [], []
+    tasks = len(workers) if alone else min(len(workers), max(1, context.defaultParallelism // 2))
+    entries: list[FileEntry] = []
+    findings: list[Finding] = []
+    try:
+        written = context.parallelize(workers, tasks).map(_reported(increment)).collect()
+    except Exception as error:
+        raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
+    for (files, found), failure in written:
+        if failure is not None:
+            raise loaded_error(failure)
+        entries += files
+        findings += found
+    return entries, findings
+
+
+def _reported(increment: Increment) -> Callable[[int], tuple[Written, bytes | None]]:
+    def write(worker: int) -> tuple[Written, bytes | None]:
+        try:
+            return increment(worker), None
+        except MalflowError as error:
+            return ([], []), dumps_error(error)
+
+    return write
+
+
+def _kept_versions(program: Program) -> dict[str, int]:
+    """Tell what snapshots hold: all but the places of readers that begin again when a run does."""
+    sources = program.sources
+    return {
+        spec.name: spec.version
+        for spec in states_of(program)
+        if spec.name not in sources or isinstance(sources[spec.name].source, StatefulSource)
+    }

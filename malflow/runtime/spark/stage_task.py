@@ -1,0 +1,432 @@
+"""One stage of one worker in a task of Spark: what runs on the executors."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from malflow.batch import BATCH_SIZE, Batch
+from malflow.diagnostics import shown
+from malflow.engine.plan import Program
+from malflow.engine.worker import Inputs, Worker
+from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
+from malflow.operators.endpoints import Source, StatelessSinkWriter
+from malflow.runtime.spark.changelog import NEVER, Change
+from malflow.runtime.spark.driver_sinks import Shipped
+from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.protocol import CONTROL, Control, Job, Report, counted
+from malflow.runtime.spark.shuffle import (
+    FAILURE,
+    REPORT,
+    Parcel,
+    Piece,
+    Row,
+    opened,
+    pack,
+    read_rows,
+    sink_row,
+    write_rows,
+)
+from malflow.runtime.spark.transfer import CannotTravel
+from malflow.runtime.spark.worker_cache import HELD, SINKS, Held, load, process_name
+from malflow.snapshot.codecs.contract import PickleCodec
+from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.recount import Recount
+from malflow.state import Delta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StageTask"]
+
+_MOSTLY = 4 / 3
+"""Keys that all states of a stage may have, for each key of those that are written whole, to be written whole, too."""
+
+_Arrived = Mapping[tuple[int, int], Sequence[Piece]]
+"""What has come to a stage, by the place of its input and the worker that sent it."""
+
+
+class StageTask:
+    """A stage of a program, as a function that Spark calls with the rows of one worker."""
+
+    def __init__(self, job: Job, stage: int) -> None:
+        self._job = job
+        self._stage = stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take one tick."""
+        return write_rows(_run(self._job, self._stage, batches))
+
+
+def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
+
+    context = TaskContext.get()
+    control = Control.loads(context.getLocalProperty(CONTROL))
+    worker = context.partitionId()
+    rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
+    try:
+        yield from _Turn(job, stage, worker, control).take(rows)
+    except MalflowError as error:
+        lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
+        if not lasts and context.attemptNumber() + 1 < job.attempts:
+            raise
+        yield Row(worker, FAILURE, worker, dumps_error(error))
+
+
+def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """Take what starts a tick, which says nothing."""
+    for _ in batches:
+        pass
+    return iter(())
+
+
+class _Turn:
+    """One tick of one stage of one worker."""
+
+    def __init__(self, job: Job, stage: int, worker: int, control: Control) -> None:
+        self._job = job
+        self._stage = stage
+        self._worker = worker
+        self._control = control
+        self._program, self._parts, self._scratch = load(job, control)
+        self._last = control.last[stage][worker]
+        self._counts: Counter[str] = Counter()
+        self._taken: dict[tuple[int, int], int] = {}
+        self._parcels: list[list[Parcel]] = []
+        self._may_come = False
+        self._recount: Recount | None = None
+        self._name = (job.scratch.run, job.generation, stage, worker)
+
+    def take(self, rows: list[Row]) -> Iterator[Row]:
+        """Run the stage, write down what changed, and give what goes on."""
+        own = self._inputs
+        blobs: dict[tuple[int, int], list[bytes]] = {}
+        passing: list[Row] = []
+        for row in rows:
+            if row.channel in own:
+                blobs.setdefault((row.channel, row.sender), []).append(row.blob)
+            else:
+                passing.append(row)
+        yield from passing
+        del rows, passing
+        arrived: dict[tuple[int, int], list[Piece]] = {}
+        for (channel, sender), them in blobs.items():
+            arrived[own[channel], sender] = pieces = opened(them)
+            self._taken[channel, sender] = sum(piece.records for piece in pieces)
+        del blobs
+        worker, report = self._done(arrived, None)
+        if report is None:  # it was done before: what was read then is what counts
+            before = self._scratch.read(self._stage, self._worker, self._control.tick)
+            worker, report = self._done(arrived, before)
+        assert report is not None  # noqa: S101 - there is one where it is known what was done before
+        sent: dict[tuple[int, int], int] = {}
+        for channel, by_target in enumerate(self._parcels, _first_channels(self._program)[self._stage]):
+            for target, parcel in enumerate(by_target):
+                if parcel:
+                    sent[channel, target] = parcel.records
+                    yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
+        for number, name, batches in _shipped(worker):
+            yield Row(self._worker, sink_row(number), self._worker, pack(batches, name))
+        is_last = self._stage == len(self._program.stages) - 1
+        report = replace(report, sent=sent, process=process_name() if is_last else "")
+        counts = [self._counts[name] for name in counted(self._program)]
+        yield Row(
+            self._worker,
+            REPORT,
+            self._worker,
+            pickle.dumps(report, 5),
+            counts,
+        )
+
+    def _done(self, arrived: _Arrived, before: Change | None) -> tuple[Worker, Report | None]:
+        """Do the tick, and write down what has changed.
+
+        Args:
+            arrived: what other workers have sent.
+            before: what the same tick changed when it was done before.
+
+        Returns:
+            The worker, and what is to be told of it: None if the tick has been done before.
+        """
+        worker = self._bring()
+        try:
+            return worker, self._do(worker, arrived, before)
+        except BaseException as error:
+            release_all((worker.release,), error)
+            raise
+
+    def _do(self, worker: Worker, arrived: _Arrived, before: Change | None) -> Report | None:
+        for _ in _shipped(worker):
+            pass  # what a try that failed has left
+        self._counts.clear()
+        self._parcels = [
+            [Parcel(it.name, debug=self._job.debug) for _ in range(self._job.parallelism)]
+            for it in worker.stage.outputs
+        ]
+        polls: list[dict[str, dict[Any, int]]] = []
+        if before is not None and before.taken != self._taken:
+            raise RunFailed(
+                f"tick {self._control.tick} was done again with other records than before, in stage {self._stage} of "
+                f"worker {self._worker}: it took {before.taken}, and now {self._taken}"
+            )
+        if self._stage == 0:
+            self._poll(worker, polls, None if before is None else before.polls)
+        else:
+            self._take_in(worker, arrived)
+        report, size = self._written(worker, polls, before)
+        if size is None:
+            worker.release()
+            return None
+        worker.flush()
+        if before is not None:  # what is held is what was written then, whatever came of it now
+            worker.release()
+            return report
+        last = self._last if report.bytes is None else self._control.tick
+        HELD[self._name] = Held(worker, self._control.tick, last, self._recount)
+        return report
+
+    def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
+        """Take what has come, piece by piece where that comes to the same: each is worked on as soon as it is read."""
+        pieces = [(place, sender, piece) for (place, sender), them in sorted(arrived.items()) for piece in them]
+        timed = any(piece.timed for _, _, piece in pieces)
+        if not pieces or timed or self._control.final or not worker.takes_pieces:
+            self._run(worker, self._input(worker, pieces))
+            return
+        for piece in pieces:
+            self._run(worker, self._input(worker, [piece]))
+
+    def _input(self, worker: Worker, pieces: Iterable[tuple[int, int, Piece]]) -> Inputs:
+        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in worker.stage.inputs]
+        for place, sender, piece in pieces:
+            inputs[place][sender].append(piece.batch(worker.stage.inputs[place].name))
+        return inputs
+
+    def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
+        outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
+        self._counts.update(worker.counts)
+        for parcels, by_target in zip(self._parcels, outputs, strict=True):
+            for parcel, batches in zip(parcels, by_target, strict=True):
+                parcel.add(batches)
+
+    @property
+    def _inputs(self) -> dict[int, int]:
+        """Tell which input of this stage each channel of the program is."""
+        first = _first_channels(self._program)
+        numbers = {
+            (channel.target, channel.edge): first[at] + number
+            for at, stage in enumerate(self._program.stages)
+            for number, channel in enumerate(stage.outputs)
+        }
+        return {
+            numbers[channel.target, channel.edge]: place
+            for place, channel in enumerate(self._program.stages[self._stage].inputs)
+        }
+
+    def _bring(self) -> Worker:
+        """Bring the worker to where the tick before left it."""
+        held = HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
+        if held is not None and held.tick < self._control.tick and held.last == self._last:
+            self._recount = held.recount
+            return held.worker
+        if held is not None:
+            held.worker.release()
+            if held.tick < self._control.tick and held.last < self._last:
+                changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
+                if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
+                    self._begin_to_recount(_brought(held.worker, changes))
+                    return held.worker
+        worker = Worker(
+            self._program,
+            self._stage,
+            self._worker,
+            parallelism=self._job.parallelism,
+            parts=self._parts,
+            tracked=True,
+            debug=self._job.debug,
+            travel=_travel,
+        )
+        shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
+        SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
+        worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
+        self._begin_to_recount(worker)
+        return worker
+
+    def _has_parts(self, source: Source) -> bool:
+        """Whether a source may give records here, by what every try of the tick is told alike."""
+        name = source.context.operator_name
+        return bool(self._parts[name][self._worker]) and name not in self._control.ended
+
+    def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
+        """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
+        self._may_come = self._control.polls and any(self._has_parts(source) for source in worker.sources)
+        for source in worker.sources:
+            source.rest()
+        try:
+            if before is None:
+                self._poll_on(worker, polls)
+            else:
+                self._poll_again(worker, polls, before)
+        finally:
+            for source in worker.sources:
+                source.replay = None
+
+    def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
+        deadline = time.monotonic() + self._job.poll_seconds
+        limits = [most for most in (self._job.most, self._control.most) if most is not None]
+        left = min(limits, default=None)
+        while True:
+            for source in worker.sources:
+                source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
+                source.replay = None if self._control.polls else {}
+            polled = self._polled(worker, polls)
+            if self._control.final or not polled or time.monotonic() >= deadline:
+                return
+            if left is not None and (left := left - polled) <= 0:
+                return
+            for source in worker.sources:
+                source.adapt(worker.largest)
+
+    def _poll_again(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]) -> None:
+        for counts in before or [{}]:
+            for source in worker.sources:
+                source.replay = counts.get(source.context.operator_name, {})
+            self._polled(worker, polls)
+
+    def _polled(self, worker: Worker, polls: list[Any]) -> int:
+        self._run(worker)
+        polls.append({source.context.operator_name: dict(source.counts) for source in worker.sources})
+        return sum(source.polled for source in worker.sources)
+
+    def _written(self, worker: Worker, polls: list[Any], before: Change | None) -> tuple[Report, int | None]:
+        """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
+        polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
+        report = Report(
+            tick=self._control.tick,
+            stage=self._stage,
+            worker=self._worker,
+            bytes=None,
+            whole=False,
+            keys={},
+            polled=polled,
+            live=[source.context.operator_name for source in worker.sources if not source.is_finished],
+            taken=self._taken,
+        )
+        if self._control.final:
+            return report, 0
+        deltas, whole = _deltas(worker, whole=self._control.asks_all_of(self._stage, self._worker))
+        self._check(worker, deltas)
+        change = before or Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
+        is_empty = not change.deltas and not change.polls
+        if before is None and is_empty and not self._may_come:
+            return report, 0
+        if before is None:
+            size = self._scratched(change)
+        else:  # Spark compares what is sent again with what was sent
+            size = self._scratch.size(self._stage, self._worker, self._control.tick)
+        if is_empty:  # only a try after this one needs to know: it must poll nothing, whatever there is by then
+            return replace(report, noted=True), size
+        states = worker.states()
+        keys = {name: len(held) for name, held in states.items() if name in change.deltas}
+        return replace(report, bytes=size, whole=change.whole, keys=keys), size
+
+    def _begin_to_recount(self, worker: Worker) -> None:
+        if self._job.debug:
+            self._recount = Recount(None)
+            self._check(worker, {name: Delta(state, whole=True) for name, state in worker.states().items()})
+
+    def _check(self, worker: Worker, deltas: Mapping[str, Delta]) -> None:
+        """Check that what is written down comes to what the states are, where such is checked.
+
+        Raises:
+            SnapshotError: if it does not.
+        """
+        if self._recount is not None:
+            changes = [(self._worker, name, delta, 0) for name, delta in deltas.items()]
+            states = {(self._worker, name): state for name, state in worker.states().items()}
+            self._recount.check(changes, states, base=False)
+
+    def _scratched(self, change: Change) -> int | None:
+        try:
+            return self._scratch.write(self._stage, self._worker, change)
+        except MalflowError:
+            raise
+        except BaseException as error:  # classes of the user may raise any
+            raise _unwritable(change.deltas, error) from error
+
+
+def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool]:
+    """Return what changed in each state, and whether that is all that the worker holds.
+
+    Where the states that are written whole have most of the keys, the others are written whole, too: nobody needs the
+    changes from before then.
+    """
+    deltas, states = worker.delta(whole), worker.states()
+    written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
+    if not written or _is_whole(deltas, states):
+        return deltas, _is_whole(deltas, states)
+    if _MOSTLY * written >= sum(map(len, states.values())):
+        return worker.delta(whole=True), True
+    return deltas, False
+
+
+def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
+    return all(name in deltas and deltas[name].whole for name in states)
+
+
+def _first_channels(program: Program) -> list[int]:
+    """Number the channels of a program: give the first number of each stage's outputs."""
+    first, numbers = 0, []
+    for stage in program.stages:
+        numbers.append(first)
+        first += len(stage.outputs)
+    return numbers
+
+
+def _shipped(worker: Worker) -> Iterator[tuple[int, str, list[Batch]]]:
+    for sink in worker.sinks:
+        if isinstance(sink.resource, Shipped):
+            batches = sink.resource.take()
+            if batches:
+                yield sink.resource.number, sink.context.operator_name, batches
+
+
+def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
+    """Apply changes to a worker, and build its readers from where these left them."""
+    try:
+        for change in changes:
+            worker.apply(change.deltas)
+        worker.open()
+    except BaseException as error:
+        release_all((worker.release,), error)
+        raise
+    return worker
+
+
+def _travel(partition: Any) -> bytes:
+    from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+    data: bytes = cloudpickle.dumps(partition, 5)
+    return data
+
+
+def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
+    """Find the state that can't be pickled."""
+    for name, delta in deltas.items():
+        try:
+            for _ in encode_delta(PickleCodec(), delta, BaseException):
+                pass
+        except UnwritableState as unwritable:
+            return CannotTravel(
+                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
+                f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
+                "between processes",
+                operator=name,
+                record=(unwritable.key, unwritable.state, None),
+            )
+    return RunFailed(f"what changed in a tick can't be written: {type(error).__name__}: {told(error)}")

@@ -1,0 +1,245 @@
+"""Objects on their way between processes: pickled, read again, and what is told of one that can't be.
+
+These processes are not the user's to end: a SystemExit or KeyboardInterrupt of a class's own code is an error, too.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+from malflow.diagnostics import shown
+from malflow.errors import OperatorError, told
+
+__all__ = ["CannotTravel", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
+
+_DEEPEST: Final = 8
+_FACTS: Final = ("its key", "its value", "its timestamp")
+_SENT: Final = "sent to another process"
+_READ: Final = "read in another process"
+
+Columns = tuple[Any, ...]
+"""Keys, values, timestamps and epochs of a batch."""
+
+
+class CannotTravel(OperatorError):
+    """A value or state can't be pickled, or not be read again: to try it again does not help."""
+
+
+def dumps(thing: object) -> bytes:
+    """Pickle something; objects of local classes and functions travel by value."""
+    try:
+        return pickle.dumps(thing, 5)
+    except BaseException:  # noqa: BLE001 - classes of the user may raise any
+        from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
+
+        packed: bytes = cloudpickle.dumps(thing, 5)
+        return packed
+
+
+def dump_columns(columns: Columns, operator: str) -> bytes:
+    """Pickle the columns of a batch.
+
+    Args:
+        columns: the columns.
+        operator: the one that sends them.
+
+    Raises:
+        CannotTravel: naming the record that can't be pickled.
+    """
+    try:
+        return dumps(columns)
+    except BaseException as error:
+        raise _unsendable(columns, operator, error) from error
+
+
+def _unsendable(columns: Columns, operator: str, error: BaseException) -> CannotTravel:
+    for record in _records(columns):
+        for what, fact in zip(_FACTS, record, strict=True):
+            try:
+                dumps(fact)
+            except BaseException as why:  # noqa: BLE001 - as above
+                return _told(operator, record, _thing(what, fact, type(fact).__name__), why, _SENT)
+    return _told(operator, None, "a record", error, _SENT)
+
+
+def load_columns(data: bytes, operator: str) -> Columns:
+    """Read the columns of a batch.
+
+    Args:
+        data: what `dump_columns` made.
+        operator: the one that takes them.
+
+    Raises:
+        CannotTravel: naming the record that can't be read.
+    """
+    try:
+        columns: Columns = pickle.loads(data)  # noqa: S301 - this run wrote it
+    except BaseException as error:
+        raise _unreadable(data, operator, error) from error
+    return columns
+
+
+def _unreadable(data: bytes, operator: str, error: BaseException) -> CannotTravel:
+    for record in _records(_mended(data, ((), (), (), ()))):
+        for what, fact in zip(_FACTS, record, strict=True):
+            if (broken := _found(fact)) is not None:
+                return _told(operator, record, _thing(what, fact, broken.kind), broken.error, _READ)
+    return _told(operator, None, "a record", error, _READ)
+
+
+def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any, Any]]]) -> Any:
+    """Read what holds states.
+
+    Args:
+        data: the pickle.
+        states_of: gives the states in what was read, by operator and key.
+
+    Raises:
+        CannotTravel: naming the state that can't be read.
+    """
+    try:
+        return pickle.loads(data)  # noqa: S301 - this run wrote it
+    except BaseException as error:
+        for operator, states in states_of(_mended(data, None)).items():
+            for key, state in states.items():
+                if (broken := _found(state) or _found(key)) is not None:
+                    thing = _thing("its state", state, broken.kind)
+                    raise _told(operator, (key, state, None), thing, broken.error, _READ) from error
+        raise
+
+
+def missing_module(error: object) -> str:
+    """Return what to do where an error says that a module lacks; an empty text where it does not."""
+    said = told(error) if isinstance(error, BaseException) else str(error)
+    if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
+        return ""
+    return (
+        "; Spark's processes must find the modules of the dataflow: send them with --py-files, or with "
+        "spark.sparkContext.addPyFile(...)"
+    )
+
+
+def _thing(what: str, thing: object, kind: str) -> str:
+    return f"{what} {shown(thing)} of type {kind}"
+
+
+def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
+    keys, values, timestamps = columns[:3]
+    return zip([None] * len(values) if keys is None else keys, values, timestamps, strict=True)
+
+
+def _told(
+    operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: BaseException, deed: str
+) -> CannotTravel:
+    at = "" if record is None else f" at key {shown(record[0])}"
+    hint = missing_module(why) or "; on Spark it moves between processes"
+    return CannotTravel(
+        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {told(why)}{hint}",
+        operator=operator,
+        record=record,
+    )
+
+
+class _Broken:
+    """Stands for an object that can't be made again."""
+
+    def __init__(self, kind: str, error: BaseException) -> None:
+        self.kind = kind
+        self.error = error
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+    def __setstate__(self, _state: object) -> None:
+        """Take what the object would have."""
+
+    def __call__(self, *_: object) -> object:
+        """Be called in the place of a class or function that is not there.
+
+        Raises:
+            BaseException: what was raised when it was looked for.
+        """
+        raise self.error
+
+
+_IN_PYTHON: Any = vars(pickle)["_Unpickler"]
+"""The one that is written in Python: its calls can be caught."""
+
+
+class _Mending(_IN_PYTHON):  # type: ignore[misc] # typeshed does not know it
+    """Reads a pickle, with something in the place of each object that can't be made again."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_IN_PYTHON.dispatch)
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Find a class or function, or what stands for it."""
+        return _made(name, lambda: super(_Mending, self).find_class(module, name))
+
+    def load_reduce(self) -> None:
+        """Call a function."""
+        arguments, function = self.stack.pop(), self.stack.pop()
+        owner = arguments[0] if arguments and isinstance(arguments[0], type | _Broken) else function
+        self.append(_made(_name(owner), lambda: function(*arguments)))
+
+    def load_newobj(self) -> None:
+        """Make an object of a class."""
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        self.append(_made(_name(kind), lambda: _checked(kind).__new__(kind, *arguments)))
+
+    def load_newobj_ex(self) -> None:
+        """Make an object of a class, with arguments by name."""
+        named, arguments, kind = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.append(_made(_name(kind), lambda: _checked(kind).__new__(kind, *arguments, **named)))
+
+    def load_build(self) -> None:
+        """Set the state of an object."""
+        made = self.stack[-2]
+        try:
+            super().load_build()
+        except BaseException as error:  # noqa: BLE001 - classes of the user may raise any
+            self.stack[-1] = _Broken(type(made).__name__, error)
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+    dispatch[pickle.NEWOBJ[0]] = load_newobj
+    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
+    dispatch[pickle.BUILD[0]] = load_build
+
+
+def _name(thing: Any) -> str:
+    return thing.kind if isinstance(thing, _Broken) else str(getattr(thing, "__qualname__", thing))
+
+
+def _checked(kind: Any) -> Any:
+    return kind() if isinstance(kind, _Broken) else kind
+
+
+def _made(kind: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except BaseException as error:  # noqa: BLE001 - classes of the user may raise any
+        return _Broken(kind, error)
+
+
+def _mended(data: bytes, otherwise: Any) -> Any:
+    """Read a pickle as far as it can be."""
+    try:
+        return _Mending(io.BytesIO(data)).load()
+    except BaseException:  # noqa: BLE001 - it is told without what it would have said
+        return otherwise
+
+
+def _found(thing: Any, depth: int = 0) -> _Broken | None:
+    """Find what could not be made in an object."""
+    if isinstance(thing, _Broken):
+        return thing
+    if depth == _DEEPEST or isinstance(thing, str | bytes | int | float | None):
+        return None
+    inner: list[Any] = list(getattr(thing, "__dict__", {}).values())
+    if isinstance(thing, dict):
+        inner += [*thing.keys(), *thing.values()]
+    elif isinstance(thing, list | tuple | set | frozenset):
+        inner += thing
+    return next((broken for it in inner if (broken := _found(it, depth + 1)) is not None), None)

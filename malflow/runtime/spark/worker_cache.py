@@ -1,0 +1,144 @@
+"""What a process holds of its runs from tick to tick, and how it lets go of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from malflow.engine.plan import Program
+from malflow.engine.worker import Worker, act_for
+from malflow.errors import GraphError, MalflowError, release_all
+from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.runtime.spark.changelog import Scratch
+from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.live_runs import Going
+from malflow.runtime.spark.main_module import install_classes
+from malflow.runtime.spark.protocol import Control, Job, unpacked
+from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, write_rows
+from malflow.runtime.spark.transfer import missing_module
+from malflow.snapshot.recount import Recount
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["HELD", "SINKS", "Held", "ReleaseTask", "load", "process_name"]
+
+
+@dataclass(slots=True)
+class Held:
+    """A worker between two ticks.
+
+    Attributes:
+        worker: the worker.
+        tick: the tick at whose end it stands.
+        last: the tick of the last change that is in its state.
+        recount: what was written down of its state, where that is checked.
+    """
+
+    worker: Worker
+    tick: int
+    last: int
+    recount: Recount | None = None
+
+
+HELD: dict[tuple[str, int, int, int], Held] = {}
+"""The workers, by run, generation, stage and number."""
+
+SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
+"""The sinks that are shared by all workers of this process, for each run."""
+
+_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
+
+_NUMBERS: dict[str, int] = {}
+"""The numbers of the runs of which there is anything."""
+
+
+def process_name() -> str:
+    """Return what tells this process from all others of a cluster."""
+    return f"{platform.node()}:{os.getpid()}"
+
+
+class ReleaseTask:
+    """Has a process let go of what it holds of a run, as a function that Spark calls.
+
+    Its rows are the name of the process, and what went wrong.
+
+    Args:
+        run: the run.
+        pause: how many seconds to stay, so that other tasks get other processes.
+    """
+
+    def __init__(self, run: str, pause: float) -> None:
+        self._run = run
+        self._pause = pause
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Close sinks, suspend readers, forget states."""
+        for _ in batches:
+            pass
+        rows = [Row(0, FAILURE, 0, error) for error in _release(self._run)]
+        threading.Event().wait(self._pause)
+        return write_rows([Row(0, REPORT, 0, process_name().encode()), *rows])
+
+
+def _release(run: str) -> list[bytes]:
+    workers = [HELD.pop(name).worker for name in [name for name in HELD if name[0] == run]]
+    for key in [key for key in _LOADED if key[0] == run]:
+        del _LOADED[key]
+    sinks = SINKS.pop(run, {}).values()
+    _NUMBERS.pop(run, None)
+    try:
+        release_all(
+            (
+                *(worker.release for worker in workers),
+                *(partial(act_for, sink, BaseException, sink.close) for sink in sinks),
+            )
+        )
+    except MalflowError as error:
+        return [dumps_error(error)]
+    return []
+
+
+def load(job: Job, control: Control) -> tuple[Program, Mapping[str, Any], Scratch]:
+    """Unpack the program, once a process and generation; let go of what is over."""
+    going = Going(*control.going)
+    for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
+        with suppress(Exception):  # nobody is there any more to be told
+            _release(run)
+    key = (job.scratch.run, job.generation)
+    if key not in _LOADED:
+        _release_before(*key)
+        scratch = Scratch(job.scratch, job.generation)
+        classes, payload = unpacked(job, scratch)
+        program, parts = _read(classes, payload)
+        _LOADED[key] = (program, parts, scratch)
+        _NUMBERS[job.scratch.run] = job.number
+    return _LOADED[key]
+
+
+def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
+    try:
+        install_classes(classes)
+        read: tuple[Program, Mapping[str, Any]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+    except Exception as error:
+        raise GraphError(
+            f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"
+            f"{missing_module(error) or '; what it holds is pickled, and must come back as it was'}"
+        ) from error
+    return read
+
+
+def _release_before(run: str, generation: int) -> None:
+    """Release earlier generations of a run."""
+    for name in [name for name in HELD if name[0] == run and name[1] < generation]:
+        with suppress(Exception):  # what is over
+            HELD.pop(name).worker.release()
+    for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
+        del _LOADED[loaded]

@@ -1,0 +1,1 @@
+"""Codecs: how states become bytes and bytes become states again."""

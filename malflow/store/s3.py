@@ -1,0 +1,181 @@
+"""What S3 says about a request, and a client that sends each request once.
+
+The outcome is read from the answer itself, its status and code; the class of the exception depends on the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from malflow.errors import StoreError
+from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
+
+__all__ = [
+    "chain",
+    "client_options",
+    "is_empty_range",
+    "mend_of",
+    "reason_of",
+    "time_limit",
+    "verdict_on_read",
+    "verdict_on_write",
+]
+
+_SLOWEST = 500_000
+"""Bytes in a second, below which a connection counts as broken."""
+
+_REFUSED = frozenset({301, 307, 400, 401, 403, 405, 411, 413, 501})
+_REFUSED_FOR_NOW = frozenset(
+    {"BadDigest", "ConditionalRequestConflict", "IncompleteBody", "OperationAborted", "RequestTimeout"}
+)
+_MENDS = {
+    "AccessDenied": "allow it in the bucket's policy",
+    "ExpiredToken": "renew the credentials",
+    "InvalidAccessKeyId": "check the credentials",
+    "InvalidToken": "check the credentials",
+    "NoSuchBucket": "create the bucket",
+    "NotImplemented": "the server can't create objects exclusively",
+    "RequestTimeTooSkewed": "set the clock",
+    "SignatureDoesNotMatch": "check the credentials",
+}
+
+
+def verdict_on_write(error: Exception) -> type[Exception]:
+    """Tell how a conditional PUT ended; whatever does not say so is unknown."""
+    answer = _answer(error)
+    if answer is None:
+        return StoreError if _was_never_sent(error) else UnknownOutcome
+    status, code, _ = answer
+    if status == 412 or code == "PreconditionFailed":  # noqa: PLR2004 - an HTTP status is its own name
+        return KeyExists
+    if status == 409 or code in _REFUSED_FOR_NOW:  # noqa: PLR2004
+        return Transient
+    return StoreError if status in _REFUSED or code == "NoSuchBucket" else UnknownOutcome
+
+
+def verdict_on_read(error: Exception) -> type[Exception]:
+    """Tell how anything else ended, which may be done again at will."""
+    answer = _answer(error)
+    if answer is None:
+        return Transient if _is_of_the_network(error) else StoreError
+    status, code, _ = answer
+    if status == 404 and code == "NoSuchKey":  # noqa: PLR2004
+        return KeyMissing
+    is_passing = status in (409, 429) or status >= 500 or code in (*_REFUSED_FOR_NOW, "SlowDown")  # noqa: PLR2004
+    return Transient if is_passing and status != 501 else StoreError  # noqa: PLR2004
+
+
+def is_empty_range(error: Exception) -> bool:
+    """Tell whether an object has no first byte."""
+    answer = _answer(error)
+    return answer is not None and answer[0] == 416  # noqa: PLR2004
+
+
+def reason_of(error: Exception) -> str:
+    """Say what the server, or else the client, says."""
+    answer = _answer(error)
+    if answer is None:
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    status, code, message = answer
+    return f"{code}: {message} (HTTP {status})" if code != str(status) else f"{message} (HTTP {status})"
+
+
+def mend_of(error: Exception) -> str | None:
+    """Say what helps, where that is known."""
+    answer = _answer(error)
+    if answer is not None:
+        return _MENDS.get(answer[1])
+    if any(type(cause).__name__ in ("NoCredentialsError", "PartialCredentialsError") for cause in chain(error)):
+        return "give key and secret in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    return None
+
+
+def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the options of an s3fs whose client tries once and does not wait for ever; the user's own come first."""
+    config = {
+        "connect_timeout": 5,
+        "read_timeout": 30,
+        "retries": {"total_max_attempts": 1},
+        "http_session_cls": _session_class(),
+    }
+    return {**options, "config_kwargs": {**config, **(options.get("config_kwargs") or {})}}
+
+
+def time_limit(filesystem: Any, size: int) -> float | None:
+    """Give the seconds that a request of so many bytes may take.
+
+    The client's own timeouts are for silence, begin late, and are sometimes forgotten by aiohttp.
+    """
+    waits = [filesystem.config_kwargs.get(name) for name in ("connect_timeout", "read_timeout")]
+    return None if None in waits else sum(waits) + size / _SLOWEST
+
+
+def _session_class() -> type:
+    from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
+
+    class OneTrySession(AIOHTTPSession):  # type: ignore[misc] # it has no types
+        """Keeps aiohttp from sending a PUT again, unasked, where the connection broke."""
+
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            session._retry_connection = False  # noqa: SLF001 - there is no other way
+            return session
+
+    return OneTrySession
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Give an exception, and what is behind it."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _answer(error: Exception) -> tuple[int, str, str] | None:
+    """Find the answer of the server: status, code and message."""
+    for link in chain(error):
+        response = getattr(link, "response", None)
+        if isinstance(response, Mapping) and "Error" in response:
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return int(status), str(response["Error"].get("Code", status)), str(response["Error"].get("Message", ""))
+    return None
+
+
+def _was_never_sent(error: Exception) -> bool:
+    from botocore import exceptions  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
+
+    before_sending = (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.TokenRetrievalError,
+        exceptions.ProfileNotFound,
+        exceptions.SSOError,
+        exceptions.ParamValidationError,
+        exceptions.BaseEndpointResolverError,
+        exceptions.EndpointProviderError,
+        exceptions.InvalidEndpointConfigurationError,
+    )
+    return any(isinstance(link, before_sending) for link in chain(error))
+
+
+def _is_of_the_network(error: Exception) -> bool:
+    from aiohttp import ClientError  # noqa: PLC0415 - an extra
+    from botocore import exceptions  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped] # noqa: PLC0415
+
+    broken = (
+        OSError,
+        ClientError,
+        ResponseParserError,
+        exceptions.HTTPClientError,
+        exceptions.ConnectionError,
+        exceptions.IncompleteReadError,
+        exceptions.ChecksumError,
+        exceptions.FlexibleChecksumError,
+    )
+    return isinstance(error, broken)

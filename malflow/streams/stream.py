@@ -1,0 +1,767 @@
+"""The fluent face: streams, and the operators that can be put on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from inspect import currentframe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+from malflow.callables import advice, deferred, misspelt, takes
+from malflow.diagnostics import describe, shown
+from malflow.errors import GraphError, offers
+from malflow.graph import (
+    EpochsNode,
+    ExchangeNode,
+    Graph,
+    KeyNode,
+    Node,
+    Port,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StatefulNode,
+    StatelessNode,
+    TimestampsNode,
+    UnionNode,
+    check_name,
+    names_of,
+)
+from malflow.message import DataMessage, NoKeyType
+from malflow.operators.contract import Logic, OperatorContext, Output, StatefulLogic, StatelessLogic
+from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
+from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.operators.routing import AssignPart, Cloned, KeyBy, Split
+from malflow.operators.stateful import StatefulMap, StatefulOp
+from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
+from malflow.operators.ttl import ExpireMap, TtlMap
+from malflow.partitioners import rendezvous_select
+from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
+from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
+from malflow.sources.single_iterator import SingleIteratorSource
+
+__all__ = ["KeyedStream", "NeedsEpochs", "Stream", "StreamProvider"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+KO = TypeVar("KO")
+VO = TypeVar("VO")
+TO = TypeVar("TO")
+S = TypeVar("S")
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+class StreamProvider:
+    """What a dataflow is built with: each call of `new_stream` begins a stream of the same dataflow."""
+
+    __slots__ = ("_graph",)
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def new_stream(self) -> Stream[NoKeyType, Any, Any]:
+        """Begin a stream. It may be left empty; otherwise it begins with a source."""
+        return Stream(self._graph, None)
+
+
+class Stream(Generic[K, V_co, T]):
+    """Records of one value type, with a key and a timestamp each.
+
+    A stream is a value: each method leaves it as it was and gives a new one. A stream that is used twice is read by
+    both users, who then share its values.
+
+    In the examples, ``run(items, build)`` streams the items through what `build` makes of them, and gives the values.
+
+    Raises, in every method:
+        GraphError: if the name is none or taken, an argument is not what it must be, or the dataflow is built already.
+    """
+
+    __slots__ = ("_graph", "_port")
+
+    def __init__(self, graph: Graph, port: Port | None) -> None:
+        self._graph = graph
+        self._port = port
+
+    @overload
+    def source(  # type: ignore[overload-overlap] # a source without keys is the narrower case
+        self, name: str, source: StatelessSource[NoKeyType, VO, TO] | StatefulSource[NoKeyType, VO, TO, Any]
+    ) -> Stream[NoKeyType, VO, TO]: ...
+    @overload
+    def source(  # type: ignore[overload-overlap] # as above
+        self, name: str, source: SingleIteratorSource[VO]
+    ) -> Stream[NoKeyType, VO, int]: ...
+    @overload
+    def source(
+        self,
+        name: str,
+        source: StatelessSource[KO, VO, TO]
+        | StatefulSource[KO, VO, TO, Any]
+        | StatelessSourceImpl[KO, VO, TO]
+        | StatefulSourceImpl[KO, VO, TO, Any],
+    ) -> KeyedStream[KO, VO, TO]: ...
+    def source(self, name: str, source: Any) -> Any:
+        """Read from a source; each record has its part as key, unless the source says that its parts are no keys.
+
+        Args:
+            name: the operator's name; the positions are kept under it.
+            source: a `StatelessSource` or `StatefulSource`, or an implementation derived from the contracts' classes.
+        """
+        check_name(name, _location())
+        if isinstance(source, StatelessSourceImpl):
+            source = StatelessSource(source)
+        if isinstance(source, StatefulSourceImpl):
+            source = StatefulSource(source)
+        if not isinstance(source, (StatelessSource, StatefulSource)):
+            raise _malformed(
+                name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; {_source_instead(source)}"
+            )
+        if self._port is not None:
+            raise _malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
+        self._graph.claim(name, _location())
+        keyed = bool(getattr(source.impl, "keyed", True))
+        port = self._graph.add(SourceNode(name, source, keyed), (), _location())
+        return (KeyedStream if keyed else Stream)(self._graph, port)
+
+    def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
+        """Replace each value by what the mapper makes of it.
+
+        >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
+        [2, 4]
+        """
+        return self._stateless(name, partial(Map, callback=_function(name, "mapper", mapper)))
+
+    def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
+        """Keep the records whose value the predicate holds for.
+
+        >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
+        [2]
+        """
+        return self._stateless(name, partial(Filter, callback=_function(name, "predicate", predicate)))
+
+    def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
+        """Replace each value by what the mapper makes of it, and drop the record where that is None.
+
+        >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
+        [1]
+        """
+        return self._stateless(name, partial(FilterMap, callback=_function(name, "mapper", mapper)))
+
+    def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
+        """Replace each value by any number of values: the elements of what the function returns.
+
+        They have the key and the timestamp of the value. The function may return any iterable, or be a generator
+        function; a text, whose elements are its letters, is refused.
+
+        >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
+        ['a', 'b', 'c']
+        >>> def digits(value):
+        ...     while value:
+        ...         yield value % 10
+        ...         value //= 10
+        >>> run([123, 4], lambda stream: stream.flat_map("digits", digits))
+        [3, 2, 1, 4]
+        """
+        function = _function(name, "function", function, generators=True)
+        return self._stateless(name, partial(FlatMap, callback=function))
+
+    def flatten(self: Stream[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
+        """Emit each element of each value, with the key and the timestamp of the value; an empty one emits nothing.
+
+        A text, whose elements are its letters, is refused.
+
+        >>> run([[1, 2], [], [3]], lambda stream: stream.flatten("elements"))
+        [1, 2, 3]
+        """
+        return self._stateless(name, Flatten)
+
+    def inspect(
+        self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
+    ) -> Stream[K, V_co, T]:
+        """Show each message to the inspector, which also gets a context with `worker_id` and `operator_name`.
+
+        >>> run([1], lambda stream: stream.inspect("show", lambda msg, ctx: print(msg.value, ctx.operator_name)))
+        1 show
+        [1]
+        """
+        return self._stateless(name, partial(Inspect, callback=_function(name, "inspector", inspector)))
+
+    def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
+        """Show each epoch that passes to the inspector; the last one is `MAX`, which is no number or date.
+
+        >>> run([1], lambda stream: stream.inspect_frontier("time", lambda epoch, ctx: print(epoch)))
+        MAX
+        [1]
+        """
+        return self._stateless(name, partial(InspectFrontier, callback=_function(name, "inspector", inspector)))
+
+    def stateless_op(
+        self,
+        name: str,
+        logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
+    ) -> Stream[K, VO, T]:
+        """Hand each message to the logic, which sends any number of messages.
+
+        Args:
+            name: the operator's name.
+            logic: an object with ``on_data(msg, output)`` and optionally ``on_epoch(epoch, output)``, or a function
+                ``(msg, output)``, which return nothing. The epoch follows what `on_epoch` sends. One object serves
+                every worker of a process: what it keeps is no state and does not survive a restart.
+
+        >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
+        [1, 1, 2, 2]
+        """
+        return self._stateless(
+            name, partial(StatelessOp, logic=_logic(name, logic, _STATELESS_HOOKS)), keeps_keys=False
+        )
+
+    def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
+        """Give each record a key and leave it on its worker: equal keys may be on several workers.
+
+        >>> run([1, 2], lambda stream: stream.key_local("parity", lambda msg: msg.value % 2))
+        [1, 2]
+        """
+        return KeyedStream(self._graph, self._key(name, key_fn))
+
+    def key_distribute(
+        self,
+        name: str,
+        key_fn: Callable[[DataMessage[K, V_co, T]], KO],
+        partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select,
+    ) -> KeyedStream[KO, V_co, T]:
+        """Give each record a key and move it to the worker that the partitioner chooses for the key.
+
+        Keys that Python holds equal are one key, as ``1 == 1.0 == True``. None, NaN and objects without a stable hash
+        are refused when they come.
+
+        Args:
+            name: the operator's name.
+            key_fn: makes the key from the message, a view that is valid during the call only.
+            partitioner: ``(key, workers) -> worker``; deterministic, since its answers are remembered.
+
+        >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
+        [1, 2, 3]
+        """
+        exchange = ExchangeNode(name, _function(name, "partitioner", partitioner))
+        keyed = self._key(name, key_fn)
+        self._graph.claim(f"{name}-distribute", _location())
+        return KeyedStream(self._graph, self._graph.add(exchange, (keyed,), _location()))
+
+    def assign_timestamps(
+        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
+    ) -> NeedsEpochs[K, V_co, TO]:
+        """Give each record the timestamp that the assigner makes, of any ordered type.
+
+        Epochs of the old time end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
+        """
+        logic = partial(AssignTimestamps, callback=_function(name, "assigner", assigner))
+        stamped = self._at(self._append(TimestampsNode(name, logic)))
+        self._graph.unfinished.add(name)
+        return (KeyedNeedsEpochs if isinstance(self, KeyedStream) else NeedsEpochs)(name, stamped)
+
+    def generate_epochs(
+        self,
+        name: str,
+        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+        *,
+        per_part: bool = True,
+    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
+        """Issue epochs, and part late records from those on time.
+
+        The generator is called with each message, late ones too, and the epoch before it, None at first. What it
+        answers is issued after the message, if it is greater than the epoch before. A record is late if its timestamp
+        is at or before that epoch. Epochs that come in pass if they are greater.
+
+        Where records still have their part of a source as key, each part has an epoch of its own: the generator is
+        given that one, and a record is late by that one, so that what is late depends neither on how many workers
+        there are nor on how they read the parts in turn. The stream's epoch is the least of the parts' on the worker:
+        a part that gave no epoch yet holds it back, also where a filter left nothing of it, and one that is finished
+        does not; so how far time has come when all have ended depends on which was the last. Should a later run find
+        more in such a part, what is at or before the stream's epoch by then is late.
+
+        Keys are parts behind a source with keys,
+        up to a `key_local`, `key_distribute`, `union`, `stateless_op` or `stateful_op`; everywhere else a worker has
+        one epoch for all of its records.
+
+        Each epoch makes the operators behind it stop: ``on_epoch`` runs, entries expire. Where a generator answers with
+        another epoch at nearly every record, round it down to what the operators behind it need, such as the minute.
+
+        Args:
+            name: the operator's name; the epochs are kept under it.
+            generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` makes; None issues nothing.
+            per_part: whether each part has an epoch of its own, where records have their part as key. Without it, a
+                part that is ahead makes the records of the others late.
+
+        Returns:
+            The records on time and the late ones; both streams carry all epochs.
+
+        >>> def late(stream):
+        ...     on_time, late = stream.generate_epochs("now", lambda msg, previous: msg.value)
+        ...     return late
+        >>> run([5, 1, 2], late)
+        [1, 2]
+        """
+        generator, port = _function(name, "generator", generator), self._input(name)
+        if not isinstance(per_part, bool):
+            raise _malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
+        source = self._graph.parts(port) if per_part else None
+        checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
+        logic: Logic = partial(GenerateEpochs, generator=generator, checked=checked)
+        if source is not None:
+            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, checked=checked)
+        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
+        return self._at(port), self._at(Port(port.vertex, 1))
+
+    def split(
+        self, name: str, partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object], outputs: int
+    ) -> list[Stream[K, V_co, T]]:
+        """Copy each record to the outputs whose flags the partitioner sets in its second argument; epochs go to all.
+
+        >>> def small(stream):
+        ...     def by_size(msg, outputs):
+        ...         outputs[0 if msg.value < 10 else 1] = True
+        ...     return stream.split("size", by_size, 2)[0]
+        >>> run([1, 20], small)
+        [1]
+        """
+        _function(name, "partitioner", partitioner)
+        return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
+
+    def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
+        """Copy each record and each epoch to all outputs, which share the values.
+
+        >>> run([1], lambda stream: stream.cloned("both", 2)[1])
+        [1]
+        """
+        return self._split(name, partial(Cloned, outputs=outputs), outputs)
+
+    def union(self, *streams: Stream[K, V_co, T]) -> Stream[K, V_co, T]:
+        """Join streams into one, whose epoch is the least of theirs; the order between them is not specified.
+
+        >>> run([1, 2], lambda stream: stream.union(stream.map("negative", lambda value: -value)))
+        [1, -1, 2, -2]
+        """
+        for stream in streams:
+            if not isinstance(stream, Stream):
+                raise _malformed("union", f"takes streams, one by one; got {shown(stream)}")
+            if stream._graph is not self._graph:
+                raise _malformed("union", "joins streams of one dataflow; got one of another")
+        joined = (self, *streams)
+        ports = [stream._input("union") for stream in joined]
+        name = names_of(self._graph.vertices, ports)
+        port = self._graph.add(UnionNode(name), ports, _location())
+        keyed = all(isinstance(stream, KeyedStream) for stream in joined)
+        return (KeyedStream if keyed else Stream)(self._graph, port)
+
+    def sink(
+        self,
+        name: str,
+        sink: StatelessSink[K, V_co, T]
+        | StatefulSink[K, V_co, T, Any, Any]
+        | StatelessSinkImpl[K, V_co, T]
+        | StatefulSinkImpl[K, V_co, T, Any, Any],
+    ) -> None:
+        """End the stream in a sink.
+
+        Args:
+            name: the operator's name; the state of a stateful sink is kept under it.
+            sink: a `StatelessSink` or `StatefulSink`, or an implementation derived from the contracts' classes.
+        """
+        check_name(name, _location())
+        if isinstance(sink, StatelessSinkImpl):
+            sink = StatelessSink(sink)
+        if isinstance(sink, StatefulSinkImpl):
+            sink = StatefulSink(sink)
+        if not isinstance(sink, (StatelessSink, StatefulSink)):
+            raise _malformed(name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; {_sink_instead(sink)}")
+        port = self._input(name)
+        self._graph.claim(name, _location())
+        if isinstance(sink, StatefulSink):
+            self._graph.claim(f"{name}-distribute", _location())
+            port = self._graph.add(
+                KeyNode(name, partial(AssignPart, callback=sink.impl.assign_part)), (port,), _location()
+            )
+            port = self._graph.add(ExchangeNode(name, rendezvous_select), (port,), _location())
+        self._graph.add(SinkNode(name, sink), (port,), _location())
+
+    if not TYPE_CHECKING:  # a type checker says it by itself
+
+        def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
+            if attribute not in _KEYED_METHODS:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {attribute!r}{advice(attribute, _STREAM_METHODS)}"
+                )
+
+            def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
+                raise _malformed(
+                    name,
+                    f"needs a keyed stream; its input has no key; call .key_distribute() before .{attribute}()",
+                )
+
+            return refuse
+
+    def _stateless(self, name: str, logic: Logic, *, keeps_keys: bool = True) -> Any:
+        return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
+
+    def _key(self, name: str, key_fn: Any) -> Port:
+        return self._append(KeyNode(name, partial(KeyBy, callback=_function(name, "key_fn", key_fn))))
+
+    def _split(self, name: str, logic: Logic, outputs: int) -> Any:
+        if not isinstance(outputs, int) or outputs < 1:
+            raise _malformed(name, f"needs a number of outputs of one or more; got {shown(outputs)}")
+        port = self._append(SplitNode(name, logic, outputs))
+        return [self._at(Port(port.vertex, output)) for output in range(outputs)]
+
+    def _append(self, node: Node) -> Port:
+        """Put a named node after this stream."""
+        port = self._input(node.name)
+        self._graph.claim(node.name, _location())
+        return self._graph.add(node, (port,), _location())
+
+    def _input(self, name: object) -> Port:
+        if self._port is None:
+            raise _malformed(name, "needs a stream that has a source; call .source() on the new stream first")
+        return self._port
+
+    def _at(self, port: Port) -> Any:
+        return type(self)(self._graph, port)
+
+
+class KeyedStream(Stream[K, V_co, T]):
+    """A stream whose records have keys: it can keep a state for each of them."""
+
+    __slots__ = ()
+
+    @overload
+    def stateful_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S], tuple[VO, S | None]],
+        default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    @overload
+    def stateful_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S | None], tuple[VO, S | None]],
+        default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    def stateful_map(
+        self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
+    ) -> Any:
+        """Replace each value by what the mapper makes of it and of the state of its key.
+
+        Emitting the state object itself is safe: a copy is emitted. A state *inside* an emitted value is not copied:
+        later records may change it before it is read; run with ``debug=True`` to find such a mapper.
+
+        Args:
+            name: the operator's name; the state is kept under it.
+            mapper: ``(key, value, state) -> (value, state)``; None as the new state drops the key.
+            default: makes the state of a key that has none; without it that state is None.
+            version: the version of the form of each key's state: raise it when the form changes.
+            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+
+        >>> def total(stream):
+        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     return keyed.stateful_map("sum", lambda key, value, state: (state + value, state + value), default=int)
+        >>> run([1, 2, 3], total)
+        [1, 3, 6]
+        """
+        mapper, default = _function(name, "mapper", mapper), _default(name, default)
+        logic = partial(StatefulMap, mapper=mapper, default=default)
+        return self._stateful(name, logic, "stateful_map", version, migrate)
+
+    @overload
+    def stateful_op(
+        self,
+        name: str,
+        logic: StatefulLogic[K, V_co, T, VO, S] | Callable[[DataMessage[K, V_co, T], S, Output[K, VO, T]], S | None],
+        default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    @overload
+    def stateful_op(
+        self,
+        name: str,
+        logic: StatefulLogic[K, V_co, T, VO, Any] | Callable[[DataMessage[K, V_co, T], Any, Output[K, VO, T]], Any],
+        default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], Any] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    def stateful_op(self, name: str, logic: Any, default: Any = None, *, version: int = 1, migrate: Any = None) -> Any:
+        """Hand each message with the state of its key to the logic, which sends any number of messages.
+
+        Args:
+            name: the operator's name; the state is kept under it.
+            logic: an object with ``on_data(msg, state, output) -> state`` and optionally
+                ``on_epoch(epoch, states, output)`` and ``on_schedule(states, output)``, or a function
+                ``(msg, state, output) -> state``; None as the new state drops the key.
+            default: makes the state of a key that has none; without it that state is None.
+            version: the version of the form of each key's state: raise it when the form changes.
+            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+
+        >>> def pairs(stream):
+        ...     def join(msg, first, output):
+        ...         if first is None:
+        ...             return msg.value
+        ...         output.send(DataMessage(msg.key, (first, msg.value), msg.timestamp))
+        ...     return stream.key_distribute("all", lambda msg: "all").stateful_op("pairs", join)
+        >>> run([1, 2, 3, 4], pairs)
+        [(1, 2), (3, 4)]
+        """
+        logic, default = _logic(name, logic, _STATEFUL_HOOKS), _default(name, default)
+        return self._stateful(name, partial(StatefulOp, logic=logic, default=default), "stateful_op", version, migrate)
+
+    def ttl_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, T, ExpireMap[Any, Any, T]], tuple[VO, ExpireMap[Any, Any, T] | None]],
+        *,
+        version: int = 1,
+        migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
+    ) -> KeyedStream[K, VO, T]:
+        """Replace each value by what the mapper makes of it and of its key's `ExpireMap`, empty at first.
+
+        An epoch removes the entries whose expiry is at or before it; until then they stay readable. None as the new
+        map drops the key.
+
+        Args:
+            name: the operator's name; the state is kept under it.
+            mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
+            version: the version of the form of each key's entries: raise it when the form changes.
+            migrate: ``(old_map, old_version) -> expire_map``: makes a map of this version of one from a snapshot of an
+                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
+                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+
+        >>> def seen_before(stream):
+        ...     def look(key, value, timestamp, seen):
+        ...         return seen.insert(value, True, timestamp + 10) is not None, seen
+        ...     return stream.key_distribute("all", lambda msg: "all").ttl_map("seen", look)
+        >>> run(["a", "b", "a"], seen_before)
+        [False, False, True]
+        """
+        logic = partial(TtlMap, mapper=_function(name, "mapper", mapper))
+        return self._stateful(name, logic, "ttl_map", version, migrate)
+
+    def _stateful(self, name: str, logic: Logic, kind: str, version: object, migrate: Any) -> Any:
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise _malformed(name, f"needs a whole number of one or more as its version; got {shown(version)}")
+        if migrate is not None:
+            _function(name, "migrate", migrate)
+        placement = self._graph.placement(name, self._input(name), _location())
+        return self._at(self._append(StatefulNode(name, logic, placement, kind, version, migrate)))
+
+    if TYPE_CHECKING:  # the same methods, which keep the key
+
+        def map(self, name: str, mapper: Callable[[V_co], VO]) -> KeyedStream[K, VO, T]: ...
+        def filter(self, name: str, predicate: Callable[[V_co], object]) -> KeyedStream[K, V_co, T]: ...
+        def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> KeyedStream[K, VO, T]: ...
+        def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> KeyedStream[K, VO, T]: ...
+        def flatten(self: KeyedStream[K, Iterable[VO], T], name: str) -> KeyedStream[K, VO, T]: ...
+        def inspect(
+            self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
+        ) -> KeyedStream[K, V_co, T]: ...
+        def inspect_frontier(
+            self, name: str, inspector: Callable[[T, OperatorContext], object]
+        ) -> KeyedStream[K, V_co, T]: ...
+        def stateless_op(
+            self,
+            name: str,
+            logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
+        ) -> KeyedStream[K, VO, T]: ...
+        def assign_timestamps(
+            self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
+        ) -> KeyedNeedsEpochs[K, V_co, TO]: ...
+        def generate_epochs(
+            self,
+            name: str,
+            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+            *,
+            per_part: bool = True,
+        ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
+        def split(  # type: ignore[override] # a list of keyed streams is read only
+            self,
+            name: str,
+            partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object],
+            outputs: int,
+        ) -> list[KeyedStream[K, V_co, T]]: ...
+        def cloned(self, name: str, outputs: int) -> list[KeyedStream[K, V_co, T]]: ...  # type: ignore[override] # as split
+        @overload
+        def union(self, *streams: KeyedStream[K, V_co, T]) -> KeyedStream[K, V_co, T]: ...
+        @overload
+        def union(self, *streams: Stream[K, V_co, T]) -> Stream[K, V_co, T]: ...
+        def union(self, *streams: Any) -> Any: ...
+
+
+class NeedsEpochs(Generic[K, V_co, T]):
+    """A stream with new timestamps and no epochs yet: all it can do is to get some."""
+
+    __slots__ = ("_name", "_stream")
+
+    def __init__(self, name: str, stream: Stream[K, V_co, T]) -> None:
+        self._name = name
+        self._stream = stream
+
+    def generate_epochs(
+        self,
+        name: str,
+        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+        *,
+        per_part: bool = True,
+    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
+        """Issue epochs, and part late records from those on time: see `Stream.generate_epochs`.
+
+        >>> def on_time(stream):
+        ...     stamped = stream.assign_timestamps("when", lambda msg: msg.value)
+        ...     return stamped.generate_epochs("now", lambda msg, previous: msg.timestamp)[0]
+        >>> run([5, 1, 7], on_time)
+        [5, 7]
+        """
+        streams = self._stream.generate_epochs(name, generator, per_part=per_part)
+        self._stream._graph.unfinished.discard(self._name)
+        return streams
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
+            if attribute not in _STREAM_METHODS:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {attribute!r}{advice(attribute, _STREAM_METHODS)}"
+                )
+
+            def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
+                raise _malformed(name, f"needs a stream with epochs; call .generate_epochs() before .{attribute}()")
+
+            return refuse
+
+
+class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
+    """A keyed stream with new timestamps and no epochs yet."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def generate_epochs(
+            self,
+            name: str,
+            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+            *,
+            per_part: bool = True,
+        ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
+
+
+_KEYED_METHODS = frozenset({"stateful_map", "stateful_op", "ttl_map"})
+_STREAM_METHODS = _KEYED_METHODS | {method for method in vars(Stream) if not method.startswith("_")}
+
+
+def _malformed(name: object, what: str) -> GraphError:
+    operator = name if isinstance(name, str) else None
+    subject = f"operator {name!r}" if isinstance(name, str) else "an operator"
+    return GraphError(f"{subject} {what}", operator=operator, location=_location())
+
+
+def _source_instead(source: Any) -> str:
+    if isinstance(source, type):
+        return f"write {source.__name__}(...)"
+    if isinstance(source, (StatelessSink, StatefulSink, StatelessSinkImpl, StatefulSinkImpl)):
+        return "that is a sink: call .sink() on a stream that has a source"
+    if offers(source, "build_part"):
+        return f"write {'StatelessSource' if takes(source.build_part, 1) else 'StatefulSource'}(...)"
+    return "write SingleIteratorSource(...)" if isinstance(source, Iterable) else "write StatelessSource(...)"
+
+
+def _sink_instead(sink: Any) -> str:
+    if isinstance(sink, type):
+        return f"write {sink.__name__}(...)"
+    if isinstance(sink, (StatelessSource, StatefulSource, StatelessSourceImpl, StatefulSourceImpl)):
+        return "that is a source: call .source() on provider.new_stream()"
+    if offers(sink, "assign_part"):
+        return "write StatefulSink(...)"
+    if callable(sink):
+        return "call .inspect() for a function, or write StatelessSink(...) with an object that has sink(msg)"
+    return "write StatelessSink(...)"
+
+
+_STATELESS_HOOKS = ("on_data", "on_epoch")
+_STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule")
+
+_INSTEAD = {
+    "mapper": "return the value, or call .flat_map() for any number of values",
+    "logic": "send messages by output.send(DataMessage(...))",
+}
+"""What to write where nothing of a function would run, by its role."""
+
+
+def _function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:
+    check_name(name, _location())
+    if not callable(function):
+        raise _malformed(name, f"needs a function as its {role}; got {shown(function)}")
+    _refuse_deferred(name, role, function, generators=generators)
+    return function
+
+
+def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
+    kind = deferred(function, generators=generators)
+    if kind is not None:
+        words = "'yield'" if kind == "a generator function" else "'async'"
+        instead = _INSTEAD.get(role, "return the answer itself")
+        raise _malformed(
+            name,
+            f"needs a plain function as its {role}; got {kind}, {describe(function)}, of which nothing runs when it is "
+            f"called; write it without {words}: {instead}",
+        )
+
+
+def _logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
+    check_name(name, _location())
+    if isinstance(logic, type):
+        raise _malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
+    if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
+        raise _malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
+    if not hasattr(logic, "on_data"):
+        _refuse_deferred(name, "logic", logic)
+        return logic
+    for hook in hooks:
+        if hasattr(logic, hook):
+            _refuse_deferred(name, "logic", getattr(logic, hook))
+    found = misspelt(logic, hooks)
+    if found is not None:
+        meant = f"write {found[1]}()" if found[1] else f"what is called is {', '.join(f'{hook}()' for hook in hooks)}"
+        raise _malformed(name, f"has a logic with a method {found[0]}(), which nothing would call; {meant}")
+    return logic
+
+
+def _default(name: str, default: Any) -> Any:
+    if default is not None and not callable(default):
+        raise _malformed(
+            name,
+            f"needs a function that makes a state as its default; got {shown(default)}; write lambda: {shown(default)}",
+        )
+    if default is not None:
+        _refuse_deferred(name, "default", default)
+    return default
+
+
+def _location() -> str | None:
+    """Tell which line of the user's code is calling."""
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
