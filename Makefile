@@ -6,19 +6,27 @@ HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
 # How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
+# How many of the slowest tests to list at the end; none by default.
+DURATIONS ?=
+PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run test spark check format docs clean
+.PHONY: run quick test spark check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
 	$(BIN)/python examples/flight_delays_crash.py
 
-test: check
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# What to run while working: the checks, and the tests that are neither on Spark nor slow.
+quick: check
+	$(PYTEST) -m "not spark and not slow"
 
-# Those tests only that run on Spark; they need Java 17, and are skipped where there is none.
+test: check
+	$(PYTEST)
+
+# The tests on Spark only; they need Java 17, and are skipped where there is none.
 spark: $(VENV)/.dev
-	PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m spark
+	$(PYTEST) -m spark
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,29 @@ settings.register_profile("dev", _anyhow, max_examples=25)
 settings.register_profile("ci", _anyhow, max_examples=100, derandomize=True)
 settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_ROOT = Path(__file__).parent
+_SLOW = [
+    _ROOT / "tests" / name
+    for name in (
+        "campaign",
+        "examples/test_flight_delays.py",
+        "examples/test_snapshot_examples.py",
+        "processes",
+        "recovery/test_exhaustive.py",
+        "recovery/test_machine.py",
+        "recovery/test_scheduler.py",
+        "runtime/test_user_code.py",
+    )
+]
+"""Folders and files whose tests are marked `slow`: state machines, enumerations of faults, loops that kill processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow folders and files."""
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in _SLOW):
+            item.add_marker("slow")
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:
