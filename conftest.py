@@ -34,9 +34,14 @@ _SLOW = [
         "recovery/test_machine.py",
         "recovery/test_scheduler.py",
         "runtime/test_user_code.py",
+        "snapshot/test_s3_runs.py",
+        "sources/test_s3.py",
+        "spark/test_takeovers.py",
+        "stores/test_s3_store.py",
+        "testing/test_exactly_once.py",
     )
 ]
-"""Folders and files whose tests are marked `slow`: state machines, enumerations of faults, loops that kill processes."""
+"""Folders and files whose tests are marked `slow`: state machines, enumerations of faults, servers of S3, processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -85,7 +85,7 @@ def moved(store: Any, url: str) -> Store:
     return other  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=["memory", "local", "generic", "s3"])
+@pytest.fixture(params=["memory", "local", "generic", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Give an empty place for a store."""
     return {"memory": _memory, "local": _local, "generic": _generic, "s3": _s3}[request.param](request, tmp_path)

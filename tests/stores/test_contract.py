@@ -154,7 +154,7 @@ def test_a_listing_is_of_now(place: Place) -> None:
         ours.get("m/1", 10)
 
 
-@pytest.mark.parametrize("place", ["local", "s3"], indirect=True)
+@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
 def test_another_process_shares_the_store(place: Place) -> None:
     store = place.open()
     store.put_new("m/1", b"ours")
