@@ -41,7 +41,7 @@ _SLOW = [
         "testing/test_exactly_once.py",
     )
 ]
-"""Folders and files whose tests are marked `slow`: state machines, enumerations of faults, servers of S3, processes."""
+"""Tests marked `slow`: state machines, enumerations of faults, servers of S3, programs in processes of their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
