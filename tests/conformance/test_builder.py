@@ -37,7 +37,7 @@ def refused(message: str) -> Any:
     return pytest.raises(GraphError, match=message)
 
 
-def test_c170_a_name_is_taken_once(runtime: Any) -> None:
+def test_a_name_is_taken_once(runtime: Any) -> None:
     reached = []
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -54,7 +54,7 @@ def test_c170_a_name_is_taken_once(runtime: Any) -> None:
     assert reached == ["refused when it was added"]
 
 
-def test_c171_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
+def test_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
     kept: list[Any] = []
     runtime(lambda provider: kept.append(source(provider))).execute()
     with refused("operator 'late' comes too late: the dataflow is built"):

@@ -87,9 +87,7 @@ def test_a_sink_of_one_method_will_do(any_parallelism: Any, log: Log) -> None:
     assert log == [DataMessage(NoKey, n, n) for n in range(3)]
 
 
-def test_a_stateful_sink_has_one_writer_for_each_part_and_messages_keep_their_keys(
-    any_parallelism: Any, ledger: Ledger
-) -> None:
+def test_stateful_sink_has_one_writer_for_each_part(any_parallelism: Any, ledger: Ledger) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("s", sis(range(9))).key_distribute("k", lambda m: m.value)
         stream.sink("ledger", StatefulSink(ledger))

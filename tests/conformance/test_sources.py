@@ -74,25 +74,25 @@ class LetteredPartition:
         return not self.left
 
 
-def test_c020_the_iterator_source_emits_values(any_parallelism: Any) -> None:
+def test_the_iterator_source_emits_values(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, list(range(100)), lambda s: s) == list(range(100))
 
 
-def test_c021_the_iterator_source_counts_time_from_zero(any_parallelism: Any) -> None:
+def test_the_iterator_source_counts_time_from_zero(any_parallelism: Any) -> None:
     assert [m.timestamp for m in messages_of(any_parallelism, range(42, 52), lambda s: s)] == list(range(10))
 
 
-def test_c022_the_end_is_one_max_epoch(runtime: Any, log: Log) -> None:
+def test_the_end_is_one_max_epoch(runtime: Any, log: Log) -> None:
     assert epochs_of(runtime, range(10), lambda s: s, log) == [MAX]
 
 
-def test_c022_every_worker_sees_the_end_once(runtime: Any, log: Log) -> None:
+def test_every_worker_sees_the_end_once(runtime: Any, log: Log) -> None:
     inspect = lambda s: s.inspect_frontier("f", lambda epoch, ctx: log.append((ctx.worker_id, epoch)))  # noqa: E731
     values_of(lambda build: runtime(build, parallelism=3), range(10), inspect)
     assert sorted(log) == [(0, MAX), (1, MAX), (2, MAX)]
 
 
-def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(any_parallelism: Any, store: Any) -> None:
+def test_a_stateful_source_goes_on_where_the_last_run_was_kept(any_parallelism: Any, store: Any) -> None:
     outputs = []
     for last in (10, 15):
         collected: VecSink[Any, Any, Any] = VecSink()
@@ -106,7 +106,7 @@ def test_c023_a_stateful_source_goes_on_where_the_last_run_was_kept(any_parallel
     assert outputs == [list(range(11)), list(range(11, 16))]
 
 
-def test_c172_a_source_without_parts_ends_at_once(any_parallelism: Any, log: Log) -> None:
+def test_a_source_without_parts_ends_at_once(any_parallelism: Any, log: Log) -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -118,12 +118,12 @@ def test_c172_a_source_without_parts_ends_at_once(any_parallelism: Any, log: Log
     assert set(log) == {MAX}
 
 
-def test_c173_an_empty_iterator_gives_one_max_epoch(runtime: Any, log: Log) -> None:
+def test_an_empty_iterator_gives_one_max_epoch(runtime: Any, log: Log) -> None:
     assert epochs_of(runtime, [], lambda s: s, log) == [MAX]
     assert values_of(runtime, [], lambda s: s) == []
 
 
-def test_c174_a_stateful_operator_on_a_source_keeps_state_by_part(any_parallelism: Any) -> None:
+def test_a_stateful_operator_on_a_source_keeps_state_by_part(any_parallelism: Any) -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
 
     def build_dataflow(provider: StreamProvider) -> None:

@@ -32,7 +32,7 @@ def kept_state(build: Any, items: Any, runtime: Any, store: Any, operator: str) 
     return kept_states(store, operator)
 
 
-def test_c030_stateful_map_keeps_a_state_for_each_key(runtime: Any) -> None:
+def test_stateful_map_keeps_a_state_for_each_key(runtime: Any) -> None:
     out = values_of(
         runtime, range(100), lambda s: s.key_distribute("odd", is_odd).stateful_map("sum", running_sum, default=int)
     )
@@ -40,7 +40,7 @@ def test_c030_stateful_map_keeps_a_state_for_each_key(runtime: Any) -> None:
     assert sum(out) == 84575
 
 
-def test_c030_by_key_on_any_worker(any_parallelism: Any) -> None:
+def test_by_key_on_any_worker(any_parallelism: Any) -> None:
     out = messages_of(
         any_parallelism,
         range(100),
@@ -50,7 +50,7 @@ def test_c030_by_key_on_any_worker(any_parallelism: Any) -> None:
     assert [m.value for m in out if m.key is True] == SUMS_BY_PARITY[1::2]
 
 
-def test_c032_one_key_sums_all(any_parallelism: Any) -> None:
+def test_one_key_sums_all(any_parallelism: Any) -> None:
     out = values_of(
         any_parallelism, range(10), lambda s: s.key_distribute("all", lambda _: 0).stateful_map("sum", running_sum, int)
     )
@@ -61,7 +61,7 @@ def keep_last(msg: Any, state: Any, output: Any) -> Any:
     return None if len(msg.value) > 3 else msg.value
 
 
-def test_c033_the_keys_held_are_those_seen(any_parallelism: Any, store: Any) -> None:
+def test_the_keys_held_are_those_seen(any_parallelism: Any, store: Any) -> None:
     items = [(1, "foo"), (5, "bar")]
     held = kept_state(
         lambda s: s.key_distribute("k", lambda m: m.value[0]).map("v", lambda v: v[1]).stateful_op("last", keep_last),
@@ -73,7 +73,7 @@ def test_c033_the_keys_held_are_those_seen(any_parallelism: Any, store: Any) -> 
     assert held == {1: "foo", 5: "bar"}
 
 
-def test_c034_c036_c178_a_dropped_key_is_not_held(any_parallelism: Any, store: Any) -> None:
+def test_a_dropped_key_is_not_held(any_parallelism: Any, store: Any) -> None:
     items = [(1, "foo"), (1, "hello")]
     held = kept_state(
         lambda s: s.key_distribute("k", lambda m: m.value[0]).map("v", lambda v: v[1]).stateful_op("last", keep_last),
@@ -85,7 +85,7 @@ def test_c034_c036_c178_a_dropped_key_is_not_held(any_parallelism: Any, store: A
     assert held == {}
 
 
-def test_c039_a_snapshot_holds_the_state(runtime: Any, store: Any) -> None:
+def test_a_snapshot_holds_the_state(runtime: Any, store: Any) -> None:
     held = kept_state(
         lambda s: s.key_distribute("odd", lambda _: False).stateful_map("sum", running_sum, int),
         [1],
@@ -96,7 +96,7 @@ def test_c039_a_snapshot_holds_the_state(runtime: Any, store: Any) -> None:
     assert held == {False: 1}
 
 
-def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any, store: Any) -> None:
+def test_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any, store: Any) -> None:
     def drop_odd(key: int, value: int, state: int) -> tuple[int, int | None]:
         return state + value, None if value == 7 else state + value
 
@@ -110,7 +110,7 @@ def test_c178_a_key_dropped_after_a_snapshot_is_gone_from_the_next(runtime: Any,
     assert kept(store).states["sum"][0] == {False: 2}
 
 
-def test_c177_none_makes_the_next_state_the_default(any_parallelism: Any) -> None:
+def test_none_makes_the_next_state_the_default(any_parallelism: Any) -> None:
     def until_three(key: Any, value: int, state: list[int]) -> tuple[list[int], list[int] | None]:
         state.append(value)
         return list(state), None if len(state) == 3 else state
@@ -132,7 +132,7 @@ def test_without_a_default_a_missing_state_is_none(any_parallelism: Any) -> None
     assert sorted(out, key=str) == [None, None, "a"] or sorted(out, key=str) == ["a", None, None]
 
 
-def test_c041_ttl_map_keeps_what_has_not_expired(runtime: Any) -> None:
+def test_ttl_map_keeps_what_has_not_expired(runtime: Any) -> None:
     def add(key: bool, value: int, timestamp: int, entries: ExpireMap[str, int, int]) -> Any:
         total = entries.get("key", 0) + value
         entries.insert("key", total, timestamp + 15)

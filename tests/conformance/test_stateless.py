@@ -10,27 +10,27 @@ from tests.conformance.dataflow import messages_of, sis, values_of
 from tests.logs import Log
 
 
-def test_c001_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None:
+def test_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(100), lambda s: s.filter("f", lambda x: x < 42)) == list(range(42))
 
 
-def test_c002_filter_keeps_the_bound(any_parallelism: Any) -> None:
+def test_filter_keeps_the_bound(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(100), lambda s: s.filter("f", lambda x: x <= 42)) == list(range(43))
 
 
-def test_c003_filter_map_drops_none(any_parallelism: Any) -> None:
+def test_filter_map_drops_none(any_parallelism: Any) -> None:
     kept = values_of(any_parallelism, range(100), lambda s: s.filter_map("f", lambda x: 2 * x if x < 42 else None))
     assert kept == list(range(0, 84, 2))
 
 
-def test_c004_filter_map_parses(any_parallelism: Any) -> None:
+def test_filter_map_parses(any_parallelism: Any) -> None:
     words = ["0", "one", "2", "3", "four"]
     assert values_of(
         any_parallelism, words, lambda s: s.filter_map("f", lambda x: int(x) if x.isdigit() else None)
     ) == [0, 2, 3]
 
 
-def test_c005_flatten_emits_each_element(any_parallelism: Any) -> None:
+def test_flatten_emits_each_element(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, [[1, 2], [3, 4], [5]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5]
 
 
@@ -58,23 +58,23 @@ def test_flat_map_keeps_key_time_and_epochs(runtime: Any, log: Log) -> None:
     assert log == [0, 1, 2, 3, MAX]
 
 
-def test_c006_flatten_keeps_key_and_time(any_parallelism: Any) -> None:
+def test_flatten_keeps_key_and_time(any_parallelism: Any) -> None:
     flat = messages_of(any_parallelism, [[1, 2], [3, 4], [5]], lambda s: s.flatten("f"))
     assert [(m.value, m.timestamp) for m in flat] == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
     assert all(m.key is NoKey for m in flat)
 
 
-def test_c008_flatten_takes_uneven_lists(any_parallelism: Any) -> None:
+def test_flatten_takes_uneven_lists(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, [[1, 2, 3], [4, 5], [6]], lambda s: s.flatten("f")) == [1, 2, 3, 4, 5, 6]
 
 
-def test_c009_inspect_sees_all_and_changes_nothing(any_parallelism: Any, log: Log) -> None:
+def test_inspect_sees_all_and_changes_nothing(any_parallelism: Any, log: Log) -> None:
     words = ["hello", "world", "foo", "bar"]
     out = values_of(any_parallelism, words, lambda s: s.inspect("i", lambda msg, _: log.append(msg.value)))
     assert out == log == words
 
 
-def test_c010_inspect_sees_messages_that_may_be_kept(any_parallelism: Any, log: Log) -> None:
+def test_inspect_sees_messages_that_may_be_kept(any_parallelism: Any, log: Log) -> None:
     class Keeping:
         def __init__(self) -> None:
             self.kept: list[Any] = []
@@ -91,15 +91,15 @@ def test_c010_inspect_sees_messages_that_may_be_kept(any_parallelism: Any, log: 
     assert all(before.value < after.value for before, after in pairs)
 
 
-def test_c011_map_changes_the_type(any_parallelism: Any) -> None:
+def test_map_changes_the_type(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, ["hello", "world", "foo", "bar"], lambda s: s.map("m", len)) == [5, 5, 3, 3]
 
 
-def test_c012_map_doubles(any_parallelism: Any) -> None:
+def test_map_doubles(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(100), lambda s: s.map("m", lambda x: 2 * x)) == list(range(0, 200, 2))
 
 
-def test_c013_split_parts_by_flags(any_parallelism: Any) -> None:
+def test_split_parts_by_flags(any_parallelism: Any) -> None:
     left, right = VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
 
     def by_parity(msg: Any, outputs: list[bool]) -> None:
@@ -115,11 +115,11 @@ def test_c013_split_parts_by_flags(any_parallelism: Any) -> None:
     assert right.values == [1, 3, 5, 7, 9]
 
 
-def test_c015_a_source_flows_into_a_sink(any_parallelism: Any) -> None:
+def test_a_source_flows_into_a_sink(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(10), lambda s: s) == list(range(10))
 
 
-def test_c016_four_workers_take_all_records(runtime: Any, log: Log) -> None:
+def test_four_workers_take_all_records(runtime: Any, log: Log) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         (
             provider.new_stream()
@@ -144,7 +144,7 @@ def test_cloned_outputs_get_everything(any_parallelism: Any) -> None:
     assert [sink.values for sink in sinks] == [[0, 1, 2, 3, 4]] * 3
 
 
-def test_a_record_that_split_flags_for_none_is_dropped_and_for_both_is_copied(runtime: Any) -> None:
+def test_split_drops_and_copies_records(runtime: Any) -> None:
     sinks = [VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()]
 
     def partitioner(msg: Any, outputs: list[bool]) -> None:

@@ -33,7 +33,7 @@ def no_epochs(msg: Any, previous: Any) -> None:
     return None
 
 
-def test_c050_timestamps_get_assigned(any_parallelism: Any) -> None:
+def test_timestamps_get_assigned(any_parallelism: Any) -> None:
     out = messages_of(
         any_parallelism,
         range(10),
@@ -42,7 +42,7 @@ def test_c050_timestamps_get_assigned(any_parallelism: Any) -> None:
     assert [m.timestamp for m in out] == list(range(0, 20, 2))
 
 
-def test_c052_epochs_of_the_old_time_are_removed(runtime: Any, log: Log) -> None:
+def test_epochs_of_the_old_time_are_removed(runtime: Any, log: Log) -> None:
     def build(s: Any) -> Any:
         on_time, _ = s.generate_epochs("old", lambda m, _: m.timestamp)
         return on_time.assign_timestamps("t", lambda m: m.value).generate_epochs("new", no_epochs)[0]
@@ -50,7 +50,7 @@ def test_c052_epochs_of_the_old_time_are_removed(runtime: Any, log: Log) -> None
     assert epochs_of(runtime, range(10), build, log) == [MAX]
 
 
-def test_c053_an_epoch_is_issued_after_its_message(runtime: Any, log: Log) -> None:
+def test_an_epoch_is_issued_after_its_message(runtime: Any, log: Log) -> None:
     class Logging:
         def on_data(self, msg: Any, output: Any) -> None:
             log.append(msg.timestamp)
@@ -66,7 +66,7 @@ def test_c053_an_epoch_is_issued_after_its_message(runtime: Any, log: Log) -> No
     assert log == [1, -1, 2, -2, 3, -3, "-MAX"]
 
 
-def test_c055_none_and_smaller_epochs_are_ignored(runtime: Any, log: Log) -> None:
+def test_none_and_smaller_epochs_are_ignored(runtime: Any, log: Log) -> None:
     wishes = {3: 2, 1: None}
 
     def build(s: Any) -> Any:
@@ -75,7 +75,7 @@ def test_c055_none_and_smaller_epochs_are_ignored(runtime: Any, log: Log) -> Non
     assert epochs_of(runtime, range(6), build, log) == [0, 2, 4, 5, MAX]
 
 
-def test_c058_the_late_stream_carries_every_epoch(runtime: Any, log: Log) -> None:
+def test_the_late_stream_carries_every_epoch(runtime: Any, log: Log) -> None:
     def build(s: Any) -> Any:
         return s.generate_epochs("e", lambda m, _: m.value)[1]
 
@@ -224,12 +224,12 @@ def union_epochs(runtime: Any, left: Any, right: Any, log: Log) -> list[Any]:
     return list(log[before:])
 
 
-def test_c060_c090_a_union_has_the_lesser_epoch(runtime: Any, log: Log) -> None:
+def test_a_union_has_the_lesser_epoch(runtime: Any, log: Log) -> None:
     assert union_epochs(runtime, [42], [15], log) == [15, 42, MAX]
     assert union_epochs(runtime, [10], [125], log) == [10, 125, MAX]
 
 
-def test_c065_c066_the_frontier_grows_when_the_least_does(runtime: Any, log: Log) -> None:
+def test_the_frontier_grows_when_the_least_does(runtime: Any, log: Log) -> None:
     assert union_epochs(runtime, [42, 1337], [78, 1337], log) == [42, 78, 1337, MAX]
     assert union_epochs(runtime, [], [43], log) == [43, MAX]
     assert union_epochs(runtime, [1337], [1337], log) == [1337, MAX]
@@ -285,11 +285,11 @@ def test_a_source_that_has_ended_holds_no_union_back(any_parallelism: Any, log: 
     assert epochs[0] < entries.index(9_999)
 
 
-def test_c064_an_epoch_after_a_greater_one_does_not_show(runtime: Any, log: Log) -> None:
+def test_an_epoch_after_a_greater_one_does_not_show(runtime: Any, log: Log) -> None:
     assert epochs_of(runtime, [42, 15], lambda s: s.generate_epochs("e", lambda m, _: m.value)[0], log) == [42, MAX]
 
 
-def test_c067_a_stream_without_a_reader_is_discarded(any_parallelism: Any) -> None:
+def test_a_stream_without_a_reader_is_discarded(any_parallelism: Any) -> None:
     any_parallelism(lambda provider: provider.new_stream().source("s", sis(range(10))).map("m", str)).execute()
 
 

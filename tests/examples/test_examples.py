@@ -107,15 +107,15 @@ def test_flight_delays(run: Run) -> None:
     assert lines[-1] == "too late for their hour: {'EWR': 27, 'JFK': 23, 'LGA': 28}"
 
 
-def test_c070_basic_noop(run: Run) -> None:
+def test_basic_noop(run: Run) -> None:
     assert run("basic_noop") == []
 
 
-def test_c071_basic_operators(run: Run) -> None:
+def test_basic_operators(run: Run) -> None:
     assert run("basic_operators") == [str(value) for value in range(0, 201, 2)]
 
 
-def test_c072_look_ma_im_streaming(run: Run) -> None:
+def test_look_ma_im_streaming(run: Run) -> None:
     assert run("look_ma_im_streaming") == [
         "{ key: NoKey, value: 'LOOK', timestamp: 0 }",
         """{ key: NoKey, value: "MA'", timestamp: 1 }""",
@@ -124,7 +124,7 @@ def test_c072_look_ma_im_streaming(run: Run) -> None:
     ]
 
 
-def test_c073_cloned_streams(run: Run) -> None:
+def test_cloned_streams(run: Run) -> None:
     lines = run("cloned_streams")
 
     assert Counter(lines) == Counter(unkeyed(range(101)) * 2)
@@ -137,11 +137,11 @@ def test_split_streams(run: Run) -> None:
     assert Counter(lines) == Counter(everything + everything[::2])
 
 
-def test_c074_joining_streams(run: Run) -> None:
+def test_joining_streams(run: Run) -> None:
     assert Counter(run("joining_streams")) == Counter(unkeyed(range(101)) * 2)
 
 
-def test_c076_event_time(run: Run) -> None:
+def test_event_time(run: Run) -> None:
     assert run("event_time") == [
         "{ key: (2025, 1), value: 830, timestamp: datetime.date(2025, 1, 31) }",
         "{ key: (2025, 2), value: -165, timestamp: datetime.date(2025, 2, 28) }",
@@ -172,7 +172,7 @@ def test_event_time_out_of_order(run: Run) -> None:
     assert len(lines) == 6
 
 
-def test_c079_custom_stateless_operator(run: Run) -> None:
+def test_custom_stateless_operator(run: Run) -> None:
     timestamps = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
 
     assert run("custom_stateless_operator") == [
@@ -190,14 +190,14 @@ def test_custom_stateful_operator(run: Run) -> None:
     assert run("custom_stateful_operator") == [*full, "{ key: NoKey, value: [100], timestamp: MAX }"]
 
 
-def test_c080_stateful_programs(run: Run) -> None:
+def test_stateful_programs(run: Run) -> None:
     lines = run("stateful_programs")
 
     assert lines == [str(total) for total in accumulate(range(101))]
     assert lines[-1] == "5050"
 
 
-def test_c081_stateful_program_multiple_keys(run: Run) -> None:
+def test_stateful_program_multiple_keys(run: Run) -> None:
     def total(value: int) -> int:
         """Add up the numbers of the value's parity up to it."""
         return sum(range(value % 2, value + 1, 2))
@@ -216,7 +216,7 @@ def placed(lines: list[str]) -> list[tuple[str, int, int, int]]:
     return [(match[1], int(match[2]), int(match[3]), int(match[4])) for match in matches if match]
 
 
-def test_c082_keyed_streams(run: Run) -> None:
+def test_keyed_streams(run: Run) -> None:
     records = placed(run("keyed_streams"))
 
     assert sorted((value, key, timestamp) for key, value, timestamp, _ in records) == [
@@ -230,7 +230,7 @@ def test_c082_keyed_streams(run: Run) -> None:
         assert values == sorted(values), "a key's records keep their order"
 
 
-def test_c083_multithreading(run: Run) -> None:
+def test_multithreading(run: Run) -> None:
     records = placed(run("multithreading"))
 
     assert sorted((int(key), value, timestamp) for key, value, timestamp, _ in records) == [
@@ -239,14 +239,14 @@ def test_c083_multithreading(run: Run) -> None:
     assert {worker for *_, worker in records} == {0, 1, 2, 3}
 
 
-def test_c085_file_sink_stateless(run: Run, tmp_path: Path) -> None:
+def test_file_sink_stateless(run: Run, tmp_path: Path) -> None:
     lines = run("file_sink_stateless", tmp_path)
 
     assert contents(tmp_path) == {f"{value}.txt": f"{value}\n" for value in range(5)}
     assert lines == [f"{tmp_path / str(value)}.txt: ['{value}']" for value in range(5)]
 
 
-def test_c085_file_sink_stateful(run: Run, tmp_path: Path) -> None:
+def test_file_sink_stateful(run: Run, tmp_path: Path) -> None:
     run("file_sink_stateful", tmp_path)
 
     assert contents(tmp_path) == {
@@ -295,17 +295,17 @@ def check_file_source(run: Run, name: str, texts: dict[str, list[str]]) -> None:
     assert len(lines) == 6
 
 
-def test_c086_file_source_stateless(run: Run, texts: dict[str, list[str]]) -> None:
+def test_file_source_stateless(run: Run, texts: dict[str, list[str]]) -> None:
     check_file_source(run, "file_source_stateless", texts)
 
 
-def test_c086_file_source_stateful(run: Run, texts: dict[str, list[str]]) -> None:
+def test_file_source_stateful(run: Run, texts: dict[str, list[str]]) -> None:
     check_file_source(run, "file_source_stateful", texts)
 
 
 @pytest.mark.parametrize("name", ["file_source_stateless", "file_source_stateful"])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_c086_time_ends_when_all_files_have(name: str, parallelism: int, texts: dict[str, list[str]]) -> None:
+def test_time_ends_when_all_files_have(name: str, parallelism: int, texts: dict[str, list[str]]) -> None:
     wrap: Any = StatefulSource if name == "file_source_stateful" else StatelessSource
     source = importlib.import_module(f"examples.{name}").FileSource(*texts)
     log: list[object] = []
@@ -330,7 +330,7 @@ def test_a_file_source_reads_itself_when_it_is_given_no_file(run: Run, name: str
     assert run(name) == [line(path, text, index) for index, text in enumerate(source.splitlines())]
 
 
-def test_c086_a_stateful_file_source_goes_on_at_the_next_line(texts: dict[str, list[str]]) -> None:
+def test_a_stateful_file_source_goes_on_at_the_next_line(texts: dict[str, list[str]]) -> None:
     path = next(iter(texts))
     source = file_source_stateful.FileSource(path)
     before = source.build_part(path, None)
@@ -344,7 +344,7 @@ def test_c086_a_stateful_file_source_goes_on_at_the_next_line(texts: dict[str, l
     assert (after.snapshot(), after.is_finished()) == (3, True)
 
 
-def test_c087_ttl_map_example(run: Run) -> None:
+def test_ttl_map_example(run: Run) -> None:
     lines = run("ttl_map_example")
     totals = [line(value % 2 == 1, sum(range(value % 2, value + 1, 2)), value) for value in range(100)]
     windows = ["foo", "foo|bar", "bar|hello", "hello|world", "world|baz"]
@@ -352,7 +352,7 @@ def test_c087_ttl_map_example(run: Run) -> None:
     assert lines == [*totals, *(line(0, window, index) for index, window in enumerate(windows))]
 
 
-def test_c090_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
+def test_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
     epochs: list[Any] = []
 
     def build_dataflow(provider: StreamProvider) -> None:

@@ -40,7 +40,7 @@ def test_snapshots(run: Run, tmp_path: Path) -> None:
     assert second[6:-1] == first[6:], "what the first run left stays beside what the second adds"
 
 
-def test_snapshots_keeps_state_in_the_folder_for_temporary_files_by_default(
+def test_snapshots_example_uses_the_temporary_folder_by_default(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -51,7 +51,7 @@ def test_snapshots_keeps_state_in_the_folder_for_temporary_files_by_default(
     assert lines[4] == "{ key: 'once', value: 4, timestamp: 4 }"
 
 
-def test_c088_snapshots_failing(run: Run) -> None:
+def test_snapshots_failing(run: Run) -> None:
     lines = run("snapshots_failing", 2)
     crashes = [int(match[1]) for line in lines if (match := re.fullmatch(r"crash \d, after snapshot (\d+)", line))]
     left = next(int(match[1].replace(",", "")) for line in lines if (match := re.search(r"had ([\d,]+) of", line)))
@@ -61,7 +61,7 @@ def test_c088_snapshots_failing(run: Run) -> None:
     assert lines[-2].split(":", 1)[1].strip() == lines[-1].split(":", 1)[1].strip() == "{0: 25005000, 1: 25000000}"
 
 
-def test_c089_rescaling(run: Run) -> None:
+def test_rescaling(run: Run) -> None:
     lines = run("rescaling")
     moves = [
         tuple(map(int, match.groups()))

@@ -57,7 +57,7 @@ def test_a_process_killed_in_its_commit_is_continued_exactly(
     assert fsck(backend_of(tmp_path)).unused == ()
 
 
-def test_a_process_killed_when_it_has_begun_the_job_leaves_a_job_that_can_be_begun(tmp_path: Path) -> None:
+def test_process_killed_after_creating_the_job_leaves_it_usable(tmp_path: Path) -> None:
     assert run(tmp_path, Options(), MALFLOW_FAILPOINT="job-written:1") == (-signal.SIGKILL, "")
     assert newest(tmp_path) == 0
     finish(tmp_path)

@@ -111,7 +111,7 @@ def was_injected(log: Path) -> bool:
     return "(INJECTED)" in log.read_text(encoding="utf-8")
 
 
-def test_each_object_is_synced_before_its_name_is_and_data_before_their_manifest(trace: list[Call]) -> None:
+def test_objects_are_synced_before_names_and_data_before_manifests(trace: list[Call]) -> None:
     durable: set[str] = set()
     linked: dict[str, set[str]] = {"d": set(), "m": set()}
     synced: set[str] = set()
@@ -155,9 +155,7 @@ def test_a_disk_that_fails_to_sync_costs_a_snapshot_and_no_number(
     assert not again or place == "data folder", "a file that failed to sync is never synced again"
 
 
-def test_a_manifest_whose_folder_fails_to_sync_ends_the_run_and_is_found_by_the_next(
-    tmp_path: Path, trace: list[Call]
-) -> None:
+def test_manifest_whose_folder_fails_to_sync_is_found_by_the_next_run(tmp_path: Path, trace: list[Call]) -> None:
     log = tmp_path / "log"
     nth = target(trace, "fsync", PATHS["manifest folder"])
     code, errors = run(tmp_path, SMALL, under=strace(log, f"fsync:error=EIO:when={nth}"))
@@ -188,9 +186,7 @@ def test_a_disk_that_is_full_for_a_while_costs_snapshots_and_no_number(
     assert temporary(tmp_path) == []
 
 
-def test_a_disk_that_stays_full_ends_the_run_at_its_end_with_the_last_snapshot_standing(
-    tmp_path: Path, trace: list[Call]
-) -> None:
+def test_disk_that_stays_full_fails_the_run_at_its_end(tmp_path: Path, trace: list[Call]) -> None:
     nth = target(trace, "fsync", PATHS["data file"], snapshot=1)
     log = tmp_path / "log"
     code, errors = run(tmp_path, SMALL, under=strace(log, f"fsync:error=ENOSPC:when={nth}+"))
@@ -204,7 +200,7 @@ def test_a_disk_that_stays_full_ends_the_run_at_its_end_with_the_last_snapshot_s
     assert_exact(tmp_path, SMALL.size, outputs=False)
 
 
-def test_a_disk_that_is_really_full_leaves_whole_snapshots_and_room_lets_the_next_run_go_on(tmp_path: Path) -> None:
+def test_full_disk_leaves_whole_snapshots_and_room_lets_the_job_resume(tmp_path: Path) -> None:
     options = Options(size=1_000, retain=1_000)
     with small_disk(tmp_path / "state", 256) as disk:
         code, errors = run(tmp_path, options)

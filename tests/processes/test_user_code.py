@@ -35,7 +35,7 @@ def test_user_code_that_ends_the_process_is_like_a_crash(tmp_path: Path, deed: s
     assert_exact(tmp_path)
 
 
-def test_a_sink_whose_pipe_is_closed_ends_the_run_and_the_last_snapshot_stands(tmp_path: Path) -> None:
+def test_closed_pipe_of_a_sink_ends_the_run(tmp_path: Path) -> None:
     with child(tmp_path, Options(at=45, do="print")) as process:
         process.wait_for("started")
         assert process.process.stdout is not None

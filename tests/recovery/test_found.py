@@ -53,7 +53,7 @@ def test_two_runs_that_begin_a_job_at_once_miss_no_file_of_the_job(world: World)
     assert first.session is not None
 
 
-def test_a_snapshot_that_is_collected_while_a_run_starts_from_it_does_not_become_the_newest() -> None:
+def test_snapshot_collected_during_a_start_does_not_become_the_newest() -> None:
     world = World(growth=0.01)  # every other snapshot is a base
     old, new = world.processes
     old.do("open")

@@ -44,7 +44,7 @@ def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) 
     assert fsck(backend).problems == ()
 
 
-def test_an_input_without_records_leaves_a_snapshot_that_can_be_gone_on_from(backend: FsspecBackend) -> None:
+def test_empty_input_leaves_a_snapshot_to_resume_from(backend: FsspecBackend) -> None:
     assert counted("", backend) == []
     assert [dict(snapshot.operators) for snapshot in snapshots(backend)] == [{"items": 1, "count": 0}]
     assert counted("a", backend) == [("a", 1)]
@@ -121,7 +121,7 @@ class Gated(FsspecBackend):
         return store
 
 
-def test_a_slow_snapshot_holds_up_no_record_and_no_other_piles_up_behind_it(tmp_path: Path) -> None:
+def test_slow_snapshot_delays_no_record_and_no_other_piles_up(tmp_path: Path) -> None:
     backend = Gated(str(tmp_path), retain=1_000)
     backend.gate = threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_slow_snapshot_holds_up_no_record_and_no_other_piles_up_behind_it(tmp_
     assert len(sizes) <= 4, "the first, the last, and what was taken between the opening of the gate and the end"
 
 
-def test_state_is_captured_at_the_end_of_the_tick_although_it_is_written_later(tmp_path: Path) -> None:
+def test_state_is_captured_at_the_end_of_the_tick(tmp_path: Path) -> None:
     backend = Gated(str(tmp_path))
     backend.gate = threading.Event()
 
@@ -204,7 +204,7 @@ def test_what_is_no_id_is_refused_before_anything_runs(restore: Any) -> None:
 
 
 @pytest.mark.damages_snapshots("its newest one")
-def test_a_damaged_newest_snapshot_stops_the_run_unless_going_back_is_asked_for(tmp_path: Path) -> None:
+def test_damaged_newest_snapshot_stops_the_run_by_default(tmp_path: Path) -> None:
     backend, sizes = at_once(tmp_path), []
     for end in (1, 2, 3):
         counted("aaa"[:end], backend)
@@ -271,7 +271,7 @@ def test_every_codec_and_compression_gives_the_state_back(compression: Any, code
         assert counted([*keys, *keys], backend) == [(key, 2) for key in keys]
 
 
-def test_the_compression_can_be_changed_and_snapshots_of_the_other_are_read(tmp_path: Path) -> None:
+def test_compression_can_be_changed(tmp_path: Path) -> None:
     words = [f"word {number % 7}" for number in range(60)]
     for end, compression in ((20, "lz4"), (40, "none"), (60, "lz4")):
         backend = at_once(tmp_path, compression=compression)
@@ -329,7 +329,7 @@ def test_a_state_that_can_not_be_written_is_told_with_its_operator_and_key(
     assert fsck(backend).problems == ()
 
 
-def test_a_state_that_can_be_written_once_and_not_again_leaves_the_last_snapshot(backend: FsspecBackend) -> None:
+def test_state_that_can_be_written_only_once(backend: FsspecBackend) -> None:
     def add(_key: str, _value: str, state: Stubborn) -> tuple[int, Stubborn]:
         state.seen += 1
         return state.seen, state
@@ -346,7 +346,7 @@ def test_a_state_that_can_be_written_once_and_not_again_leaves_the_last_snapshot
     assert sink.values == [2], "the second run began where the last snapshot was"
 
 
-def test_user_code_that_raises_leaves_the_last_snapshot_and_nothing_of_its_tick(backend: FsspecBackend) -> None:
+def test_failing_user_code_leaves_the_last_snapshot(backend: FsspecBackend) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         def add(_key: str, value: int, state: list[int]) -> tuple[int, list[int]]:
             state.append(value)

@@ -103,7 +103,7 @@ def test_a_folder_that_can_not_be_written_stops_the_run_before_it_starts(tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_the_right_to_write_stops_the_run_before_it_starts(tmp_path: Path) -> None:
+def test_folder_without_write_permission_stops_the_run_early(tmp_path: Path) -> None:
     counted("aab", at_once(tmp_path))
     for folder in (*tmp_path.glob("default/*/"), tmp_path / "default"):
         folder.chmod(0o500)

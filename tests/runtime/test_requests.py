@@ -157,7 +157,7 @@ def test_several_requests_of_one_tick_are_done_in_their_order() -> None:
     assert third >= second
 
 
-def test_a_snapshot_asked_for_in_the_last_tick_is_taken_and_a_rescale_is_cancelled() -> None:
+def test_last_tick_takes_a_requested_snapshot_and_cancels_a_rescale() -> None:
     backend = in_memory()
     asking = Asking({19: lambda runtime: (runtime.snapshot(), runtime.rescale(2))}, persistence=backend)
     asking.runtime.execute()

@@ -314,7 +314,7 @@ def test_a_number_of_workers_is_a_whole_number_of_one_or_more(parallelism: Any) 
         run.rescale(parallelism)
 
 
-def test_a_partitioner_that_answers_no_worker_stops_a_rescale_before_anything_moves() -> None:
+def test_invalid_partitioner_stops_a_rescale_before_anything_moves() -> None:
     source = Scripted({part: [1, 2, 3] for part in PARTS})
 
     def only_two(key: Any, workers: Sequence[int]) -> int:
@@ -338,7 +338,7 @@ def test_a_partitioner_that_answers_no_worker_stops_a_rescale_before_anything_mo
 # Sources
 
 
-def test_parts_with_a_position_are_collected_once_where_they_move_and_stay_where_they_stay() -> None:
+def test_only_parts_that_move_are_collected() -> None:
     source = Scripted({part: range(9) for part in PARTS})
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -543,7 +543,7 @@ class Closing(VecSink[Any, Any, Any]):
         self.closed += 1
 
 
-def test_parts_of_a_sink_go_on_where_they_were_and_stateless_sinks_stay_open() -> None:
+def test_sink_parts_resume_and_stateless_sinks_stay_open() -> None:
     ledger, plain = Ledger(), Closing()
     source = Scripted({"a": range(40)})
 
@@ -591,7 +591,7 @@ def test_the_states_of_sink_parts_that_were_not_built_move_too() -> None:
 
 
 @pytest.mark.parametrize("step", ["collect", "build", "suspend"])
-def test_a_source_that_fails_on_the_way_ends_the_run_with_everything_let_go(step: str) -> None:
+def test_failing_source_ends_the_run_and_closes_everything(step: str) -> None:
     source, plain, ledger = Scripted({part: range(20) for part in PARTS}), Closing(), Ledger()
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -676,7 +676,7 @@ def test_a_run_that_keeps_nothing_can_be_rescaled() -> None:
     assert Counter(out.values) == dict.fromkeys(range(1, len(PARTS) + 1), 20)
 
 
-def test_a_restored_run_tells_what_changed_and_one_of_other_workers_tells_all() -> None:
+def test_deltas_after_a_restore_are_increments_unless_rescaled() -> None:
     source = Scripted({part: range(20) for part in PARTS})
 
     def build_dataflow(provider: StreamProvider) -> None:

@@ -279,7 +279,7 @@ def test_a_stop_during_building_counts() -> None:
     runtime.execute()
 
 
-def test_a_source_that_ends_holds_no_union_back_and_gives_its_max_when_all_have_ended() -> None:
+def test_ended_source_holds_no_union_back_until_all_have_ended() -> None:
     class Patient(Idle):
         def is_finished(self) -> bool:
             return self.finished or self.polls > 1000

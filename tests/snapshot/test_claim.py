@@ -118,7 +118,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: Memor
     ]
 
 
-def test_a_commit_that_arrives_between_the_look_and_the_next_try_is_recognised(store: MemoryStore) -> None:
+def test_commit_that_arrives_before_the_retry_is_recognised(store: MemoryStore) -> None:
     job = job_on(store)
     key = manifest_key(2)
     arriving: list[bytes] = []
@@ -142,7 +142,7 @@ def test_a_commit_that_arrives_between_the_look_and_the_next_try_is_recognised(s
     assert job_on(store).state == {"a": 1}
 
 
-def test_what_is_not_there_after_an_unknown_outcome_is_sent_again_the_same_to_the_same_key(store: MemoryStore) -> None:
+def test_missing_object_after_an_unknown_outcome_is_sent_again(store: MemoryStore) -> None:
     job = job_on(store)
     sent: list[bytes] = []
     real = store.put_new
@@ -160,7 +160,7 @@ def test_what_is_not_there_after_an_unknown_outcome_is_sent_again_the_same_to_th
     assert len(set(sent)) == 1
 
 
-def test_a_data_file_whose_outcome_is_unknown_gets_another_name_and_the_lost_one_harms_nobody(
+def test_data_file_of_unknown_outcome_is_written_under_another_name(
     store: MemoryStore,
 ) -> None:
     job = job_on(store, retain=1)
@@ -173,9 +173,7 @@ def test_a_data_file_whose_outcome_is_unknown_gets_another_name_and_the_lost_one
     assert job_on(store).state == {"a": 1}
 
 
-def test_a_store_that_never_tells_ends_the_run_with_commit_unknown_and_nothing_more_is_committed(
-    store: MemoryStore, clock: Clock
-) -> None:
+def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, retry_for=timedelta(seconds=10))
     job.save({"a": 1}).result()
     silent = Failing("put", "m/", UnknownOutcome("no answer"), times=10_000)
@@ -255,7 +253,7 @@ def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: MemoryS
     assert job_on(store).state == {"a": 1, "b": 1}
 
 
-def test_failures_are_borne_for_so_long_and_then_end_the_run_with_their_cause(store: MemoryStore, clock: Clock) -> None:
+def test_failures_beyond_the_tolerated_time_end_the_run(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
     store.before.append(Failing("put", "d/", StoreError("no space left"), times=10_000))
     job.save({"a": 1})
@@ -348,7 +346,7 @@ def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, op
 # Two runs
 
 
-def test_the_older_of_two_runs_is_fenced_at_its_next_commit_and_told_by_whom(store: MemoryStore, clock: Clock) -> None:
+def test_older_of_two_runs_is_fenced_at_its_next_commit(store: MemoryStore, clock: Clock) -> None:
     older = job_on(store)
     older.save({"a": 1}).result()
     clock.time = 3600
@@ -366,7 +364,7 @@ def test_the_older_of_two_runs_is_fenced_at_its_next_commit_and_told_by_whom(sto
     assert job_on(store).state == {"a": 1, "b": 1}
 
 
-def test_a_commit_that_comes_after_the_rivals_collection_took_its_number_away_is_fenced(store: MemoryStore) -> None:
+def test_commit_after_the_rival_collected_its_number_is_fenced(store: MemoryStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
     newer = job_on(store, retain=1)
@@ -378,7 +376,7 @@ def test_a_commit_that_comes_after_the_rivals_collection_took_its_number_away_is
     assert job_on(store).state == {"a": 1, "b": 5}
 
 
-def test_a_commit_whose_number_is_collected_while_it_looks_whose_it_is_is_fenced(store: MemoryStore) -> None:
+def test_commit_whose_number_is_collected_meanwhile_is_fenced(store: MemoryStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
     newer = job_on(store, retain=1)
@@ -390,7 +388,7 @@ def test_a_commit_whose_number_is_collected_while_it_looks_whose_it_is_is_fenced
     assert job_on(store).state == {"a": 1, "b": 5}
 
 
-def test_of_two_claims_at_once_each_has_a_number_of_its_own_and_the_later_one_wins(store: MemoryStore) -> None:
+def test_later_of_two_concurrent_claims_wins(store: MemoryStore) -> None:
     job_on(store).save({"a": 1}).result()
     others: list[Job] = []
     store.before.append(Doing("put", manifest_key(3), lambda: others.append(job_on(store))))
@@ -416,7 +414,7 @@ def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryS
 
 
 @pytest.mark.parametrize("folder", ["m/", "gc/", "d/"])
-def test_a_listing_that_lacks_what_is_newest_leads_to_no_write_over_anything(store: MemoryStore, folder: str) -> None:
+def test_stale_listing_overwrites_nothing(store: MemoryStore, folder: str) -> None:
     _fill(job_on(store, retain=2), 5)
     before = dict(store.objects)
     lists = count()
@@ -464,7 +462,7 @@ ROUNDS, RUNNERS = 50, 8
 
 
 @pytest.mark.parametrize("kind", ["memory", "local"])
-def test_runs_that_claim_at_once_get_different_numbers_and_only_the_last_can_commit(tmp_path: Path, kind: str) -> None:
+def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str) -> None:
     store: Store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
     backend = StoreBackend(store)
     start = threading.Barrier(RUNNERS)
@@ -542,7 +540,7 @@ def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -
     assert raised[0] < min(deleted)
 
 
-def test_only_what_no_retained_manifest_names_and_lies_below_the_boundary_is_deleted(store: MemoryStore) -> None:
+def test_only_unreferenced_files_below_the_boundary_are_deleted(store: MemoryStore) -> None:
     job = job_on(store, retain=2, growth=1000)
     job.save({"a": 1}).result()
     base = data_keys(store)
@@ -584,7 +582,7 @@ def job_on_with_foreign(store: MemoryStore) -> Job:
 
 
 @pytest.mark.parametrize("deletion", range(6))
-def test_a_collection_that_was_interrupted_anywhere_is_finished_by_the_next(store: MemoryStore, deletion: int) -> None:
+def test_interrupted_collection_is_finished_by_the_next(store: MemoryStore, deletion: int) -> None:
     job = job_on(store, retain=1)
     _fill(job, 3)
     deletions = count()
@@ -637,7 +635,7 @@ def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: M
     assert job_on(store).state == {0: 0, 1: 1, "new": 1}
 
 
-def test_a_snapshot_that_is_collected_while_a_run_claims_it_has_been_copied(store: MemoryStore) -> None:
+def test_snapshot_collected_during_a_claim_has_been_copied(store: MemoryStore) -> None:
     older = job_on(store, retain=5)
     _fill(older, 4)
     collecting = Doing("put", manifest_key(6), lambda: older.session._claim.collect(1))  # type: ignore[attr-defined]
@@ -649,7 +647,7 @@ def test_a_snapshot_that_is_collected_while_a_run_claims_it_has_been_copied(stor
     assert job_on(store, start={"restore": 4}).state == {0: 0, 1: 1, 2: 2}
 
 
-def test_a_snapshot_that_was_collected_before_the_claim_got_its_number_is_not_there(store: MemoryStore) -> None:
+def test_snapshot_collected_before_the_claim_is_not_there(store: MemoryStore) -> None:
     older = job_on(store, retain=2)
     _fill(older, 4)
     going_on = Doing("put", manifest_key(6), lambda: _fill(older, 3))
@@ -659,7 +657,7 @@ def test_a_snapshot_that_was_collected_before_the_claim_got_its_number_is_not_th
     assert going_on.fired
 
 
-def test_an_unreadable_retained_manifest_stops_the_deletion_of_data_until_it_is_gone(store: MemoryStore) -> None:
+def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: MemoryStore) -> None:
     job = job_on(store, retain=3, growth=0.001)
     _fill(job, 4)
     store.objects[manifest_key(4)] = b"damaged"
@@ -674,7 +672,7 @@ def test_an_unreadable_retained_manifest_stops_the_deletion_of_data_until_it_is_
     assert job_on(store).state == job.state
 
 
-def test_a_crash_loop_of_two_hundred_claims_costs_no_snapshot_and_leaves_little(store: MemoryStore) -> None:
+def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: MemoryStore) -> None:
     job = job_on(store, retain=3)
     _fill(job, 3)
     for _ in range(200):
@@ -822,7 +820,7 @@ def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: O
     assert [*overwriting.store] == ["/place/default/job.json"], "nothing but the job's own file was written"
 
 
-def test_a_store_that_creates_over_what_exists_can_be_used_by_somebody_who_says_so(overwriting: Overwriting) -> None:
+def test_store_without_exclusive_creation_is_usable_on_request(overwriting: Overwriting) -> None:
     def backend() -> FsspecBackend:
         options: dict[str, Any] = {"allow_unsigned_pickle": True, "allow_unsafe_single_writer": True}
         return steady(FsspecBackend("/place", filesystem=overwriting, **options))

@@ -269,7 +269,7 @@ def test_a_class_that_could_be_registered_is_told_so() -> None:
         MsgpackCodec().dumps(Order(1))
 
 
-def test_what_a_cached_property_holds_does_not_count_but_an_attribute_that_is_no_field_does() -> None:
+def test_cached_properties_are_ignored_and_other_attributes_are_not() -> None:
     cached = Order(1)
     assert cached.total == 7
     odd = Order(1)
@@ -474,7 +474,7 @@ def test_a_class_that_was_renamed_or_moved_keeps_its_name() -> None:
     assert restored == new(1, 2, ["t"])
 
 
-def test_under_several_names_a_class_is_written_under_the_first_and_read_under_all() -> None:
+def test_class_of_several_names_is_written_under_the_first() -> None:
     codec = MsgpackCodec({"new": Order, "order": Order})
 
     assert codec.loads(CODEC.dumps(Order(1))) == Order(1)
@@ -491,7 +491,7 @@ def test_a_field_that_was_added_takes_its_default_each_time_anew() -> None:
     assert first.tags is not second.tags
 
 
-def test_a_field_that_was_added_without_a_default_is_an_error_that_names_it() -> None:
+def test_added_field_without_a_default_is_an_error() -> None:
     data = CODEC.dumps(Order(1))
     codec = MsgpackCodec({"order": renamed("Order", ("id", int), ("price", int), ("tags", list), ("due", int))})
 
@@ -527,7 +527,7 @@ def test_a_member_that_an_enum_has_no_more_is_an_error_that_names_it() -> None:
         MsgpackCodec({"color": Shade}).loads(CODEC.dumps(Color.RED))
 
 
-def test_a_record_of_a_class_that_is_not_registered_is_an_error_that_says_what_to_do() -> None:
+def test_record_of_an_unregistered_class_is_an_error_with_a_way_out() -> None:
     with pytest.raises(TypeError, match=r"there is a record of type 'order'; register its class"):
         MsgpackCodec().loads(CODEC.dumps(Order(1)))
 
@@ -567,7 +567,7 @@ class IsError(Exception):
         ("a", IsError),
     ],
 )
-def test_what_has_state_beyond_fields_or_no_proper_name_can_t_be_registered(name: Any, kind: Any) -> None:
+def test_class_with_hidden_state_or_no_name_cannot_be_registered(name: Any, kind: Any) -> None:
     with pytest.raises(GraphError):
         MsgpackCodec({name: kind})
 

@@ -202,7 +202,7 @@ def test_a_damaged_newest_snapshot_stops_the_run_again_and_again(
             job_on(three)
 
 
-def test_going_back_is_to_the_newest_whole_one_and_what_came_after_is_done_again(
+def test_going_back_picks_the_newest_whole_snapshot(
     three: MemoryStore, damage: Callable[[MemoryStore, int], None]
 ) -> None:
     damage(three, 4)
@@ -246,7 +246,7 @@ def test_going_back_where_nothing_is_damaged_changes_nothing(three: MemoryStore)
     assert job_on(MemoryStore(), recovery="previous").state == {}
 
 
-def test_a_damaged_snapshot_that_was_asked_for_by_its_id_is_told_or_gone_back_from(
+def test_damaged_snapshot_chosen_by_id_is_an_error_or_gone_back_from(
     three: MemoryStore, damage: Callable[[MemoryStore, int], None]
 ) -> None:
     damage(three, 3)
@@ -258,7 +258,7 @@ def test_a_damaged_snapshot_that_was_asked_for_by_its_id_is_told_or_gone_back_fr
         job_on(three, restore=99, recovery="previous")
 
 
-def test_an_id_is_restored_as_it_is_though_a_later_run_went_on_from_an_older_one(three: MemoryStore) -> None:
+def test_id_is_restored_although_a_later_run_resumed_an_older_one(three: MemoryStore) -> None:
     assert job_on(three, restore=2).state == {"a": 1}
     assert job_on(three, restore=4, recovery="previous").state == {"a": 3}
 
@@ -297,7 +297,7 @@ def test_a_damaged_older_snapshot_stops_nobody_and_is_kept(
     assert job_on(three).state == {"a": 4}
 
 
-def test_a_file_that_is_damaged_while_the_run_goes_on_is_replaced_when_it_is_met(
+def test_file_damaged_during_a_run_is_replaced_when_met(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = MemoryStore()
@@ -328,7 +328,7 @@ def forged(store: MemoryStore, data: bytes, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("told", [10, 1 << 20, 1 << 40])
-def test_a_frame_that_swells_beyond_what_it_tells_is_refused_without_swelling(told: int) -> None:
+def test_frame_larger_than_it_says_is_refused_early(told: int) -> None:
     store = MemoryStore()
     job_on(store).save({"a": 1}).result()
     frame = compress(bytes(200 << 20), "lz4")
@@ -369,7 +369,7 @@ def test_sections_that_contradict_the_manifest_are_found() -> None:
 # What does not belong there
 
 
-def test_foreign_hidden_temporary_and_empty_files_are_ignored_and_those_that_can_be_seen_are_reported(
+def test_foreign_hidden_temporary_and_empty_files(
     tmp_path: Path,
 ) -> None:
     def backend() -> FsspecBackend:

@@ -480,7 +480,7 @@ def test_deltas_lead_to_the_same_state_in_the_same_order(
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=["pickle", "msgpack"])
-def test_what_is_deleted_comes_first_then_what_is_changed_then_what_is_appended(codec: Codec) -> None:
+def test_deltas_list_deletions_then_changes_then_appends(codec: Codec) -> None:
     delta = Delta({"b": 1, "c": 2, "a": 3}, frozenset({"d"}), appended=2)
 
     told = [(what, count) for what, count, _ in encode_delta(codec, delta)]

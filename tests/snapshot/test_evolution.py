@@ -64,7 +64,7 @@ def test_an_operator_that_was_added_begins_empty(store: MemoryStore) -> None:
     assert states_in(found) == {"sum": {"a": 1}, "count": {"a": 1, "b": 2}}
 
 
-def test_an_operator_that_was_removed_is_refused_with_both_sides_and_both_ways_out(store: MemoryStore) -> None:
+def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> None:
     assert refusal(store, spec("sum"), spec("new"), spec("newer", "ttl_map")) == (
         "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
         "program that have no state in it: 'new' (stateful_map), 'newer' (ttl_map); say renamed={'count': 'new'} for "
@@ -117,7 +117,7 @@ def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: Memory
     assert states_in(found)["sum"] == {"a": 1}
 
 
-def test_the_next_snapshot_after_a_new_name_has_it_and_needs_no_word_any_more(store: MemoryStore) -> None:
+def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
     specs = [spec("sum"), spec("tally", "stateful_op")]
     session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
     assert session.wants_base(1)

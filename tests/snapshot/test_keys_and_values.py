@@ -81,7 +81,7 @@ def test_numbers_that_are_equal_are_one_key_before_and_after_a_restart(codec: st
 
 
 @pytest.mark.parametrize("key", [math.nan, None, ["a"], ("a", ["b"]), {}], ids=repr)
-def test_a_key_that_can_not_be_found_again_is_refused_and_the_last_snapshot_stands(key: Any) -> None:
+def test_key_that_does_not_equal_its_copy_is_refused(key: Any) -> None:
     backend = in_memory()
     with pytest.raises(OperatorError, match=r"operator 'key' failed at"):
         run(backend, ScriptedSource({"x": [("good", 1), PAUSE, (key, 2)]}))
@@ -100,7 +100,7 @@ def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.Mon
 
 
 @CODECS
-def test_a_state_that_is_nested_too_deeply_is_refused_by_name_and_the_last_snapshot_stands(codec: str) -> None:
+def test_too_deeply_nested_state_is_refused_by_name(codec: str) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -153,7 +153,7 @@ def test_keys_that_come_and_go_are_as_they_were_at_the_last_snapshot(
                 live, changed = dict(kept), set()
 
 
-def test_a_part_that_is_new_begins_at_its_beginning_and_one_that_is_gone_is_remembered() -> None:
+def test_new_part_begins_at_its_beginning_and_a_gone_one_is_remembered() -> None:
     backend = in_memory()
     x = [("x", 1), END, ("x", 2), END, ("x", 3)]
     y = [("y", 1), END, ("y", 2)]

@@ -233,9 +233,7 @@ def test_a_forged_newest_manifest_is_an_error_of_a_snapshot_or_fits(changes: dic
     st.sampled_from(["name", "kind", "version", "placement", "keys", "bytes", "sha256", "raw", "base"]),
     JSON,
 )
-def test_a_forged_entry_of_the_newest_manifest_is_an_error_of_a_snapshot_or_fits(
-    part: str, field: str, value: Any
-) -> None:
+def test_forged_entry_of_the_newest_manifest(part: str, field: str, value: Any) -> None:
     forge_and_open(lambda body: {**body, part: [{**entry, field: value} for entry in body[part]]})
 
 

@@ -148,7 +148,7 @@ def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Pla
 
 
 @pytest.mark.parametrize(("fault", "rest"), [("503", [2, 3]), ("apply_then_fail", [3])])
-def test_a_commit_whose_outcome_stays_unknown_ends_the_run_and_the_next_one_finds_out(
+def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
     place: Place, fault: str, rest: list[int]
 ) -> None:
     source, server = paced(1, 2, 3), place.server
@@ -215,7 +215,7 @@ def test_of_two_runs_on_one_bucket_the_older_is_fenced_and_leaves_nothing(place:
     assert fsck(place.backend()).problems == ()
 
 
-def test_a_store_that_is_down_is_asked_little_and_the_run_goes_on_and_catches_up(place: Place) -> None:
+def test_store_that_is_down_is_asked_little_and_the_run_catches_up(place: Place) -> None:
     server = place.server
     asked: list[int] = []
 
@@ -232,7 +232,7 @@ def test_a_store_that_is_down_is_asked_little_and_the_run_goes_on_and_catches_up
     assert place.totals == {"odd": 16, "even": 12}
 
 
-def test_a_store_that_stays_down_ends_the_run_after_the_time_that_was_given(place: Place) -> None:
+def test_store_that_stays_down_ends_the_run_after_the_tolerated_time(place: Place) -> None:
     server = place.server
     source = paced(*range(1, 9))
     backend = place.brief(tolerate_failures_for=timedelta(seconds=3))
@@ -245,9 +245,7 @@ def test_a_store_that_stays_down_ends_the_run_after_the_time_that_was_given(plac
     assert place.totals == {"odd": 16, "even": 20}
 
 
-def test_credentials_that_expire_are_named_without_a_secret_and_new_ones_go_on(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_expired_credentials_are_named_without_a_secret(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "malflow")
     server = place.server
     secret = server.options["secret"]
@@ -311,7 +309,7 @@ def test_an_unsigned_snapshot_that_somebody_put_there_is_not_loaded(place: Place
         place.run(paced(1))
 
 
-def test_a_backend_made_of_url_and_options_alone_keeps_state_at_its_interval(place: Place) -> None:
+def test_backend_of_url_and_options_alone(place: Place) -> None:
     source, server = paced(*range(1, 6), CRASH, 6), place.server
 
     def backend() -> FsspecBackend:

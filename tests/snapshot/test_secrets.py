@@ -194,7 +194,7 @@ def test_the_text_of_a_backend_tells_no_secret() -> None:
     assert_no_secret(f"{made!r} {made} {with_user!r} {with_user}")
 
 
-def test_a_pickled_backend_carries_no_secret_and_takes_the_key_of_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_backend_carries_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     made = FsspecBackend("s3://bucket/place", storage_options=OPTIONS, signing_key=SIGNING_KEY, retain=3)
     data = pickle.dumps(made)
     for secret in SECRETS:

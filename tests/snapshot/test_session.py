@@ -45,7 +45,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def test_the_last_snapshot_holds_what_the_one_before_could_not_write_although_nothing_changed_since(
+def test_last_snapshot_contains_what_a_failed_one_could_not_write(
     store: MemoryStore,
 ) -> None:
     job = Job(StoreBackend(store))
@@ -75,7 +75,7 @@ def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: Mem
     assert Job(StoreBackend(store)).state == {"a": 11, "b": 2}
 
 
-def test_going_back_to_a_number_of_workers_while_a_snapshot_of_another_is_written_begins_a_base(
+def test_rescaling_back_during_a_snapshot_begins_a_base(
     store: MemoryStore,
 ) -> None:
     later = Later()

@@ -119,9 +119,7 @@ def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     assert_exact(tmp_path)
 
 
-def test_a_worker_that_has_done_a_tick_and_gets_other_records_starts_the_run_again(
-    cluster: Driver, tmp_path: Path
-) -> None:
+def test_repeated_tick_with_other_records_restarts_the_run(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "be_fickle_and_die") for number in BEFORE_THE_LAST_TASK]
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=False)
     assert (end["error"], end["restarts"]) == (None, 1)
@@ -176,9 +174,7 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     assert before[0] not in cluster.executors()
 
 
-def test_workers_that_are_killed_in_a_write_of_changes_leave_nothing_that_is_read(
-    cluster: Driver, tmp_path: Path
-) -> None:
+def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Driver, tmp_path: Path) -> None:
     places = [
         ("check", 10, "worker torn"),
         ("sum", 40, "worker written"),
@@ -210,9 +206,7 @@ def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluste
     assert set(cluster.executors()) != set(before)
 
 
-def test_an_executor_that_is_killed_in_a_write_of_a_snapshot_costs_no_record_and_what_comes_late_is_not_named(
-    cluster: Driver, tmp_path: Path
-) -> None:
+def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
     end = cluster.run(folder=str(tmp_path), kills=["only-executor torn"], every=0.01)
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)

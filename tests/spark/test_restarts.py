@@ -100,9 +100,7 @@ def test_what_is_asked_of_a_run_that_waits_for_its_restart(
         handle.snapshot()
 
 
-def test_a_run_that_is_to_begin_with_nothing_does_so_also_when_its_first_start_fails(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_run_without_restore_begins_empty_even_after_a_failed_start(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     SingleThreadRuntime(sums(50), backend).execute()
     away = Away(backend, StoreError("away"))
@@ -138,7 +136,7 @@ class Through:
         return self._provider.source(name, source).map("through", self._mapper)
 
 
-def test_changes_that_are_gone_when_a_snapshot_needs_them_start_the_run_again(
+def test_missing_changes_at_a_snapshot_restart_the_run(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend, folder = backend_at(tmp_path), tmp_path / "scratch"
@@ -177,9 +175,7 @@ def test_a_run_is_not_started_again_after_user_code_or_fencing(
     assert pauses(caplog.text) == []
 
 
-def test_two_runs_of_one_job_in_one_session_share_nothing_and_the_older_one_is_fenced(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_older_of_two_runs_of_a_job_in_one_session_is_fenced(spark: Any, tmp_path: Path) -> None:
     backend, scratch = backend_at(tmp_path), str(tmp_path / "scratch")
     often = timedelta(milliseconds=50)
     shared: dict[str, Any] = {"spark": spark, "scratch": scratch, "max_records_per_tick": 60}

@@ -151,7 +151,7 @@ def test_a_snapshot_can_be_asked_for(spark: Any, tmp_path: Path) -> None:
         SparkRuntime(sums(10), parallelism=1, spark=spark).start().snapshot()
 
 
-def test_increments_hold_what_changed_and_a_base_comes_when_they_outgrow_it(spark: Any, tmp_path: Path) -> None:
+def test_increments_until_they_outgrow_the_base(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retain=100)
     runtime = SparkRuntime(sums(2_400), backend, timedelta(seconds=0.05), 2, spark=spark, max_records_per_tick=600)
     runtime.execute()

@@ -25,7 +25,7 @@ def server() -> Iterator[FaultyS3]:
         yield started
 
 
-def test_a_job_on_s3_goes_on_with_other_numbers_of_workers_and_tells_no_secret(
+def test_job_on_s3_resumes_with_other_numbers_of_workers(
     spark: Any, server: FaultyS3, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = server.options

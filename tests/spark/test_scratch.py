@@ -42,7 +42,7 @@ def test_the_first_change_that_is_written_counts(place: ScratchPlace) -> None:
 
 
 @pytest.mark.parametrize("run", ["ab", "cd"])
-def test_what_a_late_task_of_an_earlier_run_or_generation_writes_is_never_read(place: ScratchPlace, run: str) -> None:
+def test_changes_of_a_late_task_are_never_read(place: ScratchPlace, run: str) -> None:
     late, scratch = Scratch(replace(place, run=8 * run), 1), Scratch(place, 2)
     assert late.write(0, 2, change(5, 13))
     assert scratch.find(0, 2, 5) is None
@@ -67,9 +67,7 @@ def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace,
             scratch.read(0, 2, 5)
 
 
-def test_what_a_killed_process_has_left_is_never_read_and_goes_with_the_rest(
-    place: ScratchPlace, tmp_path: Path
-) -> None:
+def test_leftovers_of_a_killed_process_are_never_read(place: ScratchPlace, tmp_path: Path) -> None:
     other, scratch = Scratch(place, 1), Scratch(place, 2)
     assert other.write(0, 2, change(5, 50))
     assert scratch.write(0, 2, change(5, 50))
@@ -88,7 +86,7 @@ def server() -> Iterator[FaultyS3]:
         yield started
 
 
-def test_where_others_can_write_changes_are_signed_and_failures_that_pass_are_waited_out(
+def test_remote_changes_are_signed_and_passing_failures_retried(
     server: FaultyS3, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, *(PLACE.run, PLACE.key))

@@ -118,7 +118,7 @@ def counted(folder: Path) -> int:
     return counts
 
 
-def test_a_script_with_classes_of_its_own_stops_at_a_signal_goes_on_later_and_says_its_own_words_only(
+def test_script_with_own_classes_stops_at_a_signal_and_resumes_quietly(
     tmp_path: Path,
 ) -> None:
     backend = FsspecBackend(str(tmp_path / "state"), job="totals")

@@ -78,7 +78,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
 
 
 @pytest.mark.spark
-def test_a_stage_that_is_done_again_with_other_records_starts_the_run_again(tmp_path: Path) -> None:
+def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> None:
     require_spark()
     made = program()
     job = Job(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path), 1, None, 0.5, False)

@@ -102,9 +102,7 @@ def test_looking_makes_no_folder(store: LocalStore, root: Path) -> None:
     assert not root.exists()
 
 
-def test_a_link_in_the_place_of_an_object_is_neither_read_nor_written_through(
-    store: LocalStore, root: Path, tmp_path: Path
-) -> None:
+def test_symbolic_link_in_the_place_of_an_object_is_refused(store: LocalStore, root: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     store.put_new("m/1", b"")

@@ -98,7 +98,7 @@ class Plain:
         self.total = 0
 
 
-def test_states_of_classes_are_right_with_and_without_an_equality_of_their_own() -> None:
+def test_states_of_classes_with_and_without_equality() -> None:
     def meet(key: Any, name: str, profile: Profile) -> tuple[int, Profile]:
         profile.seen += 1
         profile.names.append(name)
@@ -199,7 +199,7 @@ def test_a_source_without_keys_may_have_parts() -> None:
     assert_exactly_once(running_sum, {"numbers": {"a": range(5), "b": range(3)}}, max_examples=15)
 
 
-def test_a_sink_with_parts_is_not_touched_and_its_choice_of_parts_is_compared() -> None:
+def test_sink_with_parts_is_replaced_and_its_parts_compared() -> None:
     class Parts(Unused):
         def assign_part(self, msg: DataMessage[Any, Any, Any]) -> Any:
             return msg.value % 2
@@ -217,7 +217,7 @@ def test_a_sink_with_parts_is_not_touched_and_its_choice_of_parts_is_compared() 
     assert "sink 'parts' got other messages for key " in "\n".join(first_schedule(build_wrong, range(6)))
 
 
-def test_state_under_key_local_is_right_as_long_as_the_number_of_workers_stays() -> None:
+def test_key_local_state_at_a_constant_number_of_workers() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("logs", source(keyed=True))
         local = stream.key_local("all", lambda msg: "all")
@@ -392,7 +392,7 @@ def test_a_stateless_logic_that_keeps_messages_is_found() -> None:
     assert "  expected (0, 1) at timestamp 1, (2, 3) at timestamp 3, (4, 5) at timestamp 5" in lines
 
 
-def test_what_depends_on_the_number_of_workers_is_found_and_the_way_out_is_told() -> None:
+def test_dependence_on_the_number_of_workers_is_found() -> None:
     lines = first_schedule(epochs_of_each_worker, [5, 4, 0, 3, 2, 9, 1, 7])
 
     assert len(steps(lines)) == 2
@@ -408,7 +408,7 @@ def test_a_state_that_can_not_be_written_is_an_error_of_its_operator() -> None:
         assert_exactly_once(build_dataflow, range(3))
 
 
-def test_a_failure_that_only_comes_after_a_restart_is_raised_with_its_schedule() -> None:
+def test_failure_after_a_restart_is_raised_with_its_schedule() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         seen: set[int] = set()
 

@@ -217,7 +217,7 @@ def test_a_fault_counts_only_what_it_is_meant_for() -> None:
     assert faulty.log == [Call("write", path, "error_before" if path in failed else None) for path in paths]
 
 
-def test_of_two_faults_that_are_due_at_once_the_first_happens_and_the_other_never() -> None:
+def test_first_of_two_faults_due_at_once_happens() -> None:
     faults = [Fault("error_before", "read"), Fault("crash_before", "read")]
     faulty = FaultyFileSystem(MemoryFileSystem(), faults)
 

@@ -50,7 +50,7 @@ def drain(source: ScriptedSource, part: Any, position: int | None) -> list[tuple
     return records
 
 
-def test_a_value_has_its_index_among_the_values_as_timestamp_unless_it_has_its_own() -> None:
+def test_default_timestamp_is_the_index_of_the_value() -> None:
     (tick,) = (tick for tick in play(ScriptedSource(["a", Timed("b", 70), "c"])).ticks if tick)
 
     assert tick == [DataMessage(NoKey, "a", 0), DataMessage(NoKey, "b", 70), DataMessage(NoKey, "c", 2)]

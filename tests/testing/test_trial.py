@@ -128,7 +128,7 @@ def test_a_schedule_is_told_in_lines() -> None:
     ]
 
 
-def test_records_of_several_sources_come_in_turn_and_are_told_with_their_source() -> None:
+def test_records_of_several_sources_come_in_turn() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         for name in ("left", "right"):
             provider.new_stream().source(name, SingleIteratorSource([]))

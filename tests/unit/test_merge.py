@@ -125,13 +125,13 @@ def program(*, timed: bool) -> list[bool]:
     return [step.timed for step in steps if isinstance(made.vertices[step.vertex].node, ExchangeNode)]
 
 
-def test_exchanges_are_merged_in_turn_where_epochs_are_generated_behind_them() -> None:
+def test_exchanges_before_generated_epochs_are_merged_in_turn() -> None:
     assert program(timed=False) == [False, False]
     assert program(timed=True) == [True, False]
 
 
 @pytest.mark.parametrize(("in_turn", "expected"), [(True, [1, 4, 2, 5, 3]), (False, [1, 2, 3, 4, 5])])
-def test_records_without_epochs_are_taken_in_turn_where_their_order_matters(in_turn: bool, expected: list[int]) -> None:
+def test_records_without_epochs_are_taken_in_turn(in_turn: bool, expected: list[int]) -> None:
     merge = Merge(OperatorContext("merge"), 2, in_turn=in_turn)
     edges = [[Batch(None, [1, 2], [1, 2]), Batch(None, [3], [3])], [Batch(None, [4, 5], [4, 5])]]
     assert [value for (batch,) in merge.run(edges) for value in batch.values] == expected

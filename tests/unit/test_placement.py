@@ -156,7 +156,7 @@ def test_a_partitioner_that_fails_or_answers_no_worker_is_named() -> None:
             reroute(summed(broken), {"sum": {0: {key: 0}}}, 1, 2)
 
 
-def test_at_the_same_number_of_workers_keys_stay_where_our_partitioners_put_them() -> None:
+def test_keys_stay_at_the_same_number_of_workers() -> None:
     old = {0: {"a": 1}, 1: {"b": 2}}
     for partitioner in (rendezvous_select, index_select):
         program = summed(partitioner)
@@ -167,7 +167,7 @@ def test_at_the_same_number_of_workers_keys_stay_where_our_partitioners_put_them
 
 
 @pytest.mark.parametrize("before", [None, OURS, f"{__name__}.modulo"])
-def test_at_the_same_number_of_workers_keys_move_where_the_partitioner_may_be_another(before: str | None) -> None:
+def test_keys_move_if_the_partitioner_may_have_changed(before: str | None) -> None:
     assert reroute(summed(modulo), {"sum": {0: {1: "a", 2: "b"}, 1: {3: "c"}}}, 2, 2, placements={"sum": before}) == {
         "sum": [{2: "b"}, {1: "a", 3: "c"}]
     }
@@ -219,7 +219,7 @@ def test_new_workers_begin_at_the_least_epoch_of_those_that_had_records(old: lis
         assert reroute(timed(), {"epochs": dict(enumerate(old))}, len(old), after) == {"epochs": expected}
 
 
-def test_at_the_same_number_of_workers_only_those_that_never_had_a_part_get_the_epoch_of_the_others() -> None:
+def test_workers_without_a_part_get_the_epoch_of_the_others() -> None:
     old = {0: {"epoch": 7}, 1: {"epoch": 5}, 2: ENDED | {"epoch": 3}, 3: IDLE | {"epoch": 1}}
     assert reroute(timed(), {"epochs": old}, 5, 5) == {"epochs": [*(old[at] for at in range(3)), {}, {}]}
     assert reroute(timed(), {"epochs": old}, 4, 4) == {"epochs": [*(old[at] for at in range(3)), {"epoch": 5}]}
@@ -268,7 +268,7 @@ def test_the_edges_of_an_exchange_begin_where_the_whole_stream_is() -> None:
     assert reroute(summed(), {name: {0: {0: 9}, 1: {0: 9}}}, 2, 3) == {name: [{}] * 3}
 
 
-def test_the_edges_of_a_union_begin_at_the_least_epoch_of_the_workers_that_they_led_to() -> None:
+def test_union_edges_begin_at_the_least_epoch_of_their_workers() -> None:
     program = compiled(lambda provider: some_source(provider, "a").union(some_source(provider, "b")))
     name = "\n(a + b)"
     busy, ended, empty = map(int, Idle)

@@ -30,7 +30,7 @@ def batch(values: str, timestamps: tuple[int, ...], *epochs: tuple[int, int]) ->
     return Batch(["k"] * len(values), list(values), list(timestamps), epochs)
 
 
-def test_an_entry_that_was_late_stays_until_the_next_epoch_wherever_its_key_is() -> None:
+def test_late_entry_stays_until_the_next_epoch() -> None:
     here, there = (TtlMap(OperatorContext("ttl", 0, range(1), tracked=True), keep) for _ in range(2))
     first = batch("a", (5,), (1, 5))  # the epoch 5 comes after the record
     for operator in (here, there):

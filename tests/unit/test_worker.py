@@ -149,7 +149,7 @@ def values_moving_each_tick(source: Any) -> list[Any]:
         deltas.append(pickle.loads(pickle.dumps(worker.delta())))
 
 
-def test_a_reader_without_a_position_moves_as_it_is_though_its_source_resumes_others() -> None:
+def test_reader_without_a_position_moves_as_it_is() -> None:
     assert values_moving_each_tick(SingleIteratorSource(["a", "b", "c"])) == ["a", "b", "c"]
     assert values_moving_each_tick(Wrapping(["a", "b", "c"])) == [("a", 1), ("b", 2), ("c", 3)]
 
