@@ -1,4 +1,4 @@
-"""The builder's errors, at the earliest moment, with the facts: C170, C171 and every other mistake in building."""
+"""The builder's errors, raised at the earliest moment, with the facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sinks get, and C085's stateful kin."""
+"""Messages and calls that sinks receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malstrom's cases of the sources: C020 to C023, C172 to C174."""
+"""The sources, with Malstrom's cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malstrom's cases of the stateful operators: C030 to C041, C177 and C178."""
+"""The stateful operators, with Malstrom's cases."""
 
 from __future__ import annotations
 

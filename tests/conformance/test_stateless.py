@@ -1,4 +1,4 @@
-"""Malstrom's cases of the stateless operators: C001 to C016."""
+"""The stateless operators, with Malstrom's cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malstrom's cases of event time and of epochs on edges: C050 to C066, and C090."""
+"""Event time and epochs (watermarks) on edges, with Malstrom's cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example's `main()`, run in this process, against the output in Malstrom's guide (C070 to C090)."""
+"""Each example's `main()`, run in this process, against the output in Malstrom's guide."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The examples whose state outlives a run or moves, run in this process or killed in others (C088, C089)."""
+"""Examples whose state outlives a run or moves, run in this process or killed in others."""
 
 import importlib
 import re
