@@ -11,13 +11,14 @@ from functools import lru_cache
 from hashlib import blake2b
 from numbers import Complex, Integral, Rational
 from struct import Struct
+from threading import Event
 from typing import Any
 from uuid import UUID
 
 from malflow.errors import shown
 from malflow.message import NoKey
 
-__all__ = ["OWN_CLASSES", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
+__all__ = ["STABLE_KEYS_MET", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
 
 Partitioner = Callable[[Any, Sequence[int]], int]
 """``(key, workers) -> worker``: deterministic, and its answer is one of `workers`."""
@@ -25,8 +26,8 @@ Partitioner = Callable[[Any, Sequence[int]], int]
 PLAIN_TYPES = frozenset({int, str, bool, bytes, type(NoKey)})
 """Types whose every value is a usable key."""
 
-OWN_CLASSES: set[type] = set()
-"""The classes with a `__stable_key__` that this process has met: their objects may equal keys that lie elsewhere."""
+STABLE_KEYS_MET = Event()
+"""Set where this process has met a key with a `__stable_key__`, which may equal one that lies elsewhere."""
 
 _LONGEST = 10_000
 """Digits of a Decimal that is a key, before or after the point."""
@@ -132,8 +133,7 @@ def _encode(key: Any) -> bytes:
     if type(key) not in PLAIN_TYPES:
         cls = type(key)
         if hasattr(cls, "__stable_key__"):
-            _refuse_identity(key)
-            OWN_CLASSES.add(cls)
+            _admit_stable_key(key)
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
         if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy takes a class for unhashable
             key = _plain(key)
@@ -151,9 +151,11 @@ def _encode(key: Any) -> bytes:
     return _encode_object(key)
 
 
-def _refuse_identity(key: Any) -> None:
-    """Refuse a key that has a stable key, but is equal to itself only: each record's would have a state of its own."""
+def _admit_stable_key(key: Any) -> None:
+    """Note a key that has a stable key; refuse one that equals itself only: each record's would have its own state."""
     cls = type(key)
+    if not STABLE_KEYS_MET.is_set():
+        STABLE_KEYS_MET.set()
     missing = [name for name in ("__eq__", "__hash__") if getattr(cls, name) is getattr(object, name)]
     if missing and not isinstance(key, Enum):
         raise TypeError(

@@ -13,7 +13,7 @@ from malflow.diagnostics import operator_error, shown
 from malflow.errors import told
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.partitioners import OWN_CLASSES, PLAIN_TYPES, Partitioner, check_key, rendezvous_select
+from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET, Partitioner, check_key, rendezvous_select
 from malflow.state import Delta, KeyedState
 
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
@@ -144,40 +144,48 @@ class _Routes(dict[Any, int]):
     """The worker of each key, by the partitioner, remembered as long as there are not too many keys.
 
     An object that equals another key would meet what is remembered of that one, though its `__stable_key__` may lie
-    elsewhere: so such objects, and what may hold them, are asked for each time where there are any in this process.
+    elsewhere. Where there are such in this process, they are remembered by their class, and not what may hold them.
     """
 
     def __init__(self, partitioner: Partitioner, workers: Sequence[int]) -> None:
         super().__init__()
         self.partitioner = partitioner
         self._workers = workers
+        self._by_class: dict[tuple[type, Any], int] = {}
+        self._classes: set[type] = set()
 
     def finder(self, keys: Iterable[Any]) -> Callable[[Any], int]:
         """Return what finds the workers of these keys."""
-        if not OWN_CLASSES or PLAIN_TYPES.issuperset(map(type, keys)):
+        if not STABLE_KEYS_MET.is_set() or PLAIN_TYPES.issuperset(map(type, keys)):
             return self.__getitem__
         return self._find
 
     def __missing__(self, key: Any) -> int:
         worker = self._ask(key)
-        if type(key) not in PLAIN_TYPES and OWN_CLASSES:
-            return worker
-        if len(self) >= _CACHED_ROUTES:
-            self.clear()
-        self[key] = worker
+        for kind in self._classes:
+            _refuse_twins(key, worker, self._by_class.get((kind, key), worker))
+        if _is_plain(key) or not STABLE_KEYS_MET.is_set():
+            if len(self) >= _CACHED_ROUTES:
+                self.clear()
+            self[key] = worker
         return worker
 
     def _find(self, key: Any) -> int:
-        if type(key) in PLAIN_TYPES:
+        if _is_plain(key):
             return self[key]
+        if not hasattr(type(key), "__stable_key__"):
+            return self._ask_beside_others(key)
+        name, known = (type(key), key), self._by_class
+        if name not in known:
+            if len(known) >= _CACHED_ROUTES:
+                known.clear()
+            known[name] = self._ask_beside_others(key)
+            self._classes.add(type(key))
+        return known[name]
+
+    def _ask_beside_others(self, key: Any) -> int:
         worker = self._ask(key)
-        other = self.get(key, worker)
-        if other != worker:
-            raise ValueError(
-                f"its key, of type {type(key).__qualname__}, equals another one that came before, and they belong to "
-                f"workers {worker} and {other}; keys that are equal must be of one class and have equal "
-                "__stable_key__()s: have its __eq__ answer False to objects of other classes"
-            )
+        _refuse_twins(key, worker, self.get(key, worker))
         return worker
 
     def _ask(self, key: Any) -> int:
@@ -185,6 +193,22 @@ class _Routes(dict[Any, int]):
         if worker not in self._workers:
             raise ValueError(f"the partitioner answered {worker!r}; it must answer one of {list(self._workers)}")
         return worker
+
+
+def _refuse_twins(key: Any, worker: int, other: int) -> None:
+    """Refuse a key that equals another one of another class, where their places differ."""
+    if other != worker:
+        raise ValueError(
+            f"its key, of type {type(key).__qualname__}, equals another one that came before, and they belong to "
+            f"workers {worker} and {other}; keys that are equal must be of one class and have equal "
+            "__stable_key__()s: have its __eq__ answer False to objects of other classes"
+        )
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether a key, and what is in it, is of Python's own types."""
+    kind = type(key)
+    return kind in PLAIN_TYPES or (kind is tuple and PLAIN_TYPES.issuperset(map(type, key)))
 
 
 _ROUTES: WeakValueDictionary[tuple[str, int, Sequence[int]], _Routes] = WeakValueDictionary()
