@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from malflow import DataMessage
 from malflow.connectors.files.lines import LinePosition
+from malflow.connectors.files.local_file import FileSinkPosition
 from malflow.connectors.files.source import FilePosition
 from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
@@ -726,3 +727,25 @@ class Nameless:
 def test_what_is_no_codec_is_refused(given_codec: Any, text: str) -> None:
     with pytest.raises(GraphError, match=text.replace("?", r"\?")):
         codec_of(given_codec)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (
+            b"\x80\x05\x95u\x00\x00\x00\x00\x00\x00\x00\x8c\x15malflow.sources.files\x94\x8c\x0cFilePosition\x94\x93"
+            b"\x94)\x81\x94]\x94(\x8c\x15malflow.sources.lines\x94\x8c\x0cLinePosition\x94\x93\x94(K\x03K\x04\x88Nt\x94\x81"
+            b"\x94K\x01K\x00N\x8c\x01a\x94\x8c\x01b\x94\x86\x94eb.",
+            FilePosition(LinePosition(3, 4, True), 1, header=("a", "b")),
+        ),
+        (
+            b"\x80\x05\x95F\x00\x00\x00\x00\x00\x00\x00\x8c\x18malflow.sinks.local_file\x94\x8c\x10FileSinkPosition"
+            b"\x94\x93\x94\x8c\x07out.txt\x94K\x05\x8c\x02ab\x94\x87\x94\x81\x94.",
+            FileSinkPosition("out.txt", 5, "ab"),
+        ),
+    ],
+    ids=["FilePosition", "FileSinkPosition"],
+)
+@pytest.mark.parametrize("migrating", [False, True])
+def test_positions_pickled_before_their_classes_moved(data: bytes, value: object, migrating: bool) -> None:
+    assert PickleCodec().reader((), migrating=migrating)(data) == value

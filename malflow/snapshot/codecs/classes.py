@@ -14,6 +14,13 @@ __all__ = ["find", "place_of", "script_name"]
 
 _MAIN = "__main__"
 
+_MOVED = {
+    ("malflow.sources.files", "FilePosition"): "malflow.connectors.files.source",
+    ("malflow.sources.lines", "LinePosition"): "malflow.connectors.files.lines",
+    ("malflow.sinks.local_file", "FileSinkPosition"): "malflow.connectors.files.local_file",
+}
+"""Where classes of malflow are now that older snapshots name elsewhere."""
+
 
 def script_name() -> str:
     """Return the name under which the module that runs as ``__main__`` can be imported; "" where it has no file."""
@@ -37,6 +44,7 @@ def find(module: str, qualname: str, script: str = "") -> Any:
         ImportError: if the module can't be imported.
         AttributeError: if it is not there.
     """
+    module = _MOVED.get((module, qualname), module)
     failure: AttributeError | None = None
     for candidate in _candidates(module, script):
         found: Any = candidate
