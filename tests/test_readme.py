@@ -120,3 +120,13 @@ def test_error_in_readme_is_a_real_one(tmp_path: Path) -> None:
     with pytest.raises(names["OperatorError"]) as caught:
         names["SingleThreadRuntime"](build_dataflow).execute()
     assert f"malflow.errors.OperatorError: {caught.value}" == shown
+
+
+def test_rooms_on_the_map_are_those_of_the_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = page.split("malflow/\n", 1)[1].split("```", 1)[0]
+    named = set(re.findall(r"\b([a-z_]+)(?:/|\.py)(?=[\s:])", shown))
+    package = ROOT / "malflow"
+    rooms = {path.stem for path in package.iterdir() if path.name[0] not in "_." and path.suffix in ("", ".py")}
+    assert rooms - named == {"version"}
+    assert all(any(package.rglob(name)) or any(package.rglob(f"{name}.py")) for name in named)
