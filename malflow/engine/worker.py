@@ -120,10 +120,17 @@ class Worker:
 
     def release(self) -> None:
         """Let go of the readers and of the parts of sinks; `open` and the next records build them from the state."""
+        self._release(Source.suspend)
+
+    def park(self) -> None:
+        """Do as `release` does, but keep readers that may go on from the positions that are loaded before `open`."""
+        self._release(Source.park)
+
+    def _release(self, let_go: Callable[[Source], None]) -> None:
         writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
         release_all(
             (
-                *(partial(self._act, source, source.suspend) for source in self.sources),
+                *(partial(self._act, source, let_go, source) for source in self.sources),
                 *(partial(self._act, writer, writer.close) for writer in writers),
             )
         )

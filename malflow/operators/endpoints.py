@@ -24,7 +24,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.positions import Positions
 from malflow.partitioners import check_key
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
-from malflow.sources.contract import StatefulSource, StatelessSource, poll_until
+from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
 from malflow.state import Delta, KeyedState
 
 __all__ = ["Source", "StatefulSinkWriter", "StatelessSinkWriter", "list_parts"]
@@ -114,6 +114,7 @@ class Source(Operator):
         self._partitions: dict[Any, Any] = {}
         self._live: dict[Any, Any] = {}
         self._just_finished: list[Any] = []
+        self._parked: dict[Any, Any] = {}
 
     @property
     def is_finished(self) -> bool:
@@ -127,7 +128,7 @@ class Source(Operator):
             if part in self._partitions:
                 continue
             state = self.state.get(part)
-            partition = self._call(part, self._build, part, state)
+            partition = self._call(part, self._parked_or_built, part, state)
             poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
             self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
             self._call(
@@ -241,9 +242,26 @@ class Source(Operator):
 
     def suspend(self) -> None:
         """Let go of what the readers hold."""
-        partitions = [(part, it) for part, it in self._partitions.items() if hasattr(it, "suspend")]
-        self._is_open, self._partitions, self._live, self._just_finished = False, {}, {}, []
-        release_all(partial(self._call, part, partition.suspend) for part, partition in partitions)
+        held = [*self._partitions.items(), *self._parked.items()]
+        self._is_open, self._partitions, self._live, self._just_finished, self._parked = False, {}, {}, [], {}
+        release_all(partial(self._call, part, it.suspend) for part, it in held if hasattr(it, "suspend"))
+
+    def park(self) -> None:
+        """Do as `suspend` does, but keep readers that may go on from the positions that `open` will find."""
+        parked = {part: it for part, it in self._partitions.items() if _may_go_on(it)}
+        self._partitions = {part: it for part, it in self._partitions.items() if part not in parked}
+        try:
+            self.suspend()
+        finally:
+            self._parked = parked
+
+    def _parked_or_built(self, part: Any, state: Any) -> Any:
+        parked = self._parked.pop(part, None)
+        if parked is not None:
+            if state is not None and parked.go_on_from(state):
+                return parked
+            parked.suspend()
+        return self._build(part, state)
 
     def _build(self, part: Any, state: Any) -> Any:
         if state is None or isinstance(self._source, StatefulSource):
@@ -317,6 +335,12 @@ class Source(Operator):
             return method(*arguments)
         except Exception as error:
             raise self.error(error, about=f"part {shown(part)}") from error
+
+
+def _may_go_on(partition: Any) -> bool:
+    """Whether a reader has more to say of going on than that it can't."""
+    kind = StatefulSourcePartition
+    return isinstance(partition, kind) and type(partition).go_on_from is not kind.go_on_from
 
 
 class StatelessSinkWriter(Operator):

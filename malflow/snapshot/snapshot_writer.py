@@ -207,6 +207,12 @@ class SnapshotSession:
         return self._last
 
     @property
+    def claimed(self) -> tuple[str, int]:
+        """The uuid of the job, and the number of this run's claim to it: the greatest has it."""
+        head = self._claim.head
+        return head.job, head.epoch
+
+    @property
     def codec(self) -> Codec:
         """How states are written."""
         return self._codec

@@ -65,6 +65,16 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         """
         return self.snapshot()
 
+    def go_on_from(self, position: S) -> bool:
+        """Go on from a position that another reader of the part has reached, and tell whether that is possible.
+
+        On Spark readers move between processes, and come back later. Where this tells False, which is the default, the
+        reader is suspended and another one is built from the position. Worth having where building costs more than
+        reading on, as with a compressed file.
+        """
+        del position
+        return False
+
 
 class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts begin again when they are built again. Subclassing is optional.

@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from malflow.connectors.files import lines
+from malflow.connectors.files import source as files_source
 from malflow.sources import BadRecord, CsvSource, JsonLinesSource, TextFileSource
 
 PATH = "memory://resume/file"
@@ -62,6 +64,33 @@ def read(source: Any, path: str, schedule: list[tuple[int, bool]], state: Any = 
             partition = source.build_part(path, state)
     partition.suspend()
     return records
+
+
+def read_in_turns(source: Any, path: str, turns: list[tuple[int, int]]) -> tuple[list[tuple[Any, int]], int]:
+    """Read with several readers, each of which goes on where the last one was; count those that were built.
+
+    Args:
+        source: the source.
+        path: its part.
+        turns: how many records to ask for, and of which reader; over and over.
+    """
+    records: list[tuple[Any, int]] = []
+    readers: dict[int, Any] = {}
+    position, built = None, 0
+    for limit, who in cycle(turns):
+        reader = readers.get(who)
+        if reader is None or position is None or not reader.go_on_from(position):
+            if reader is not None:
+                reader.suspend()
+            reader = readers[who] = source.build_part(path, position)
+            built += 1
+        records += zip(*reader.poll_batch(limit), strict=True)
+        position = pickle.loads(pickle.dumps(reader.snapshot()))
+        if reader.is_finished():
+            break
+    for reader in readers.values():
+        reader.suspend()
+    return records, built
 
 
 def lines_of(text: str) -> list[str]:
@@ -173,3 +202,75 @@ def test_no_record_is_dropped_uncounted_wherever_it_stops(
     assert read(source, path, schedule) == expected
     assert [bad.line for bad in dead_letters] == [line for line, row in enumerate(written, 1) if row in bad_rows]
     assert source.skipped == {path: len(dead_letters)}
+
+
+turns = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2)), min_size=1, max_size=8)
+texts = st.lists(st.sampled_from([*good_rows, *bad_rows, b"", b"a line longer than a chunk"]), max_size=20)
+
+
+@given(texts, st.booleans(), suffixes, turns)
+@pytest.mark.parametrize("kind", ["text", "csv", "json"])
+def test_readers_that_take_turns_read_what_one_reads(
+    kind: str, written: list[bytes], ended: bool, suffix: str, turns: list[tuple[int, int]]
+) -> None:
+    path = put(b"\n".join(written) + b"\n" * ended, suffix)
+    kinds: dict[str, Callable[..., Any]] = {
+        "text": TextFileSource,
+        "csv": partial(CsvSource, fields=["a", "b"]),
+        "json": JsonLinesSource,
+    }
+    source, alone = (kinds[kind](path, on_error="skip") for _ in range(2))
+    records, built = read_in_turns(source, path, turns)
+    assert records == read(alone, path, [(100, False)])
+    assert source.skipped == alone.skipped
+    if suffix and ended and written:
+        assert built <= len({who for _, who in turns}) + 2, "one that has not begun is built, and then reads on"
+
+
+def test_a_reader_does_not_go_on_in_a_file_that_was_replaced() -> None:
+    path = put(b"one\ntwo\nthree\nfour\n", ".gz")
+    source = TextFileSource(path, on_replaced="restart")
+    first = source.build_part(path, None)
+    assert first.poll() == ("one", 0)
+    put(b"ONE\nTWO\nTHREE\nFOUR\n", ".gz")
+    second = source.build_part(path, first.snapshot())
+    assert [second.poll(), second.poll()] == [("ONE", 0), ("TWO", 1)]
+    assert not first.go_on_from(second.snapshot()), "what it has read is not what comes before the place"
+    first.suspend()
+    second.suspend()
+
+
+def test_a_reader_does_not_go_back() -> None:
+    path = put(b"one\ntwo\nthree\n", ".gz")
+    source = TextFileSource(path)
+    first, second = source.build_part(path, None), source.build_part(path, None)
+    for reader in (first, first, second):
+        reader.poll()
+    assert not first.go_on_from(second.snapshot())
+    assert second.go_on_from(first.snapshot())
+    assert [second.poll(), second.poll()] == [("three", 2), None]
+    assert second.is_finished()
+    assert first.go_on_from(second.snapshot())
+    assert first.is_finished() or first.poll() is None
+    first.suspend()
+
+
+def test_what_is_decompressed_again_is_told_where_it_is_much(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(files_source, "_LONG", 8)
+    for suffix in PACK:
+        path = put(b"one\ntwo\nthree\n", suffix)
+        first = TextFileSource(path).build_part(path, None)
+        first.poll()
+        early = first.snapshot()
+        first.poll()
+        first.poll()
+        for position in (early, first.snapshot()):
+            again = TextFileSource(path).build_part(path, position)
+            again.poll_batch(9)
+            again.suspend()
+        first.suspend()
+    told = [record.getMessage() for record in caplog.records]
+    assert [it.split("'")[1] for it in told] == [PATH + ".gz", PATH + ".bz2"]
+    assert "decompresses the 1.8 GiB before its place again" in told[0]

@@ -8,24 +8,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from gzip import GzipFile, compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import cloudpickle
 import pytest
+from fsspec.compression import compr
 from hypothesis import Phase, given, settings, target
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProvider
+from malflow.connectors.files import lines
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.graph import Graph
-from malflow.runtime.spark.changelog import NEVER, Scratch
+from malflow.runtime.spark.changelog import NEVER, RUNS, Scratch
 from malflow.runtime.spark.stage_task import StageTask
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
-from malflow.sources import StatefulSource
+from malflow.sources import StatefulSource, TextFileSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
 from tests.kept import in_memory, kept, kept_states
@@ -166,7 +169,7 @@ class Checked:
                 for name, states in worker.states().items():
                     held.setdefault(name, {}).update(states)
         self._check(held, f"tick {gate.tick}")
-        self._check_that_files_are_few(Path(job.scratch.url, job.scratch.run, str(job.generation)))
+        self._check_that_files_are_few(Path(job.scratch.url, RUNS, job.scratch.run, str(job.generation)))
         if self.backend is not None:
             self.check_snapshot()
 
@@ -373,7 +376,7 @@ def test_an_idle_job_on_spark_writes_no_snapshot_and_no_change() -> None:
     plans = [Plan(places=(tick % 3, tick % 2), asks=True, again=frozenset({tick % 5})) for tick in range(30)]
 
     def note(job: Any, gate: Any) -> None:
-        folder = Path(job.scratch.url, job.scratch.run, str(job.generation))
+        folder = Path(job.scratch.url, RUNS, job.scratch.run, str(job.generation))
         files.update(f"{gate.tick}: {it.name}" for it in folder.iterdir() if gate.tick in range(8, 28))
 
     with TemporaryDirectory() as scratch, simulated(longest=1000):
@@ -488,3 +491,37 @@ def test_state_that_moves_between_processes_of_spark_is_whole(spark: Any, tmp_pa
         assert kept_states(backend, "audit", snapshot.id) == Counter(value % 7 for value in polled)
         assert kept_states(backend, "sum", snapshot.id) == Counter(value % 7 for value in polled if not is_idle(value))
     assert not fsck(backend).problems
+
+
+class CountedGzip(GzipFile):
+    """Counts how often a file is read from its beginning."""
+
+    begun = 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        type(self).begun += offset == 0
+        return super().seek(offset, whence)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        type(self).begun += 1
+
+
+def test_a_compressed_file_is_read_once_by_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers move in each tick, and go on where they left off; those that have ended are not begun again."""
+    monkeypatch.setitem(compr, "gzip", lambda file, mode: CountedGzip(fileobj=file, mode=mode))
+    monkeypatch.setattr(lines, "CHUNK", 64)
+    sizes = {"short": 40, "long": 400}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.txt.gz").write_bytes(compress("".join(f"{name} {n}\n" for n in range(size)).encode()))
+    graph, out = Graph(), VecSink[Any, Any, Any]()
+    source = TextFileSource(str(tmp_path / "*.gz"))
+    read = StreamProvider(graph).new_stream().source("files", StatefulSource(source))
+    read.key_distribute("key", lambda msg: msg.value.split()[0]).sink("out", StatelessSink(out))
+    cluster = Cluster([Plan(places=(tick % 2,)) for tick in range(100)])
+    with simulated(longest=LONGEST):
+        few = replace(settings_at(str(tmp_path / "scratch"), NoPersistence()), most=10)
+        cluster.run(compile_graph(graph), few, 1)
+    assert sorted(out.values) == sorted(f"{name} {n}" for name, size in sizes.items() for n in range(size))
+    assert cluster.takeovers > 20
+    assert CountedGzip.begun <= 2 * 2 * len(sizes), "each process opens each file, and reads its head first"

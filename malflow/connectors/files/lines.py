@@ -79,7 +79,10 @@ class LineBuffer:
         encoding: str,
         split: Callable[[str], list[str]],
         read_head: Callable[[int], bytes] | None = None,
+        *,
+        is_compressed: bool = False,
     ) -> None:
+        self.is_compressed = is_compressed
         self.lines: list[str] = []
         self.next = 0
         self._path = path
@@ -118,6 +121,14 @@ class LineBuffer:
             raise ReplacedFileError(
                 self._path, f"was replaced: its first {position.offset} bytes are not those that were read from it"
             )
+
+    def go_on_to(self, position: LinePosition) -> bool:
+        """Read on to a later position; whether that is a place in this file, and it was not passed yet."""
+        while (lines := position.line - self._start.line - self.next) > 0:
+            if not self.has(self.next):
+                return False
+            self.advance(min(lines, len(self.lines) - self.next))
+        return position in (self.position, self.position._replace(digest=None))
 
     def has(self, at: int) -> bool:
         """Tell whether there is a line `at`, after reading as far as it takes."""
@@ -262,7 +273,8 @@ def open_lines(
         read_head = None
         if file is raw and isinstance(raw, AbstractBufferedFile):  # which would fetch a whole block
             read_head = partial(_cat_head, filesystem, inner)
-        return LineBuffer(path, file, opening.pop_all(), encoding, split, read_head)
+        opened = opening.pop_all()
+        return LineBuffer(path, file, opened, encoding, split, read_head, is_compressed=compression is not None)
 
 
 def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:

@@ -17,7 +17,7 @@ from malflow.connectors.files.lines import (
     open_lines,
     split_lines,
 )
-from malflow.connectors.files.paths import Path, ReplacedFileError, expand, one_name, path_list
+from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
 from malflow.errors import GraphError, MalflowError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 
@@ -39,7 +39,13 @@ _SHOWN = 80
 _MEND = "to go on without it, pass on_error='skip', or a function that takes this error"
 _MEND_HEADER = "mend it, or replace it by header=True, fields=[...]"
 _START = LinePosition()
+_AGAIN = (
+    "source file '%s' is compressed: this process decompresses the %.1f GiB before its place again; where that takes "
+    "too long, cut the file into smaller ones"
+)
 _LOG = logging.getLogger("malflow")
+_LONG = 1 << 30
+"""Bytes of a compressed file that are read again in seconds rather than in a moment."""
 
 
 class BadRecord(MalflowError, ValueError):
@@ -149,13 +155,10 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._path = path
         self._parser = parser
         self._options = options
-        self._position = position
         self._tally = tally
         self._lines: LineBuffer | None = None
-        self._index = position.index
-        self._skipped = self._told = tally[path] = position.skipped
-        self._first_bad = position.first_bad
         self._finished = False
+        self._take_place(position)
 
     def poll(self) -> tuple[V, int] | None:
         """Give the next record and its index."""
@@ -185,6 +188,31 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             self._position = self._position_in(self._lines)
         return self._position
 
+    def go_on_from(self, position: FilePosition) -> bool:
+        """Read on to a later position, if the file is compressed: it can't be read but from its beginning."""
+        lines = self._lines
+        if self._finished:
+            return position == self._position
+        if lines is None or not lines.is_compressed or not self._goes_on(lines, position):
+            return False
+        self._parser.header = position.header or self._parser.header
+        self._take_place(position)
+        return True
+
+    def _goes_on(self, lines: LineBuffer, position: FilePosition) -> bool:
+        if position.index == 0:
+            return self._index == 0
+        try:
+            return lines.go_on_to(position.at)
+        except InputFileError:
+            return False  # who builds it anew is told
+
+    def _take_place(self, position: FilePosition) -> None:
+        self._position = position
+        self._index = position.index
+        self._skipped = self._told = self._tally[self._path] = position.skipped
+        self._first_bad = position.first_bad
+
     def suspend(self) -> None:
         """Close the file."""
         self.snapshot()
@@ -196,6 +224,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
     def _open(self) -> LineBuffer:
         position, options, parser = self._position, self._options, self._parser
         self._lines = lines = open_lines(self._path, options.storage_options, options.encoding, parser.split)
+        if lines.is_compressed and position.at.offset >= _LONG:
+            _LOG.warning(_AGAIN, self._path, position.at.offset / _LONG)
         try:
             lines.seek(position.at)
         except ReplacedFileError as replaced:
@@ -213,8 +243,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         _LOG.warning("source file '%s' %s; it is read from its beginning", self._path, replaced.problem)
         if self._lines is not None:
             self._lines.close()
-        self._position, self._index, self._first_bad = FilePosition(), 0, None
-        self._skipped = self._told = self._tally[self._path] = 0
+        self._take_place(FilePosition())
         return self._open()
 
     def _read_header(self, lines: LineBuffer) -> None:

@@ -19,6 +19,11 @@ class TextFileSource(FileSource[str]):
     had no end and has been continued since, what was added to that line is a bad record. One that was
     replaced, rotated or rewritten is told by a digest of its first 4 KiB and of the 4 KiB before the position.
 
+    A compressed file can't be entered but at its beginning: a run that resumes decompresses what it has read
+    before, ended files too: seven seconds for each GB of text, on a slow machine. On Spark each process that
+    takes a reader over does so once, and when it takes it over again it reads on from where it was: n
+    processes decompress a file n times in all. Where a process has to pass by a GiB or more it says so.
+
     Args:
         path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
         encoding: how the text is encoded; any that has ASCII in it.

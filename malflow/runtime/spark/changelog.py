@@ -21,10 +21,13 @@ from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Environment, Retry
 
-__all__ = ["NEVER", "Change", "Scratch", "ScratchPlace"]
+__all__ = ["NEVER", "RUNS", "Change", "Scratch", "ScratchPlace"]
 
 NEVER = -1
 """The tick of a worker that has never changed anything."""
+
+RUNS = "runs/"
+"""Where the folders of runs are in a scratch folder, which may hold other things."""
 
 _LIMIT = 1 << 40
 _RETRY_SECONDS = 10.0
@@ -193,7 +196,7 @@ class Scratch:
             self._store.sweep(self._folder(), lambda _: True)
 
     def _folder(self) -> str:
-        return f"{self._place.run}/{self.generation}/"
+        return f"{RUNS}{self._place.run}/{self.generation}/"
 
     def _name(self, stage: int, worker: int, tick: int) -> str:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"

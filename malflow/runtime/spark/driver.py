@@ -7,20 +7,21 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.execution import Run
 from malflow.engine.placement import states_of
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
-from malflow.errors import SnapshotError, release_all
+from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
 from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.spark.changelog import NEVER, Change, Scratch
 from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.coordinator import Gate, Outlets
 from malflow.runtime.spark.error_transport import loaded_error, said
+from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
@@ -59,6 +60,7 @@ class Driver:
         settings: how to run.
         wishes: what is wanted of the run.
         restarts: how often the run was started again.
+        sweep: removes what earlier runs have left; None leaves it.
 
     Attributes:
         query: the query that runs; None before the first.
@@ -73,6 +75,8 @@ class Driver:
         settings: Settings,
         wishes: Wishes,
         restarts: int = 0,
+        *,
+        sweep: Sweep | None = None,
     ) -> None:
         self.query: Query | None = None
         self.parallelism = parallelism
@@ -81,6 +85,7 @@ class Driver:
         self._settings = settings
         self._restarts = restarts
         self._wishes = wishes
+        self._sweep = sweep
         self._outlets = Outlets(program)
         self._keeping: Keeping | None = None
         self._generation = 0
@@ -130,6 +135,8 @@ class Driver:
         """
         try:
             run = self._begin()
+            if self._sweep is not None:
+                self._sweep.start(None if self._keeping is None else self._keeping.claimed)
             while self._program.stages:  # a dataflow of nothing has none
                 gate = self._run_query(run)
                 if gate.rescaling is None:
@@ -139,10 +146,33 @@ class Driver:
                 except BaseException as error:
                     fail([gate.rescaling], error)
                     raise
+        except PASSING as error:
+            fenced = self._fenced()
+            self._finish(fenced or error)
+            if fenced is not None:
+                raise fenced from error
+            raise
         except BaseException as error:
             self._finish(error)
             raise
         self._finish(None)
+
+    def _fenced(self) -> FencedError | None:
+        """Return what says that another run has the job, if one has.
+
+        Otherwise a run that fails would start again and claim the job back. It may have failed because the other run
+        has removed its scratch folder.
+        """
+        keeping = self._keeping
+        if keeping is None or keeping.is_busy:
+            return None
+        try:
+            keeping.confirm()
+        except FencedError as fenced:
+            return fenced
+        except MalflowError:
+            pass  # nobody knows: the store fails, too
+        return None
 
     def _begin(self) -> Run:
         """Claim the job, and bring workers to where its last snapshot left them. They never run: they hold states."""
@@ -252,8 +282,13 @@ class Driver:
         let_go = [self._release, *(writer.close for writer in self._outlets.writers)]
         if keeping is not None:
             let_go.insert(0, lambda: keeping.close(wait=error is None))
-        cleared = (partial(self._clear, number) for number in range(1, self._generation + 1))
-        release_all((*let_go, lambda: CENSUS.end(self._number), *cleared), error)
+        if self._sweep is not None:
+            let_go.append(self._sweep.close)
+        release_all((*let_go, lambda: CENSUS.end(self._number), self._remove), error)
+
+    def _remove(self) -> None:
+        with suppress(StoreError):  # a later run sweeps it
+            remove_run(self._settings.scratch, self._settings.scratch.run)
 
     def _answer(self, error: BaseException | None) -> None:
         """Leave nobody waiting but those whose wish a restart may still fulfil."""

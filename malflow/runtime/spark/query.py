@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.runtime.spark.error_transport import said
+from malflow.runtime.spark.heartbeat import Heartbeat
+from malflow.runtime.spark.owners import OF_QUERY, temporary_folder
 from malflow.runtime.spark.protocol import CONTROL, Control, Job, counted
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import SCHEMA, Row
@@ -60,6 +61,7 @@ class Query:
         with _failures_told("plan the query"):
             self._frame = _plan(session, job, program)
         self._settings = settings
+        self._heartbeat = Heartbeat(session)
         self.query: StreamingQuery | None = None
 
     def start(self, first: Control) -> None:
@@ -69,7 +71,7 @@ class Query:
             GraphError: if its name is taken.
             RunFailed: if Spark failed.
         """
-        self._folder = tempfile.mkdtemp(prefix="malflow-query-")
+        self._folder = temporary_folder(OF_QUERY)
         try:
             with _failures_told("start the query"), self._first(first), _quick_checkpoints(self._session), _NAMING:
                 self.query = (
@@ -81,6 +83,7 @@ class Query:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
+        self._heartbeat.start()
 
     @contextmanager
     def _first(self, control: Control) -> Iterator[None]:
@@ -113,6 +116,7 @@ class Query:
             with _failures_told("end the query"):
                 self._wait(query)
         finally:
+            self._heartbeat.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._error is not None:
             raise self._error
@@ -144,6 +148,7 @@ class Query:
         try:
             began = time.monotonic()
             rows = _collected(frame)
+            self._heartbeat.note()
             control = self._gate(rows, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,7 +26,9 @@ from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.driver_sinks import check_sinks
+from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.main_module import pickled_classes
+from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import (
@@ -68,11 +69,14 @@ class SparkRuntime:
         parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
         spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
         trigger: how long a tick lasts at least, but for the first few, which find out how many records fit. Of longer
-            ones half is for polling: more records a second, later.
+            ones half is for polling: more records a second, later. Spark's processes outlive any such rest.
         max_records_per_tick: how many records a tick may poll at most. None polls for half a second, or half of the
             trigger if that is longer, as long as there are any; and fewer where slow functions or sinks make the whole
             tick longer than about twice that.
         scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
+            A run removes what it has written there at its end, and what runs that were killed have left: at once where
+            their process is known to be dead, which it is on the same machine, under Linux; elsewhere once a run of
+            the same job has seen for an hour that nothing changes there.
         scratch_options: what fsspec needs to open that folder, such as credentials.
         restart: what to do when Spark fails.
         name: the query's name, by default that of the job, with something added where a query has it already.
@@ -251,9 +255,9 @@ class SparkRuntime:
                 f"on a cluster ({session.sparkContext.master}) scratch= must name a folder that all machines reach, "
                 "such as s3://bucket/scratch"
             )
-        run, key = secrets.token_hex(8), secrets.token_bytes(32)
+        run, key = run_name(), secrets.token_bytes(32)
         classes = pickled_classes()
-        scratch = self._scratch or tempfile.mkdtemp(prefix="malflow-scratch-")
+        scratch = self._scratch or temporary_folder(OF_SCRATCH)
         place = ScratchPlace(scratch, self._scratch_options, run, key, classes)
         return Settings(
             name=self._name,
@@ -291,7 +295,7 @@ class SparkHandle:
         self._settings = settings
         self._ours = ours
         self._wishes = Wishes()
-        self._driver = Driver(session, program, parallelism, settings, self._wishes)
+        self._driver = self._new_driver(parallelism)
         self._error: BaseException | None = None
         logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
         self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
@@ -401,10 +405,15 @@ class SparkHandle:
             else:
                 return
             restarts += 1
-            scratch = replace(settings.scratch, run=secrets.token_hex(8))
+            scratch = replace(settings.scratch, run=run_name())
             start = replace(settings.start, restore="latest") if driver.has_begun else settings.start
             self._settings = replace(settings, start=start, scratch=scratch)
-            self._driver = Driver(self._session, self._program, driver.parallelism, self._settings, wishes, restarts)
+            self._driver = self._new_driver(driver.parallelism, restarts)
+
+    def _new_driver(self, parallelism: int, restarts: int = 0) -> Driver:
+        settings = self._settings
+        sweep = Sweep(settings.scratch, is_temporary=settings.is_temporary)
+        return Driver(self._session, self._program, parallelism, settings, self._wishes, restarts, sweep=sweep)
 
 
 def _wait(seconds: float, wishes: Wishes) -> None:

@@ -15,6 +15,7 @@ from malflow.runtime.control import Request, fail, follow
 from malflow.runtime.spark.changelog import NEVER, ScratchPlace
 from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
+from malflow.runtime.spark.leftovers import Claimed
 from malflow.runtime.spark.snapshot_task import Increment, refused
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
@@ -101,6 +102,24 @@ class Keeping:
             if made.exception() is None:
                 self.kept_at, self.snapshot, self._kept_positions = tick, made.result(), positions
         self._session.check()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a snapshot is being written."""
+        return self._session.is_busy
+
+    @property
+    def claimed(self) -> Claimed:
+        """What the run holds."""
+        return Claimed(*self._session.claimed)
+
+    def confirm(self) -> None:
+        """Look whether the job is still this run's.
+
+        Raises:
+            SnapshotError: such as a `FencedError`.
+        """
+        self._session.confirm()
 
     @property
     def reading(self) -> range:

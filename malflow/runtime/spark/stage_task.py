@@ -234,13 +234,9 @@ class _Turn:
         if held is not None and held.tick < self._control.tick and held.last == self._last:
             self._recount = held.recount
             return held.worker
-        if held is not None:
-            held.worker.release()
-            if held.tick < self._control.tick and held.last < self._last:
-                changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
-                if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
-                    self._begin_to_recount(_brought(held.worker, changes))
-                    return held.worker
+        if held is not None and (missed := self._missed(held)):
+            self._begin_to_recount(_brought(held.worker, missed))
+            return held.worker
         worker = Worker(
             self._program,
             self._stage,
@@ -256,6 +252,20 @@ class _Turn:
         worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
         self._begin_to_recount(worker)
         return worker
+
+    def _missed(self, held: Held) -> Sequence[Change]:
+        """Return the changes that bring a worker up to date; none where it is let go of, as they can't."""
+        try:
+            if held.tick < self._control.tick and held.last < self._last:
+                held.worker.park()
+                changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
+                if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
+                    return changes
+        except BaseException as error:
+            release_all((held.worker.release,), error)
+            raise
+        held.worker.release()
+        return ()
 
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may give records here, by what every try of the tick is told alike."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow import DataMessage, StreamProvider
+from malflow.runtime.spark.changelog import RUNS
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -80,7 +81,7 @@ class Options:
 
     def is_so(self, name: str) -> bool:
         """Tell whether something has happened, and the run was not started again since."""
-        runs = Path(self.folder, "scratch")
+        runs = Path(self.folder, "scratch", RUNS)
         return Path(self.folder, name).exists() and len(list(runs.iterdir())) == 1
 
     def count(self, name: str) -> int:

@@ -1,0 +1,306 @@
+"""What killed runs leave behind goes with a later run; what may belong to a live one stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from malflow import StreamProvider
+from malflow.engine.plan import compile_graph
+from malflow.errors import FencedError
+from malflow.graph import Graph
+from malflow.runtime.spark import leftovers, owners
+from malflow.runtime.spark.changelog import NEVER, RUNS, Change, Scratch, ScratchPlace
+from malflow.runtime.spark.leftovers import Claimed, Sweep
+from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
+from malflow.snapshot import FsspecBackend, snapshots
+from malflow.snapshot.persistence import Start
+from tests.spark.clusters import SECONDS, poll, users_environment
+from tests.spark.flows import backend_at, sums
+from tests.spark.simulation import Cluster, Plan, settings_at, simulated
+from tests.stores.faulty_s3 import FaultyS3
+
+ROOT = Path(__file__).parents[2]
+KEY = b"k" * 32
+ELSEWHERE = f"{'ab' * 8}-{'cd' * 8}-17-4711"
+"""The name of a run of another machine."""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ScratchPlace:
+    return ScratchPlace(str(tmp_path / "scratch"), {}, run_name(), KEY)
+
+
+@contextmanager
+def living(place: ScratchPlace, *claimed: object) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that has a run's folders; it ends at the end, and is reaped."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.programs.live", place.url, *map(str, claimed or ("job", 1))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": tempfile.gettempdir()},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def folders_of(process: subprocess.Popen[str], place: ScratchPlace) -> list[Path]:
+    """Wait until the process has its folders, and return them."""
+    assert process.stdout is not None
+    run, *folders = process.stdout.readline().split()
+    poll(Path(place.url, RUNS, run, "claim").exists)
+    return [Path(place.url, RUNS, run), *map(Path, folders)]
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    """Kill a process; it stays a zombie."""
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def swept(place: ScratchPlace, claimed: Claimed | None = None) -> None:
+    """Sweep to the end."""
+    sweep = Sweep(place, is_temporary=False)
+    sweep.start(claimed)
+    assert sweep._thread is not None
+    sweep._thread.join(SECONDS)
+    sweep.close()
+
+
+def written(place: ScratchPlace, run: str, job: str = "job", epoch: int = 1, tick: int = 1) -> Path:
+    """Write what a run writes; return its folder, where it is on this machine."""
+    Scratch(replace(place, run=run), 1).write(0, 0, Change(tick, NEVER, {}))
+    note = Path(place.url, RUNS, run, "claim")
+    note.write_text(json.dumps({"job": job, "epoch": epoch}), encoding="utf-8")
+    return note.parent
+
+
+def test_names_tell_whether_their_owner_is_dead() -> None:
+    here = Owner.here()
+    assert Owner.of_run(run_name()) == here == Owner.of_temporary(Path(temporary_folder(OF_QUERY)).name)
+    assert here.is_here
+    assert not here.is_dead
+    assert replace(here, started=here.started + 1).is_dead, "the number was given to another process"
+    assert not replace(here, machine="ab" * 8, pid=1, started=1).is_dead, "nobody here knows"
+    assert not replace(here, machine="0" * 16, started=1).is_dead, "nobody knows"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        found = owners._found(process.pid)
+        assert found is not None
+        owner = replace(here, pid=process.pid, started=found[1])
+        assert not owner.is_dead
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert owner.is_dead, "also as a zombie"
+        process.wait()
+        assert owner.is_dead
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "ab" * 8,
+        "../" + ELSEWHERE,
+        ELSEWHERE + "-",
+        ELSEWHERE.replace("-17-", "-0-"),
+        ELSEWHERE.replace("-17-", "--1-"),
+        ELSEWHERE.replace("-17-", "-99999999999-"),
+        ELSEWHERE.upper(),
+        f"{OF_QUERY}-{ELSEWHERE}",
+        f"{OF_QUERY}-abcdefgh",
+        f"{OF_SCRATCH}-of-the-user",
+    ],
+)
+def test_other_names_have_no_owner(name: str) -> None:
+    assert Owner.of_run(name) is None
+    assert Owner.of_temporary(name) is None
+
+
+def test_a_killed_process_loses_its_folders_and_a_live_one_keeps_them(place: ScratchPlace) -> None:
+    with living(place) as dead, living(place) as alive:
+        left, kept = folders_of(dead, place), folders_of(alive, place)
+        killed(dead)
+        swept(place)
+        assert [it.exists() for it in left] == [False] * 3
+        assert [it.exists() for it in kept] == [True] * 3
+        swept(place, Claimed("job", 2))
+        assert [it.exists() for it in kept] == [True] * 3, "also where another run has its job"
+        assert Scratch(replace(place, run=kept[0].name), 1).find(0, 0, 1) is not None
+
+
+def test_a_run_removes_nothing_but_folders_of_runs(place: ScratchPlace, temporary: Path) -> None:
+    dead = replace(Owner.here(), started=0)
+    name = f"{OF_QUERY}-{dead}-abcdefgh"
+    target = temporary / "target"
+    target.mkdir()
+    (temporary / name).symlink_to(target)
+    (temporary / f"{OF_SCRATCH}-{dead}-abcdefgh").write_text("a file", encoding="utf-8")
+    (temporary / f"{OF_SCRATCH}-older").mkdir()
+    old = Path(place.url, "ab" * 8, "1")
+    old.mkdir(parents=True)
+    strange = Path(place.url, RUNS, "strange")
+    strange.mkdir(parents=True)
+    before = {*temporary.iterdir()}
+    swept(place, Claimed("job", 2))
+    assert {*temporary.iterdir()} == before
+    assert target.is_dir()
+    assert old.is_dir()
+    assert strange.is_dir()
+
+
+def test_folders_of_other_users_stay(place: ScratchPlace, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = replace(Owner.here(), started=0)
+    folder = temporary / f"{OF_QUERY}-{dead}-abcdefgh"
+    folder.mkdir()
+    run = written(place, f"{'ab' * 8}-{dead}")
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    swept(place)
+    assert folder.is_dir()
+    assert run.is_dir()
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    swept(place)
+    assert not folder.exists()
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("job", "epoch", "goes"), [("job", 1, True), ("job", 2, False), ("job", 3, False), ("another", 1, False)]
+)
+def test_a_silent_run_elsewhere_that_lost_its_job_goes(
+    job: str, epoch: int, goes: bool, place: ScratchPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "_SILENCE", 0.01)
+    run = written(place, ELSEWHERE, job, epoch)
+    swept(place)
+    assert run.is_dir(), "who keeps nothing has no job"
+    swept(place, Claimed("job", 2))
+    assert run.is_dir() is not goes
+
+
+def test_a_run_elsewhere_that_is_not_silent_stays(place: ScratchPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_SILENCE", 600.0)
+    run = written(place, ELSEWHERE)
+    sweep = Sweep(place, is_temporary=False)
+    looking = threading.Event()
+    monkeypatch.setattr(sweep._over, "wait", lambda _: looking.set() or written(place, ELSEWHERE, tick=2) is None)
+    sweep.start(Claimed("job", 2))
+    assert looking.wait(SECONDS)
+    sweep.close()
+    assert run.is_dir()
+    run_note = run / "claim"
+    run_note.write_text("[" * 5000, encoding="utf-8")
+    monkeypatch.setattr(leftovers, "_SILENCE", 0.0)
+    swept(place, Claimed("job", 3))
+    assert run.is_dir(), "who can't be understood is left alone"
+
+
+def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_SILENCE", 0.01)
+    dead = f"{'ef' * 8}-{replace(Owner.here(), started=0)}"
+    with FaultyS3() as server:
+        place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, run_name(), KEY)
+        filesystem = server.filesystem()
+        for run in (place.run, dead, ELSEWHERE):
+            Scratch(replace(place, run=run), 1).write(0, 0, Change(1, NEVER, {}))
+        filesystem.pipe(f"{place.url}/{RUNS}{ELSEWHERE}/claim", b'{"job": "job", "epoch": 1}')
+        server.inject("403", "GET")
+        swept(place, Claimed("job", 2))
+        assert len(filesystem.find(place.url)) > 3
+        swept(place)
+        filesystem.rm_file(f"{place.url}/{RUNS}{place.run}/claim")
+        swept(place, Claimed("job", 2))
+        left = {it.partition(RUNS)[2].partition("/")[0] for it in filesystem.find(place.url)}
+    assert left == {place.run}
+
+
+def test_a_fenced_run_whose_changes_are_gone_does_not_claim_its_job_back(tmp_path: Path) -> None:
+    """Another run may have removed its folder, as it was silent for long."""
+    graph, backend = Graph(), backend_at(tmp_path)
+    sums(50)(StreamProvider(graph))
+    scratch = tmp_path / "scratch"
+
+    def supersede(job: object, _gate: object) -> None:
+        if len([*snapshots(backend)]) == 1:
+            session, _ = backend.open((), Start(allow_dropped_state=("numbers", "sum")))
+            session.close()
+            leftovers.remove_run(job.scratch, job.scratch.run)  # type: ignore[attr-defined] # a Job
+
+    plans = [Plan(asks=True), *(Plan(places=(tick,)) for tick in range(1, 9))]
+    with simulated(), pytest.raises(FencedError, match="was claimed by another run"):
+        Cluster(plans, supersede).run(compile_graph(graph), settings_at(str(scratch), backend), 2)
+
+
+def newest(backend: FsspecBackend) -> int:
+    """Return the id of the newest snapshot."""
+    return max((it.id for it in snapshots(backend)), default=0)
+
+
+@contextmanager
+def running(tmp_path: Path, job: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run without end, and wait until it has a snapshot; kill it at the end."""
+    state = tmp_path / f"state-{job}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.programs.endless", str(state), job, *place],
+        cwd=ROOT,
+        env={**users_environment(), "TMPDIR": tempfile.gettempdir()},
+    )
+    try:
+        backend = FsspecBackend(str(state), job=job)
+        before = newest(backend)
+        poll(lambda: process.poll() is not None or newest(backend) > before + 1)
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.spark
+def test_the_next_run_sweeps_what_a_killed_driver_left(tmp_path: Path, temporary: Path) -> None:
+    scratch = tmp_path / "scratch"
+
+    def folders() -> set[Path]:
+        runs = scratch / RUNS
+        return {*temporary.glob("malflow-*"), *(runs.iterdir() if runs.is_dir() else ())}
+
+    with running(tmp_path, "killed", str(scratch)), running(tmp_path, "also-killed"):
+        left = folders()
+    assert folders() >= left
+    assert len(left) == 4, "two of queries, one of changes, one in the scratch folder"
+    with running(tmp_path, "live", str(scratch)) as live:
+        poll(lambda: not folders() & left)
+        kept = folders()
+        assert len(kept) == 2, "one of its query, one of its changes"
+        with running(tmp_path, "killed", str(scratch)) as last:
+            assert folders() > kept
+            last.terminate()
+            assert last.wait(SECONDS) == 0
+        assert folders() == kept, "a live run keeps its own, one that ends leaves nothing"
+        live.terminate()
+        assert live.wait(SECONDS) == 0
+    assert not folders()
