@@ -92,7 +92,10 @@ class DeltaSum:
         for key in later.deleted:
             self._drop(key)
             self._deleted.add(key)
-        for key, state in islice(items, len(later.changed) - later.appended):
+        in_place = islice(items, len(later.changed) - later.appended)
+        if not self._appended:
+            self._in_place.update(in_place)
+        for key, state in in_place:
             (self._appended if key in self._appended else self._in_place)[key] = state
         for key, state in items:
             self._drop(key)

@@ -41,6 +41,18 @@ def test_the_first_change_that_is_written_counts(place: ScratchPlace) -> None:
     assert scratch.read(0, 2, 5).polls == [{"numbers": {"a": 50}}]
 
 
+@pytest.mark.parametrize("held", [NEVER, 4, 5])
+def test_of_a_whole_change_only_those_behind_read_all(place: ScratchPlace, held: int) -> None:
+    """Whoever has the change before it needs what is recent, and no more."""
+    scratch = Scratch(place, 1)
+    scratch.write(0, 2, change(5, 50, before=4))
+    recent, everything = {"sum": Delta({"key": 60})}, {"sum": Delta({"old": 1, "key": 60}, whole=True)}
+    scratch.write(0, 2, Change(6, 5, everything, whole=True, recent=recent))
+    (found,) = scratch.since(0, 2, 6, held)
+    assert (found.tick, found.whole, found.deltas) == ((6, False, recent) if held == 5 else (6, True, everything))
+    assert scratch.read(0, 2, 6).deltas == everything
+
+
 @pytest.mark.parametrize("run", ["ab", "cd"])
 def test_changes_of_a_late_task_are_never_read(place: ScratchPlace, run: str) -> None:
     late, scratch = Scratch(replace(place, run=8 * run), 1), Scratch(place, 2)

@@ -224,9 +224,9 @@ scripts = st.fixed_dictionaries({part: st.lists(polls(part), max_size=14) for pa
 
 
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
-@given(scripts, st.lists(plans, max_size=16), st.integers(1, 3), st.booleans())
+@given(scripts, st.lists(plans, max_size=16), st.integers(1, 3), st.booleans(), st.sampled_from([1, LONGEST]))
 def test_states_are_those_of_plain_dicts_whoever_holds_them(
-    script: Script, faults: list[Plan], workers: int, keeps: bool
+    script: Script, faults: list[Plan], workers: int, keeps: bool, longest: int
 ) -> None:
     """Each tick may leave a state alone, or change some of it, nearly all, or all; then look at what can be read."""
     later = Later()
@@ -234,7 +234,7 @@ def test_states_are_those_of_plain_dicts_whoever_holds_them(
     backend._background = lambda: later
     if not keeps:
         faults = [replace(plan, crash=False, asks=False) for plan in faults]
-    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
+    with TemporaryDirectory() as scratch, simulated(longest=longest):
         program = program_of(script, VecSink())
         check = Checked(script, program, backend if keeps else None)
         cluster = Cluster(faults, check, later)
@@ -397,6 +397,41 @@ def test_only_the_worker_with_many_changes_writes_all_of_its_state_again() -> No
         cluster = Cluster([], lambda _, gate: last.append(gate.chains.last))
         cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
     assert last[-1] == [[41], [1]]
+
+
+READ = Counter[int]()
+"""How often a state of `Tally` came from another process, by key."""
+
+
+class Tally:
+    """A state that notes when it is read."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.total = 0
+
+    def __setstate__(self, held: dict[str, int]) -> None:
+        vars(self).update(held)
+        READ[self.key] += 1
+
+
+def tallied(key: int, _value: int, tally: Tally | None) -> tuple[int, Tally]:
+    tally = tally or Tally(key)
+    tally.total += 1
+    return tally.total, tally
+
+
+def test_processes_that_take_turns_do_not_read_again_what_is_written_whole() -> None:
+    """All states are written down now and then; a process that has those of the tick before reads what changed."""
+    graph, sink = Graph(), VecSink[Any, Any, Any]()
+    polls = StreamProvider(graph).new_stream().source("polls", StatefulSource(Polls({"p": [range(50), *[[0]] * 40]})))
+    polls.key_distribute("key", lambda msg: msg.value).stateful_map("tally", tallied).sink("out", sink)
+    READ.clear()
+    with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
+        plans = [Plan(places=(tick % 2,)) for tick in range(45)]
+        Cluster(plans).run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
+    assert sink.values[50:] == [*range(2, 42)]
+    assert {READ[key] for key in range(1, 50)} == {1}
 
 
 def test_snapshots_leave_slots_to_the_ticks_until_the_last_one() -> None:

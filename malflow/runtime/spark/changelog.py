@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -67,6 +67,8 @@ class Change:
         taken: how many records came, by channel and sender.
         whole: whether it has a whole delta of each state there is, so that nothing from before counts any more. A state
             that did not change has no delta: what the deltas say of themselves does not tell it.
+        recent: of a whole change that was asked for, what changed since the one before: a worker that stands there
+            needs no more.
     """
 
     tick: int
@@ -75,6 +77,7 @@ class Change:
     polls: Sequence[Mapping[str, Mapping[Any, int]]] = ()
     taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
     whole: bool = False
+    recent: Mapping[str, Delta] | None = None
 
 
 class Scratch:
@@ -107,44 +110,51 @@ class Scratch:
             StoreError: if it can't be written.
             Exception: if a state can't be pickled.
         """
-        return self._put(self._name(stage, worker, change.tick), pickle.dumps(change, 5))
+        if change.recent is None:
+            return self._put(self._name(stage, worker, change.tick), pickle.dumps(change, 5))
+        head = _Head(replace(change, deltas={}), pickle.dumps(change.deltas, 5))
+        return self._put(self._name(stage, worker, change.tick), pickle.dumps(head, 5))
 
-    def read(self, stage: int, worker: int, tick: int) -> Change:
+    def read(self, stage: int, worker: int, tick: int, held: int = NEVER) -> Change:
         """Read a change.
+
+        Args:
+            stage: the stage.
+            worker: the worker.
+            tick: its tick.
+            held: the tick of the last change that whoever reads it has; where a whole change came right after that
+                one, and has what is recent, the change that is returned has only this.
 
         Raises:
             RunFailed: if it is not there, or not what was written.
             CannotTravel: if a state can't be read again.
         """
-        change = self.find(stage, worker, tick)
+        change = self.find(stage, worker, tick, held)
         if change is None:
             raise self._missing(self._name(stage, worker, tick))
         return change
 
-    def find(self, stage: int, worker: int, tick: int) -> Change | None:
+    def find(self, stage: int, worker: int, tick: int, held: int = NEVER) -> Change | None:
         """Read a change, if it is there."""
         raw = self._get(self._name(stage, worker, tick))
-        if raw is None:
-            return None
-        change: Change = load_states(raw, _states)
-        return change
+        return None if raw is None else _loaded(raw, held)
 
     def size(self, stage: int, worker: int, tick: int) -> int:
         """Tell the size of a change that is there."""
         return len(self._retry.of(lambda: self._store.get(self._name(stage, worker, tick), _LIMIT)))
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[Change]:
-        """Read the changes after a tick, up to the last one; from the last whole one on, where there is one.
+        """Read the changes after a tick, up to the last one; from the last whole one on, where that is needed.
 
         Args:
             stage: the stage.
             worker: the worker.
             last: the tick of its last change.
-            tick: the tick after which to begin.
+            tick: the tick of the change after which to begin.
         """
         changes: list[Change] = []
         while last > tick:
-            change = self.read(stage, worker, last)
+            change = self.read(stage, worker, last, tick)
             changes.append(change)
             if change.whole:
                 break
@@ -236,5 +246,34 @@ class Scratch:
         return digest.digest()
 
 
-def _states(change: Change | None) -> dict[str, Mapping[Any, Any]]:
-    return {} if change is None else {name: delta.changed for name, delta in change.deltas.items()}
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """How a whole change is written that has what is recent, too: all the rest of it is read only where it is needed.
+
+    Attributes:
+        change: the change without its deltas.
+        deltas: these, pickled.
+    """
+
+    change: Change
+    deltas: bytes
+
+
+def _loaded(raw: bytes, held: int) -> Change:
+    read: Change | _Head = load_states(raw, _states)
+    if isinstance(read, Change):
+        return read
+    change = read.change
+    if change.before == held != NEVER:
+        return replace(change, deltas=change.recent or {}, whole=False, recent=None)
+    return replace(change, deltas=load_states(read.deltas, _changed), recent=None)
+
+
+def _states(read: Change | _Head | None) -> dict[str, Mapping[Any, Any]]:
+    if read is None:
+        return {}
+    return _changed(read.deltas if isinstance(read, Change) else read.change.recent)
+
+
+def _changed(deltas: Mapping[str, Delta] | None) -> dict[str, Mapping[Any, Any]]:
+    return {name: delta.changed for name, delta in (deltas or {}).items()}

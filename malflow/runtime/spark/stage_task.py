@@ -329,9 +329,13 @@ class _Turn:
         )
         if self._control.final:
             return report, 0
-        deltas, whole = _deltas(worker, whole=self._control.asks_all_of(self._stage, self._worker))
+        asked = self._control.asks_all_of(self._stage, self._worker)
+        deltas, whole, recent = _deltas(worker, whole=asked)
+        if recent is not None:
+            self._check(worker, recent)
         self._check(worker, deltas)
-        change = before or Change(self._control.tick, self._last, deltas, polls if polled else (), self._taken, whole)
+        polls = polls if polled else []
+        change = before or Change(self._control.tick, self._last, deltas, polls, self._taken, whole, recent)
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:
             return report, 0
@@ -370,19 +374,24 @@ class _Turn:
             raise _unwritable(change.deltas, error) from error
 
 
-def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool]:
-    """Return what changed in each state, and whether that is all that the worker holds.
+def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
+    """Return what changed in each state, whether that is all that the worker holds, and then what is recent in it.
 
     Where the states that are written whole have most of the keys, the others are written whole, too: nobody needs the
     changes from before then.
+
+    Args:
+        worker: the worker.
+        whole: whether all that it holds is asked for.
     """
-    deltas, states = worker.delta(whole), worker.states()
+    deltas, states = worker.delta(), worker.states()
+    if _is_whole(deltas, states):
+        return deltas, True, None
     written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
-    if not written or _is_whole(deltas, states):
-        return deltas, _is_whole(deltas, states)
-    if _MOSTLY * written >= sum(map(len, states.values())):
-        return worker.delta(whole=True), True
-    return deltas, False
+    is_most = written > 0 and _MOSTLY * written >= sum(map(len, states.values()))
+    if whole or is_most:
+        return worker.delta(whole=True), True, None if is_most else deltas
+    return deltas, False, None
 
 
 def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
