@@ -14,7 +14,7 @@ from malflow import DataMessage, SingleThreadRuntime, Stream
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
-pytest_plugins = ["tests.checked_snapshots", "tests.spark_session"]
+pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session"]
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)
@@ -27,6 +27,7 @@ _SLOW = [
     _ROOT / "tests" / name
     for name in (
         "campaign",
+        "connectors/files/test_s3.py",
         "examples/test_flight_delays.py",
         "examples/test_snapshot_examples.py",
         "processes",
@@ -35,9 +36,8 @@ _SLOW = [
         "recovery/test_scheduler.py",
         "runtime/test_user_code.py",
         "snapshot/test_s3_runs.py",
-        "sources/test_s3.py",
         "spark/test_takeovers.py",
-        "stores/test_s3_store.py",
+        "store/test_s3.py",
         "testing/test_exactly_once.py",
     )
 ]

@@ -18,8 +18,8 @@ from malflow.snapshot import FsspecBackend, fsck
 from tests.campaign.cases import Difference
 from tests.campaign.endpoints import counting_sink, paced_source
 from tests.campaign.flows import Flow
-from tests.kept import kept
-from tests.logs import Log
+from tests.kit.backends import kept
+from tests.kit.log import Log
 from tests.properties.agreement import assert_agree, typed
 from tests.properties.building import Run, build
 from tests.properties.interpreter import Interpretation, interpret

@@ -13,7 +13,7 @@ from malflow.snapshot import snapshots
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import Job, snapshots_every
 from tests.campaign.flows import Flow, flows, resting, wide
-from tests.spark_session import quiet_session
+from tests.kit.spark_session import quiet_session
 
 __all__ = ["differential", "here"]
 

@@ -12,7 +12,7 @@ from malflow.sinks import StatefulSink
 from malflow.sinks.contract import StatefulSinkImpl, StatefulSinkPartition
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
-from tests.logs import Log
+from tests.kit.log import Log
 from tests.properties.interpreter import owned
 from tests.properties.specs import Part, Step, fresh
 

@@ -18,11 +18,11 @@ from tests.campaign.attack import Attack, pause, python_workers
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import Job, snapshots_every
 from tests.campaign.flows import flows, resting
+from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.spark_session import quiet_session
 from tests.spark.clusters import CLUSTER, Driver
 from tests.spark.flows import expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty
-from tests.spark_session import quiet_session
-from tests.stores.faulty_s3 import FaultyS3
 
 __all__ = ["cluster", "workers"]
 

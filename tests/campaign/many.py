@@ -16,8 +16,8 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from tests.campaign.attack import descendants, python_workers
 from tests.campaign.cases import Campaign, Difference
+from tests.kit.spark_session import quiet_session
 from tests.spark.flows import expected_sums, kept_sums, sums
-from tests.spark_session import quiet_session
 
 __all__ = ["many"]
 

@@ -18,8 +18,8 @@ from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import SECONDS, Job, snapshots_every
 from tests.campaign.flows import Flow, flows, resting
 from tests.campaign.kills import TRIES
+from tests.kit.spark_session import quiet_session
 from tests.properties.building import Run, keyed_states
-from tests.spark_session import quiet_session
 
 __all__ = ["restores"]
 

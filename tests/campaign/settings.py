@@ -13,7 +13,7 @@ from malflow import GraphError
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import Job, snapshots_every
 from tests.campaign.flows import flows, resting
-from tests.spark_session import quiet_session
+from tests.kit.spark_session import quiet_session
 
 __all__ = ["settings"]
 

@@ -15,8 +15,8 @@ from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from tests.campaign.cases import Campaign, Difference
 from tests.campaign.comparing import snapshots_every
-from tests.kept import kept_states
-from tests.spark_session import quiet_session
+from tests.kit.backends import kept_states
+from tests.kit.spark_session import quiet_session
 
 __all__ = ["size"]
 

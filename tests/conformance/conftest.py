@@ -17,7 +17,7 @@ import pytest
 from malflow import SingleThreadRuntime
 from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.snapshot import FsspecBackend
-from tests.logs import Log
+from tests.kit.log import Log
 
 SPARK = pytest.mark.spark
 

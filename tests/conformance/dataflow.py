@@ -8,7 +8,7 @@ from typing import Any
 from malflow import DataMessage, Stream, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 def sis(items: Iterable[Any]) -> StatelessSource[Any, Any, int]:

@@ -22,7 +22,7 @@ from malflow.sinks import StatefulSink, StatelessSink, StatelessSinkImpl, TextFi
 from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource, StatelessSourceImpl, TextFileSource
 from tests.conformance.dataflow import sis
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 def build(build_dataflow: Any) -> None:

@@ -14,7 +14,7 @@ from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, Stre
 from malflow.sinks import StatefulSink, StatelessSink, VecSink
 from malflow.sources import StatelessSource
 from tests.conformance.dataflow import sis, values_of
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 def failure(build: Any, items: Any = (1, 0, 2), *, runtime: Any = SingleThreadRuntime, **options: Any) -> OperatorError:

@@ -15,7 +15,7 @@ from malflow.sinks import JsonLinesSink, StatelessSinkImpl, TextFileSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 
 Build = Callable[[StreamProvider], None]
 

@@ -11,8 +11,8 @@ from malflow.sinks import StatefulSink, StatelessSink, StdOutSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.testing import PAUSE, ScriptedSource
 from tests.conformance.dataflow import sis
-from tests.kept import kept_states
-from tests.logs import Log
+from tests.kit.backends import kept_states
+from tests.kit.log import Log
 
 
 class Ledger:

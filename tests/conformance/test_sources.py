@@ -9,7 +9,7 @@ from malflow import MAX, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource, StatelessSource
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 class Counting:

@@ -8,8 +8,8 @@ import pytest
 
 from malflow import MAX, DataMessage, ExpireMap, StatefulLogic, StreamProvider
 from tests.conformance.dataflow import messages_of, sis, values_of
-from tests.kept import kept, kept_states
-from tests.logs import Log
+from tests.kit.backends import kept, kept_states
+from tests.kit.log import Log
 
 SUMS_BY_PARITY = [total for k in range(50) for total in (k * (k + 1), (k + 1) ** 2)]
 

@@ -7,7 +7,7 @@ from typing import Any
 from malflow import MAX, NoKey, StreamProvider, rendezvous_select
 from malflow.sinks import StatelessSink, VecSink
 from tests.conformance.dataflow import messages_of, sis, values_of
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 def test_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None:

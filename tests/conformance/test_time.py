@@ -26,7 +26,7 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import TextFileSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
-from tests.logs import Log
+from tests.kit.log import Log
 
 
 def no_epochs(msg: Any, previous: Any) -> None:

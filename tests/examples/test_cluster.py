@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import FsspecBackend
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 from tests.spark.clusters import SECONDS, need_spark, users_environment
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cluster"

@@ -20,7 +20,7 @@ import pytest
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
 from tests.golden.program import VALUES, Parts
 from tests.golden.write import JOBS, Job, backend_of, run
-from tests.kept import kept, kept_states
+from tests.kit.backends import kept, kept_states
 
 FOLDER = Path(__file__).parent
 FORMATS = sorted(path.name for path in FOLDER.glob("format-*"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from tests.kept import kept, kept_states
+from tests.kit.backends import kept, kept_states
 from tests.processes.programs.counting import PARTS, Options, Program, key_of
 
 ROOT = Path(__file__).parents[2]

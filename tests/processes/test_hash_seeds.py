@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import FsspecBackend
-from tests.kept import kept, kept_states
+from tests.kit.backends import kept, kept_states
 from tests.processes.children import ROOT
 from tests.processes.programs.placing import KEYS, ROUNDS
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from malflow.snapshot import FsspecBackend
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from malflow.snapshot import fsck, snapshots
-from tests.disks import make_room, small_disk
+from tests.kit.disks import make_room, small_disk
 from tests.processes.children import assert_exact, assert_plausible, backend_of, finish, newest, run
 from tests.processes.programs.counting import Options
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from malflow import ExpireMap, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource
-from tests.kept import in_memory, kept_states
+from tests.kit.backends import in_memory, kept_states
 
 
 class Visit(NamedTuple):

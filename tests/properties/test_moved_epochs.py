@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from malflow import DataMessage, StreamProvider, limit_out_of_orderness, rendezvous_select
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
+from tests.kit.driving import Store, compiled, finish
 from tests.properties import functions
-from tests.runtime.driving import Store, compiled, finish
 
 SIZE = 5
 """Of a window."""

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from malflow.runtime.spark.runtime import SparkRuntime
-from tests.logs import Log
+from tests.kit.log import Log
 from tests.properties.agreement import assert_agree
 from tests.properties.building import Run, build
 from tests.properties.dataflows import chains, dataflows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from malflow import StreamProvider, limit_out_of_orderness
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
-from tests.runtime.driving import Store, compiled, finish
+from tests.kit.driving import Store, compiled, finish
 
 GENERATORS: dict[str, Callable[..., Any]] = {
     "bound of 0": limit_out_of_orderness(0),

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import Start
-from tests.recovery.faulty_store import Fault, MemoryStore
+from tests.kit.faulty_store import Fault, MemoryStore
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version
 from tests.recovery.scenario import Observed, Process, StoredBackend, Violation, World
 

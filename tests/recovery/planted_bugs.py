@@ -24,7 +24,7 @@ from malflow.snapshot import snapshot_writer as writer
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import Start
 from malflow.store import retry
-from tests.recovery.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore, MemoryStore
+from tests.kit.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore, MemoryStore
 from tests.recovery.scenario import Process, Real, Record, Toy, Violation, World
 from tests.recovery.test_exhaustive import FAULTS, SETTINGS, calls, doubts_in, endure
 

@@ -20,7 +20,7 @@ from malflow.snapshot import snapshots
 from malflow.snapshot.data_file import Section, decode_file
 from malflow.snapshot.persistence import Start
 from malflow.store.local import LocalStore
-from tests.recovery.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, MemoryStore, can_tell
+from tests.kit.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, MemoryStore, can_tell
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
 LOCAL_STRIDE = 19

@@ -14,7 +14,7 @@ import pytest
 from malflow.store import local
 from malflow.store.contract import is_key
 from malflow.store.local import LocalStore
-from tests.recovery.faulty_store import Call, Fault, Faults, MemoryStore, contents
+from tests.kit.faulty_store import Call, Fault, Faults, MemoryStore, contents
 from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Toy, Violation, World
 from tests.recovery.test_exhaustive import FAULTS, SETTINGS, Setting, Story, engine

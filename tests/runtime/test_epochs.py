@@ -10,7 +10,7 @@ from malflow import StreamProvider
 from malflow.sources import StatefulSource
 from malflow.state import KeyedState
 from malflow.testing import PAUSE, ScriptedSource, Timed
-from tests.runtime.driving import Store, compiled, finish
+from tests.kit.driving import Store, compiled, finish
 
 
 class Seen:

@@ -18,9 +18,9 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import StatefulSource, StatelessSource
 from malflow.testing import ScriptedSource
-from tests.kept import in_memory, kept_states
-from tests.runtime.counting import count, counted, counting, ids, one_a_tick
-from tests.snapshot.jobs import Clock, Failing, MemoryStore, StoreBackend
+from tests.kit.backends import in_memory, kept_states
+from tests.kit.counting import count, counted, counting, ids, one_a_tick
+from tests.kit.jobs import Clock, Failing, MemoryStore, StoreBackend
 
 ITEMS = one_a_tick(range(20))
 

@@ -16,7 +16,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, StatefulSource, TextFileSource
-from tests.kept import in_memory, kept_states
+from tests.kit.backends import in_memory, kept_states
 
 RECORDS = 4_000
 

@@ -15,8 +15,8 @@ from malflow.sinks import TextFileSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kept import in_memory
-from tests.runtime.counting import MOMENT
+from tests.kit.backends import in_memory
+from tests.kit.counting import MOMENT
 
 SIZE = 12
 

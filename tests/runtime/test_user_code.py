@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from malflow import OperatorError, SingleThreadRuntime
-from tests.kept import in_memory, kept_states
+from tests.kit.backends import in_memory, kept_states
 from tests.runtime.user_code import KINDS, RAISED, Trap
 
 EACH_TICK = timedelta(microseconds=1)

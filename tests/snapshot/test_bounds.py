@@ -23,7 +23,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_file, joined, raw_of
 from malflow.snapshot.manifest import Manifest, seal
-from tests.snapshot.jobs import Job, MemoryStore, StoreBackend, manifest_key, manifests
+from tests.kit.jobs import Job, MemoryStore, StoreBackend, manifest_key, manifests
 
 msgpack = pytest.importorskip("msgpack")
 

@@ -16,7 +16,7 @@ from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.data_file import Section, compress, encode_file
 from malflow.state import StateSpec
-from tests.snapshot.jobs import SUM, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
+from tests.kit.jobs import SUM, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
 
 STATE = {"a": 1, "b": "two", ("c", 3): [4.0, None]}
 OTHER = StateSpec("count", "stateful_map", 1, "malflow.partitioners.rendezvous_select")

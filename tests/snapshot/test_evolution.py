@@ -15,8 +15,8 @@ from malflow.snapshot.persistence import Restored, Start
 from malflow.sources import StatefulSource
 from malflow.state import Delta, StateSpec
 from malflow.testing import END, ScriptedSource
-from tests.kept import in_memory, kept_states
-from tests.snapshot.jobs import Job, MemoryStore, StoreBackend
+from tests.kit.backends import in_memory, kept_states
+from tests.kit.jobs import Job, MemoryStore, StoreBackend
 
 BY_KEY = "malflow.partitioners.rendezvous_select"
 

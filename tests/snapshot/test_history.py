@@ -11,7 +11,7 @@ from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
 from malflow.state import Delta
 from malflow.store.contract import Transient
-from tests.snapshot.jobs import SUM, Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
+from tests.kit.jobs import SUM, Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
 
 
 @pytest.fixture

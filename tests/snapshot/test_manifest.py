@@ -16,7 +16,7 @@ from malflow.snapshot import fsck, manifest, snapshots
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
-from tests.snapshot.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
+from tests.kit.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
 
 FILE = FileEntry("d/00000000000000000006-5-0123456789abcdef-0123456789abcdef.mfs", 100, "a" * 64, 200, True)
 MANIFEST = Manifest(

@@ -20,9 +20,9 @@ from malflow.sources import StatefulSource
 from malflow.store.contract import Store
 from malflow.store.opening import open_store
 from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
-from tests.kept import kept_states
-from tests.snapshot.jobs import KEY, Clock, steady
-from tests.stores.faulty_s3 import FaultyS3, wait_for
+from tests.kit.backends import kept_states
+from tests.kit.faulty_s3 import FaultyS3, wait_for
+from tests.kit.jobs import KEY, Clock, steady
 
 EVERY_TICK = timedelta(microseconds=1)
 SCRIPT: Mapping[Any, list[Any]] = {"x": [1, PAUSE, 2, PAUSE, 3, CRASH, 4], "y": [10, 20, PAUSE, 30, PAUSE, 40]}

@@ -19,7 +19,7 @@ from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.signing import KEY_VARIABLE
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
-from tests.snapshot.jobs import Job, steady
+from tests.kit.jobs import Job, steady
 
 PASSWORD = "canary-" + "password-7f3a"
 SIGNING_KEY = "canary-signing-key-91c4"

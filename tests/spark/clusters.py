@@ -18,7 +18,7 @@ import pytest
 
 from malflow import MissingDependency
 from malflow.runtime.spark.spark_session import _require_java, require_spark
-from tests.spark_session import QUICK_JAVA
+from tests.kit.spark_session import QUICK_JAVA
 
 __all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "poll", "users_environment"]
 

@@ -11,7 +11,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 
 PARTS = ("a", "b", "c")
 KEYS = 17

@@ -14,7 +14,7 @@ import pytest
 from malflow import SingleThreadRuntime, SparkRuntime, rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
-from tests.disks import make_room, small_disk
+from tests.kit.disks import make_room, small_disk
 from tests.spark.clusters import SECONDS, Driver, need_spark, poll
 from tests.spark.flows import KEYS, PARTS, expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty

@@ -26,10 +26,10 @@ from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import Start
+from tests.kit.faulty_s3 import FaultyS3
 from tests.spark.clusters import SECONDS, poll, users_environment
 from tests.spark.flows import backend_at, sums
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
-from tests.stores.faulty_s3 import FaultyS3
 
 ROOT = Path(__file__).parents[2]
 KEY = b"k" * 32

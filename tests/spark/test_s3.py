@@ -11,8 +11,8 @@ import pytest
 from malflow import RestartPolicy, SingleThreadRuntime, SparkRuntime
 from malflow.errors import StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
+from tests.kit.faulty_s3 import FaultyS3
 from tests.spark.flows import expected_sums, kept_sums, sums
-from tests.stores.faulty_s3 import FaultyS3
 
 pytestmark = pytest.mark.spark
 

@@ -99,7 +99,7 @@ import sys
 
 import flow
 from malflow.snapshot import FsspecBackend
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 
 backend = FsspecBackend(sys.argv[1], job="totals")
 print(sum(total.count for total in kept_states(backend, "total").values()), kept_states(backend, "numbers")["all"])

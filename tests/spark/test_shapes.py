@@ -11,8 +11,8 @@ import pytest
 
 from malflow import SingleThreadRuntime, SnapshotError, SparkRuntime
 from malflow.snapshot import FsspecBackend, MsgpackCodec
-from tests.kept import kept_states
-from tests.snapshot.evolving import keep, opened
+from tests.kit.backends import kept_states
+from tests.kit.evolving import keep, opened
 
 pytestmark = [pytest.mark.spark, pytest.mark.damages_snapshots("the classes in them change")]
 

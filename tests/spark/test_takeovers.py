@@ -31,7 +31,7 @@ from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
 from malflow.sources import StatefulSource, TextFileSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
-from tests.kept import in_memory, kept, kept_states
+from tests.kit.backends import in_memory, kept, kept_states
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 
 pytest.importorskip("pyspark")

@@ -11,7 +11,7 @@ import pytest
 
 from malflow import OperatorError, SparkRuntime
 from malflow.snapshot import FsspecBackend
-from tests.kept import kept_states
+from tests.kit.backends import kept_states
 from tests.runtime.test_user_code import undisturbed
 from tests.runtime.user_code import KINDS, RAISED, Trap
 

@@ -11,7 +11,7 @@ import pytest
 from malflow import DataMessage, NoKey, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.testing import CRASH, END, PAUSE, Crash, ScriptedSource, Timed
-from tests.kept import in_memory
+from tests.kit.backends import in_memory
 
 
 class Ticks:

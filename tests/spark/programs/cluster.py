@@ -15,8 +15,8 @@ from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime
 from malflow.sinks import VecSink
+from tests.kit.spark_session import QUICK_JAVA
 from tests.spark.programs.faults import Options, backend_of, faulty
-from tests.spark_session import QUICK_JAVA
 
 _ROOT = Path(__file__).parents[3]
 _CONF = {

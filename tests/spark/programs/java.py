@@ -22,8 +22,8 @@ from typing import Any
 from malflow import RestartPolicy, SparkRuntime
 from malflow.errors import SnapshotError
 from malflow.snapshot.persistence import Restored, Session
+from tests.kit.spark_session import started_session
 from tests.spark.flows import backend_at, sums
-from tests.spark_session import started_session
 
 SIZE = 4_000
 _SECONDS = 60

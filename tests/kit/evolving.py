@@ -10,7 +10,7 @@ from typing import Any
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
-from tests.kept import in_memory, kept_states
+from tests.kit.backends import in_memory, kept_states
 
 HEAD = """
 from __future__ import annotations

@@ -16,8 +16,8 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import StatefulSource
 from malflow.testing import CRASH, END, PAUSE, Crash, ScriptedSource
-from tests.kept import in_memory, kept_states
-from tests.snapshot.jobs import Job, MemoryStore, StoreBackend, data_keys
+from tests.kit.backends import in_memory, kept_states
+from tests.kit.jobs import Job, MemoryStore, StoreBackend, data_keys
 
 
 def run(backend: FsspecBackend, source: ScriptedSource, **options: Any) -> None:

@@ -14,7 +14,7 @@ from malflow.snapshot.executors import Background
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
 from malflow.state import Delta
-from tests.snapshot.jobs import SUM, Failing, Job, MemoryStore, StoreBackend, seqs
+from tests.kit.jobs import SUM, Failing, Job, MemoryStore, StoreBackend, seqs
 
 
 class Later:
@@ -106,7 +106,7 @@ def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.Mon
     job = Job(StoreBackend(MemoryStore()))
     monkeypatch.setattr(Manifest, "to_bytes", fault)
     told = (
-        r"could not be made, by a fault in fault \(test_session.py:\d+\): SystemError: bad argument; the last snapshot"
+        r"could not be made, by a fault in fault \(test_writer.py:\d+\): SystemError: bad argument; the last snapshot"
     )
     with pytest.raises(SnapshotError, match=told):
         job.save({"a": 1}).result()

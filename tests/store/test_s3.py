@@ -17,8 +17,8 @@ from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.opening import open_store
 from malflow.store.remote import FsspecStore
-from tests.stores.conftest import moved
-from tests.stores.faulty_s3 import FaultyS3, wait_for
+from tests.kit.faulty_s3 import FaultyS3, wait_for
+from tests.store.conftest import moved
 
 Operation = Callable[[Store], object]
 

@@ -13,7 +13,7 @@ import pytest
 from malflow.errors import RunFailed, StoreError
 from malflow.runtime.spark.changelog import NEVER, Change, Scratch, ScratchPlace
 from malflow.state import Delta, KeyedState
-from tests.stores.faulty_s3 import FaultyS3
+from tests.kit.faulty_s3 import FaultyS3
 
 PLACE = ScratchPlace("", {}, "ab" * 8, b"a key for tests")
 

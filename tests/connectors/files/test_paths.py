@@ -13,7 +13,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.sources import StatefulSource, TextFileSource
 from malflow.testing import ScriptedSource
-from tests.kept import in_memory, kept, kept_states
+from tests.kit.backends import in_memory, kept, kept_states
 
 
 class Spelt(TextFileSource):

@@ -12,7 +12,7 @@ import pytest
 
 from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Store, is_key
-from tests.stores.conftest import Place, run_python
+from tests.store.conftest import Place, run_python
 
 LARGE = b"".join(number.to_bytes(4) for number in range(750_000)) + b"!"
 BODIES = {

@@ -18,7 +18,7 @@ import pytest
 from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, UnknownOutcome
 from malflow.store.local import LocalStore
-from tests.stores.conftest import run_python
+from tests.store.conftest import run_python
 
 BODY = b"0123456789" * 1_000
 PUT = """

@@ -21,7 +21,7 @@ import malflow
 from malflow.store.contract import Store
 from malflow.store.opening import open_store
 from malflow.store.remote import FsspecStore
-from tests.stores.faulty_s3 import FaultyS3
+from tests.kit.faulty_s3 import FaultyS3
 
 _PLACES = count(1)
 

@@ -17,9 +17,9 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.manifest import Manifest
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kept import in_memory, kept_states
-from tests.runtime.counting import MOMENT
-from tests.snapshot.evolving import keep, module, opened
+from tests.kit.backends import in_memory, kept_states
+from tests.kit.counting import MOMENT
+from tests.kit.evolving import keep, module, opened
 
 pytestmark = pytest.mark.damages_snapshots(
     reason="the classes in them change, so that the last program may not start again"

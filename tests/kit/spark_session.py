@@ -17,7 +17,7 @@ __all__ = ["QUICK_JAVA", "quiet_session", "spark", "started_session"]
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of Java: the queries are too short to be compiled well, and two processors are few."""
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

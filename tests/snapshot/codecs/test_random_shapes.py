@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from malflow import SnapshotError
 from malflow.snapshot import FsspecBackend
-from tests.kept import in_memory
-from tests.snapshot.evolving import keep, module, opened
+from tests.kit.backends import in_memory
+from tests.kit.evolving import keep, module, opened
 
 pytestmark = pytest.mark.damages_snapshots("the classes in them change")
 

@@ -20,7 +20,7 @@ from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutc
 from malflow.store.local import LocalStore
 from malflow.store.opening import is_private, open_store
 from malflow.store.remote import FsspecStore
-from tests.stores.conftest import LinkingFileSystem, run_python
+from tests.store.conftest import LinkingFileSystem, run_python
 
 
 @pytest.mark.parametrize(

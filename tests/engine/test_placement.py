@@ -17,7 +17,7 @@ from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec
 from malflow.testing import ScriptedSource
-from tests.runtime.driving import compiled
+from tests.kit.driving import compiled
 
 OURS = "malflow.partitioners.rendezvous_select"
 

@@ -11,7 +11,7 @@ from malflow import ExpireMap, GraphError, OperatorError, SnapshotError
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.sources import SingleIteratorSource
-from tests.runtime.driving import Store, compiled
+from tests.kit.driving import Store, compiled
 
 Build = Callable[[Any], Any]
 

@@ -21,7 +21,7 @@ from malflow.snapshot.persistence import Start
 from malflow.snapshot.restore import chooser
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
-from tests.snapshot.jobs import (
+from tests.kit.jobs import (
     Clock,
     Doing,
     Failing,
