@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.fault_marks import with_tests
 
 project = "malflow"
 author = "the malflow contributors"
@@ -23,3 +26,13 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_custom_sections = [("Raises, in every method", "Raises")]
+
+
+def setup(app: Any) -> None:
+    """Have the page of faults name the tests that carry their marks."""
+    app.connect("source-read", _add_tests)
+
+
+def _add_tests(_app: Any, page: str, source: list[str]) -> None:
+    if page == "faults":
+        source[0] = with_tests(source[0])

@@ -55,6 +55,7 @@ def test_equal_keys_have_one_hash(some: list[Any]) -> None:
         assert seen.setdefault(key, stable_hash(key)) == stable_hash(key)
 
 
+@pytest.mark.fault("E10")
 @given(numbers, numbers)
 def test_equal_numbers_have_one_hash(one: Any, other: Any) -> None:
     if one == other:
@@ -140,6 +141,7 @@ def test_what_has_no_stable_hash_is_refused(key: Any) -> None:
         stable_hash(key)
 
 
+@pytest.mark.fault("E9")
 @pytest.mark.parametrize("key", [float("nan"), Decimal("nan"), complex(0, float("nan")), (1, float("nan"))])
 def test_nan_is_refused(key: Any) -> None:
     with pytest.raises(ValueError, match="NaN does not equal itself"):
@@ -209,6 +211,7 @@ def test_the_hash_never_changes() -> None:
     assert [rendezvous_select(key, range(12)) for key in GOLDEN_KEYS] == GOLDEN_WORKERS
 
 
+@pytest.mark.fault("E8")
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_the_hash_is_the_same_in_every_process(seed: str) -> None:
     program = (

@@ -37,6 +37,7 @@ def refused(message: str) -> Any:
     return pytest.raises(GraphError, match=message)
 
 
+@pytest.mark.fault("G12")
 def test_a_name_is_taken_once(runtime: Any) -> None:
     reached = []
 
@@ -274,6 +275,7 @@ def test_a_dataflow_of_nothing_ends_at_once(runtime: Any) -> None:
     runtime(lambda provider: provider.new_stream(), parallelism=4).execute()
 
 
+@pytest.mark.fault("H8")
 def test_a_runtime_may_be_executed_again(runtime: Any) -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
     again = runtime(lambda provider: source(provider).sink("out", StatelessSink(collected)))

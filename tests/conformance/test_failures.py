@@ -34,6 +34,7 @@ class Dividing:
         return state if len(state_and_output) > 1 else None
 
 
+@pytest.mark.fault("E1")
 @pytest.mark.parametrize(
     "build",
     [
@@ -147,6 +148,7 @@ unusable_keys = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.fault("E14")
 @unusable_keys
 def test_an_unusable_key_is_refused_with_operator_and_key(any_parallelism: Any, key: Any, reason: str) -> None:
     error = failure(lambda s: s.key_distribute("by", lambda m: key if m.value == 0 else 1), runtime=any_parallelism)
@@ -271,6 +273,7 @@ class Parts(Part):
         return Part(self.failing)
 
 
+@pytest.mark.fault("F1")
 @pytest.mark.parametrize("method", ["list_parts", "build_part", "poll", "is_finished", "suspend"])
 def test_a_source_that_raises_is_named(runtime: Any, method: str) -> None:
     with pytest.raises(
@@ -327,6 +330,7 @@ def test_a_sink_is_flushed_each_tick_and_closed_once(runtime: Any, parallelism: 
     assert sink.log.count("flush") >= 3
 
 
+@pytest.mark.fault("F10")
 def test_a_sink_is_closed_when_the_run_fails(runtime: Any) -> None:
     sink = Closing("close")
 
@@ -340,6 +344,7 @@ def test_a_sink_is_closed_when_the_run_fails(runtime: Any) -> None:
     assert note.startswith("and while closing: operator 'out' failed at close: OSError: disk full")
 
 
+@pytest.mark.fault("F7")
 @pytest.mark.parametrize("method", ["flush", "close"])
 def test_a_sink_that_fails_to_flush_or_close_is_named(runtime: Any, method: str) -> None:
     with pytest.raises(
@@ -435,6 +440,7 @@ def test_debug_finds_a_reader_that_changes_what_another_reads() -> None:
     assert "before operator 'read' read it" in str(error)
 
 
+@pytest.mark.fault("E7")
 def test_debug_finds_a_key_function_that_changes_its_mind() -> None:
     answers = iter(range(100))
     error = failure(lambda s: s.key_distribute("by", lambda _: next(answers)), debug=True)
@@ -516,6 +522,7 @@ def next_of_none(*_: Any) -> Any:
     return next(iter(()))
 
 
+@pytest.mark.fault("E24")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_partitioner_that_finds_no_worker_drops_no_record(parallelism: int) -> None:
     def only_zero(key: Any, workers: Any) -> int:
@@ -528,6 +535,7 @@ def test_a_partitioner_that_finds_no_worker_drops_no_record(parallelism: int) ->
     assert "only_zero" in str(error)
 
 
+@pytest.mark.fault("E24")
 @pytest.mark.parametrize("where", ["name", "tuple", "fields"])
 def test_a_key_whose_stable_key_stops_is_refused(where: str) -> None:
     key = {"name": Stopping(), "tuple": (1, Stopping()), "fields": frozenset({Stopping()})}[where]

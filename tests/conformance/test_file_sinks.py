@@ -55,6 +55,7 @@ def expected(items: Iterable[int]) -> list[str]:
     return lines
 
 
+@pytest.mark.fault("F12")
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_a_run_that_goes_on_keeps_what_was_written(
     runtime: Any, store: FsspecBackend, tmp_path: Path, name: str
@@ -65,6 +66,7 @@ def test_a_run_that_goes_on_keeps_what_was_written(
         assert lines_of(path) == expected(range(size))
 
 
+@pytest.mark.fault("F7")
 @pytest.mark.parametrize("append", [False, True])
 def test_what_a_failed_run_wrote_after_its_snapshot_is_cut_off(
     runtime: Any, store: FsspecBackend, tmp_path: Path, append: bool
@@ -135,6 +137,7 @@ def test_a_sink_goes_on_on_the_other_runtime(spark: Any, store: FsspecBackend, t
     assert lines_of(path) == expected(range(9))
 
 
+@pytest.mark.fault("F12")
 def test_a_sink_without_a_position_that_meets_content_is_refused(
     runtime: Any, store: FsspecBackend, tmp_path: Path
 ) -> None:
@@ -149,6 +152,7 @@ def test_a_sink_without_a_position_that_meets_content_is_refused(
     assert lines_of(other) == ["precious", *expected(range(6))[3:]]
 
 
+@pytest.mark.fault("F14")
 def test_two_sinks_of_one_file_are_refused(runtime: Any, tmp_path: Path) -> None:
     def build(provider: StreamProvider) -> None:
         one, two = provider.new_stream().source("numbers", SingleIteratorSource(range(3))).cloned("both", 2)
@@ -179,6 +183,7 @@ class Ledger(StatelessSinkImpl[Any, Any, Any]):
         del self.written[position or 0 :]
 
 
+@pytest.mark.fault("F7")
 def test_a_sink_of_ones_own_can_go_back_too(runtime: Any, store: FsspecBackend) -> None:
     ledger = Ledger()
 

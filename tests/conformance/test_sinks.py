@@ -138,6 +138,7 @@ class Deaf:
         self.reader_is_gone = True
 
 
+@pytest.mark.fault("F15")
 def test_a_run_that_nobody_reads_any_more_ends_with_a_snapshot(runtime: Any, store: FsspecBackend) -> None:
     def build(size: int, sink: Any) -> Any:
         script = [item for number in range(size) for item in (number, PAUSE)]

@@ -126,6 +126,7 @@ def test_time_may_be_of_any_ordered_type(any_parallelism: Any) -> None:
     assert [m.timestamp for m in out] == [start + timedelta(minutes=m) for m in (0, 10, 6, 20)]
 
 
+@pytest.mark.fault("E27")
 def test_files_of_different_days_make_nothing_late(any_parallelism: Any, tmp_path: Path) -> None:
     for day in range(1, 4):
         times = [datetime(2026, 1, day) + timedelta(minutes=minute) for minute in range(1000)]
@@ -326,6 +327,7 @@ NAT = NotATime()
 no_moments = pytest.mark.parametrize("moment", [float("nan"), Decimal("nan"), (1, float("nan")), NAT, None], ids=repr)
 
 
+@pytest.mark.fault("E25")
 @no_moments
 @pytest.mark.parametrize("first", [0, 5])
 def test_what_is_no_timestamp_is_refused_at_the_record(runtime: Any, moment: Any, first: int) -> None:
@@ -351,6 +353,7 @@ def test_a_source_gives_timestamps_that_can_be_compared(moment: Any) -> None:
         )
 
 
+@pytest.mark.fault("E25")
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("epoch", [float("nan"), NAT], ids=repr)
 def test_an_epoch_equals_itself(runtime: Any, epoch: Any, first: int) -> None:
@@ -383,6 +386,7 @@ def restamped(stream: Any, stamp: Any) -> Any:
     return stream.stateless_op("restamp", restamp).generate_epochs("epochs", lambda m, _: m.timestamp)[0]
 
 
+@pytest.mark.fault("E26")
 def test_times_in_a_zone_whose_offset_changes_are_refused(runtime: Any) -> None:
     with pytest.raises(OperatorError, match=r"America/New_York, whose offset changes: .*\.astimezone\(UTC\)") as caught:
         values_of(runtime, range(3), stamped_by(NEW_YORK, assigned))
@@ -402,6 +406,7 @@ def test_times_in_a_zone_with_one_offset_are_taken(zone: Any) -> None:
         assert values == [0, 1, 2]
 
 
+@pytest.mark.fault("E26")
 def test_a_time_without_a_zone_beside_others_is_refused() -> None:
     def stamp(msg: Any) -> datetime:
         return NIGHT.replace(minute=msg.value, tzinfo=None if msg.value == 5 else UTC)

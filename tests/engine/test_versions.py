@@ -48,6 +48,7 @@ def kept(build: Build, parallelism: int = 1) -> Store:
 VERSION_2: Build = lambda keyed: keyed.stateful_map("op", count, version=2)  # noqa: E731 - one of several alike
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_each_state_goes_through_migrate_and_none_drops_the_key(parallelism: int) -> None:
     store = kept(VERSION_2, 2)

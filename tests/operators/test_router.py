@@ -89,6 +89,7 @@ class Twin:
         return f"twin {self.number}"
 
 
+@pytest.mark.fault("E29")
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([int, Twin, lambda n: (n,), lambda n: (Twin(n),)]))))
 def test_a_route_is_that_of_the_key_whatever_came_before(made: list[tuple[int, Callable[[int], Any]]]) -> None:
     routing._ROUTES.clear()
@@ -107,6 +108,7 @@ def test_a_route_is_that_of_the_key_whatever_came_before(made: list[tuple[int, C
             assert worker == rendezvous_select(key, WORKERS)
 
 
+@pytest.mark.fault("E29")
 @pytest.mark.parametrize("twin_comes", [0, 1])
 def test_an_object_that_equals_a_number_which_lies_elsewhere_is_refused(twin_comes: int) -> None:
     number = next(it for it in range(99) if rendezvous_select(it, WORKERS) != rendezvous_select(Twin(it), WORKERS))

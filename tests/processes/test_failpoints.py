@@ -40,6 +40,7 @@ def uncommitted(folder: Path) -> list[str]:
     return [key for key in archive.list("d/") if (sequence_of_target(key) or 0) > last]
 
 
+@pytest.mark.fault("A3", "A5", "A8", "A9")
 @pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
 @pytest.mark.parametrize(("name", "nth"), [("claimed", 1), *((name, nth) for name in EACH_SNAPSHOT for nth in TIMES)])
 def test_a_process_killed_in_its_commit_is_continued_exactly(
@@ -57,6 +58,7 @@ def test_a_process_killed_in_its_commit_is_continued_exactly(
     assert fsck(backend_of(tmp_path)).unused == ()
 
 
+@pytest.mark.fault("A11")
 def test_process_killed_after_creating_the_job_leaves_it_usable(tmp_path: Path) -> None:
     assert run(tmp_path, Options(), MALFLOW_FAILPOINT="job-written:1") == (-signal.SIGKILL, "")
     assert newest(tmp_path) == 0
@@ -64,6 +66,7 @@ def test_process_killed_after_creating_the_job_leaves_it_usable(tmp_path: Path) 
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("A9", "A10", "H9")
 def test_a_process_killed_at_each_of_its_starts_never_loses_what_was_kept(tmp_path: Path) -> None:
     before = history(tmp_path)
     for _ in range(4):

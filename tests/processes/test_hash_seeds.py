@@ -60,6 +60,7 @@ def test_keys_are_on_all_workers(reference: dict[str, int]) -> None:
     assert set(reference.values()) == {0, 1, 2}
 
 
+@pytest.mark.fault("E8")
 @pytest.mark.parametrize("order", [SEEDS, SEEDS[::-1]], ids=" then ".join)
 def test_a_run_is_continued_under_another_hash_seed(
     tmp_path: Path, order: tuple[str, ...], reference: dict[str, int]

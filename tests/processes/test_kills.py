@@ -29,6 +29,7 @@ SIZE = 5_000
 SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 
 
+@pytest.mark.fault("A6")
 @pytest.mark.parametrize("seed", range(1 if not NIGHTLY else 8))
 def test_a_process_killed_at_random_moments_counts_every_number_once(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)  # noqa: S311 - no secret
@@ -49,6 +50,7 @@ def test_a_process_killed_at_random_moments_counts_every_number_once(tmp_path: P
     assert_exact(tmp_path, SIZE)
 
 
+@pytest.mark.fault("A1")
 def test_a_process_killed_before_its_first_snapshot_begins_anew(tmp_path: Path) -> None:
     with child(tmp_path, Options(every=3600, sleep=0.01)) as process:
         process.wait_for("started")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept_states
 
@@ -24,6 +26,7 @@ print("it goes on")
 """
 
 
+@pytest.mark.fault("F15")
 def test_a_program_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

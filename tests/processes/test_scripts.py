@@ -101,6 +101,7 @@ def count(folder: Path, *ways: str, codec: str = "pickle") -> list[int]:
     return counts
 
 
+@pytest.mark.fault("G7")
 def test_a_script_and_the_module_that_it_is_read_each_other(folder: Path) -> None:
     ways = ("script", "imported", "module", "imported", "script", "module")
     assert count(folder, *ways) == [1, 2, 3, 4, 5, 6]

@@ -26,6 +26,7 @@ SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 STOPS = [signal.SIGTERM, signal.SIGINT]
 
 
+@pytest.mark.fault("H1")
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
@@ -39,6 +40,7 @@ def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number
     assert len(emitted(tmp_path)) == 3 * SIZE, "nothing is done twice"
 
 
+@pytest.mark.fault("H2")
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.Signals) -> None:
     go = tmp_path / "go"
@@ -55,6 +57,7 @@ def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.
     assert_exact(tmp_path / "job", SIZE)
 
 
+@pytest.mark.fault("E22", "H3")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
 def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
     tmp_path: Path, number: signal.Signals, code: int
@@ -77,6 +80,7 @@ def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
     assert_exact(tmp_path, SIZE)
 
 
+@pytest.mark.fault("H5")
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_nobody_handles_is_like_a_kill(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
@@ -88,6 +92,7 @@ def test_a_signal_that_nobody_handles_is_like_a_kill(tmp_path: Path, number: sig
     assert_exact(tmp_path, SIZE)
 
 
+@pytest.mark.fault("H5")
 def test_nobody_reading_what_is_logged_does_not_stop_the_run(tmp_path: Path) -> None:
     with child(tmp_path, Options(failing=4)) as process:
         assert process.process.stderr is not None
@@ -97,6 +102,7 @@ def test_nobody_reading_what_is_logged_does_not_stop_the_run(tmp_path: Path) -> 
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("H4")
 def test_an_interrupted_wait_in_a_folder_leaves_no_object_in_part(tmp_path: Path) -> None:
     with child(tmp_path, SLOW) as process:
         poll(lambda: newest(tmp_path))

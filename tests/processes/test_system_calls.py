@@ -111,6 +111,7 @@ def was_injected(log: Path) -> bool:
     return "(INJECTED)" in log.read_text(encoding="utf-8")
 
 
+@pytest.mark.fault("A12")
 def test_objects_are_synced_before_names_and_data_before_manifests(trace: list[Call]) -> None:
     durable: set[str] = set()
     linked: dict[str, set[str]] = {"d": set(), "m": set()}
@@ -137,6 +138,7 @@ def test_objects_are_synced_before_names_and_data_before_manifests(trace: list[C
     assert linked["m"] | linked["d"] == durable, "the run ended before all was durable"
 
 
+@pytest.mark.fault("C2")
 @pytest.mark.parametrize("place", ["data file", "data folder", "manifest"])
 def test_a_disk_that_fails_to_sync_costs_a_snapshot_and_no_number(
     tmp_path: Path, trace: list[Call], place: str
@@ -155,6 +157,7 @@ def test_a_disk_that_fails_to_sync_costs_a_snapshot_and_no_number(
     assert not again or place == "data folder", "a file that failed to sync is never synced again"
 
 
+@pytest.mark.fault("C2")
 def test_manifest_whose_folder_fails_to_sync_is_found_by_the_next_run(tmp_path: Path, trace: list[Call]) -> None:
     log = tmp_path / "log"
     nth = target(trace, "fsync", PATHS["manifest folder"])
@@ -168,6 +171,7 @@ def test_manifest_whose_folder_fails_to_sync_is_found_by_the_next_run(tmp_path: 
     assert_exact(tmp_path, SMALL.size, outputs=False)
 
 
+@pytest.mark.fault("C1")
 @pytest.mark.parametrize("name", ["write", "fsync", "linkat"])
 @pytest.mark.parametrize("place", ["data file", "manifest"])
 def test_a_disk_that_is_full_for_a_while_costs_snapshots_and_no_number(
@@ -200,6 +204,7 @@ def test_disk_that_stays_full_fails_the_run_at_its_end(tmp_path: Path, trace: li
     assert_exact(tmp_path, SMALL.size, outputs=False)
 
 
+@pytest.mark.fault("C1")
 def test_full_disk_leaves_whole_snapshots_and_room_lets_the_job_resume(tmp_path: Path) -> None:
     options = Options(size=1_000, retain=1_000)
     with small_disk(tmp_path / "state", 256) as disk:
@@ -215,6 +220,7 @@ def test_full_disk_leaves_whole_snapshots_and_room_lets_the_job_resume(tmp_path:
         assert_exact(tmp_path, options.size)
 
 
+@pytest.mark.fault("A2", "A4")
 @pytest.mark.parametrize(
     ("name", "nth"),
     [

@@ -42,6 +42,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
 
+@pytest.mark.fault("D3")
 @pytest.mark.parametrize("collected", [False, True], ids=["its_number_is_taken", "its_number_was_deleted"])
 def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path, collected: bool) -> None:
     with child(tmp_path, SLOW) as process:
@@ -69,6 +70,7 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
     assert_exact(tmp_path, SIZE)
 
 
+@pytest.mark.fault("D2")
 @pytest.mark.parametrize("with_history", [False, True], ids=["fresh", "with_history"])
 def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: Path, with_history: bool) -> None:
     if with_history:
@@ -94,6 +96,7 @@ def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: 
     assert_exact(tmp_path, SIZE, outputs=False)
 
 
+@pytest.mark.fault("H7")
 def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
     with child(tmp_path, Options(at=35, do="fork")) as process:
         code, errors = process.end()
@@ -104,6 +107,7 @@ def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
     assert fsck(backend_of(tmp_path)).unused == ()
 
 
+@pytest.mark.fault("D1")
 def test_a_run_that_takes_over_goes_on_from_what_was_kept(tmp_path: Path) -> None:
     with child(tmp_path, SLOW) as first:
         poll(lambda: newest(tmp_path))

@@ -21,6 +21,7 @@ ENDS = {
 }
 
 
+@pytest.mark.fault("E21", "H6")
 @pytest.mark.parametrize("deed", ENDS)
 def test_user_code_that_ends_the_process_is_like_a_crash(tmp_path: Path, deed: str) -> None:
     code, told = ENDS[deed]
@@ -35,6 +36,7 @@ def test_user_code_that_ends_the_process_is_like_a_crash(tmp_path: Path, deed: s
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("H5")
 def test_closed_pipe_of_a_sink_ends_the_run(tmp_path: Path) -> None:
     with child(tmp_path, Options(at=45, do="print")) as process:
         process.wait_for("started")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ changes = st.lists(
 )
 
 
+@pytest.mark.fault("E28")
 @given(
     items=st.builds(timed, rows, skews),
     bound=st.integers(0, 3),

@@ -32,6 +32,7 @@ def travels(dataflow: Dataflow) -> bool:
     return not any(step.kind == "stateless_op" and step.arg in HIDDEN for step in dataflow.steps)
 
 
+@pytest.mark.fault("I14")
 @pytest.mark.spark
 @settings(
     max_examples=EXAMPLES,

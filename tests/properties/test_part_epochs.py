@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def expected(script: dict[Any, list[Any]], generators: Sequence[str]) -> list[li
     return [sorted(values, key=repr) for values in seen]
 
 
+@pytest.mark.fault("E27")
 @given(
     script=scripts.map(scripted),
     generators=st.lists(st.sampled_from(sorted(GENERATORS)), min_size=1, max_size=2),

@@ -312,6 +312,7 @@ FAULTS = {setting: tuple(faults_in(calls(setting, Toy))) for setting in SETTINGS
 """All that can go wrong in each story, in memory."""
 
 
+@pytest.mark.fault("A1", "A2", "A3", "A4", "A5", "A8", "A9", "A11", "C9", "C10", "C17", "D6")
 @pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 def test_no_fault_at_any_call_of_the_store_does_harm(setting: Setting) -> None:
     known: set[int] = set()
@@ -326,6 +327,7 @@ def test_no_fault_does_harm_on_a_local_disk(setting: Setting, disk: Path) -> Non
         survive(setting, Toy, fault, folder=disk / str(number), known=known)
 
 
+@pytest.mark.fault("A6")
 @pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 def test_no_fault_does_harm_to_the_engine(setting: Setting) -> None:
     known: set[int] = set()
@@ -340,6 +342,7 @@ def test_no_doubt_does_harm_that_is_followed_by_a_refusal(setting: Setting) -> N
         assert endure(setting, Toy, *doubt, known=known).world.faults.fired
 
 
+@pytest.mark.fault("A10")
 def test_no_two_faults_do_harm() -> None:
     chance = random.Random(3)  # noqa: S311 - it keeps no secret
     fired = 0

@@ -117,6 +117,7 @@ def live_through(setting: Setting, disk: Disk, *faults: Fault) -> World:
     return world
 
 
+@pytest.mark.fault("A12")
 @pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 def test_nothing_that_counts_is_lost_with_the_power(setting: Setting, disk: Disk) -> None:
     world = live_through(setting, disk)
@@ -124,6 +125,7 @@ def test_nothing_that_counts_is_lost_with_the_power(setting: Setting, disk: Disk
     assert world.copy().objects.items() >= {*contents(world.place())}, "what is there at the end is synced"
 
 
+@pytest.mark.fault("C2")
 @pytest.mark.parametrize(
     "fault", [fault for fault in FAULTS[SETTINGS[0]] if fault.kind != "transient"][::FAULT_STRIDE], ids=str
 )
@@ -139,6 +141,7 @@ UNSYNCED = {
 }
 
 
+@pytest.mark.fault("A12")
 @pytest.mark.parametrize("what", UNSYNCED)
 def test_it_is_found_that_something_is_not_synced(what: str, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     UNSYNCED[what](monkeypatch)

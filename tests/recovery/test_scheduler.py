@@ -86,11 +86,13 @@ def commit_where_another_has_collected(world: World) -> None:
 SCRIPTS = (collect_while_another_commits, commit_where_another_has_collected)
 
 
+@pytest.mark.fault("C10")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_interleavings_that_found_bugs_find_none(script: Callable[[World], None], world: World) -> None:
     script(world)
 
 
+@pytest.mark.fault("D4")
 @pytest.mark.parametrize(
     ("bug", "script", "violated"),
     [
@@ -108,6 +110,7 @@ def test_a_bug_that_needs_an_interleaving_is_found(
     assert found.value.invariant == violated
 
 
+@pytest.mark.fault("D3", "D5")
 @pytest.mark.parametrize("crossing", CROSSINGS.values(), ids=CROSSINGS)
 def test_two_runs_can_cross_at_any_two_calls(crossing: Crossing) -> None:
     assert crossing() > 9

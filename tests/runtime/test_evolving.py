@@ -48,6 +48,7 @@ def test_a_state_without_an_operator_is_refused_with_both_sides(backend: FsspecB
     assert list(snapshots(backend)) == before
 
 
+@pytest.mark.fault("G1")
 def test_a_renamed_operator_keeps_its_state_from_then_on(backend: FsspecBackend) -> None:
     counted("aab", backend)
     run(counting("aabb", name="counter"), backend, renamed={"count": "counter"})
@@ -158,6 +159,7 @@ def _without_some(entries: ExpireMap[Any, int, int], _version: int) -> ExpireMap
     return kept
 
 
+@pytest.mark.fault("B13")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_map_that_a_migration_leaves_empty_is_dropped(backend: FsspecBackend, parallelism: int) -> None:
     def go(items: Any, **version: Any) -> None:
@@ -176,6 +178,7 @@ def test_a_map_that_a_migration_leaves_empty_is_dropped(backend: FsspecBackend, 
     assert sorted(kept_states(backend, "held")) == ["a", "b", "d"]
 
 
+@pytest.mark.fault("G1")
 def test_a_new_name_may_replace_an_operator_whose_state_is_dropped(backend: FsspecBackend) -> None:
     def both(provider: StreamProvider) -> None:
         keyed = (

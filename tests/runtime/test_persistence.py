@@ -35,6 +35,7 @@ def test_a_run_goes_on_where_the_last_one_ended(backend: FsspecBackend) -> None:
     assert kept_states(backend, "count") == {"a": 2, "b": 3, "c": 1}
 
 
+@pytest.mark.fault("F11")
 def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) -> None:
     counted("abab", backend)
     before = kept(backend)
@@ -44,6 +45,7 @@ def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) 
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("F11")
 def test_empty_input_leaves_a_snapshot_to_resume_from(backend: FsspecBackend) -> None:
     assert counted("", backend) == []
     assert [dict(snapshot.operators) for snapshot in snapshots(backend)] == [{"items": 1, "count": 0}]
@@ -121,6 +123,7 @@ class Gated(FsspecBackend):
         return store
 
 
+@pytest.mark.fault("F9")
 def test_slow_snapshot_delays_no_record_and_no_other_piles_up(tmp_path: Path) -> None:
     backend = Gated(str(tmp_path), retain=1_000)
     backend.gate = threading.Event()
@@ -137,6 +140,7 @@ def test_slow_snapshot_delays_no_record_and_no_other_piles_up(tmp_path: Path) ->
     assert len(sizes) <= 4, "the first, the last, and what was taken between the opening of the gate and the end"
 
 
+@pytest.mark.fault("E5")
 def test_state_is_captured_at_the_end_of_the_tick(tmp_path: Path) -> None:
     backend = Gated(str(tmp_path))
     backend.gate = threading.Event()
@@ -304,6 +308,7 @@ def nested(depth: int) -> list[Any]:
     return state
 
 
+@pytest.mark.fault("E3")
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
@@ -329,6 +334,7 @@ def test_a_state_that_can_not_be_written_is_told_with_its_operator_and_key(
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("E4")
 def test_state_that_can_be_written_only_once(backend: FsspecBackend) -> None:
     def add(_key: str, _value: str, state: Stubborn) -> tuple[int, Stubborn]:
         state.seen += 1
@@ -346,6 +352,7 @@ def test_state_that_can_be_written_only_once(backend: FsspecBackend) -> None:
     assert sink.values == [2], "the second run began where the last snapshot was"
 
 
+@pytest.mark.fault("E1", "E2", "F7")
 def test_failing_user_code_leaves_the_last_snapshot(backend: FsspecBackend) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         def add(_key: str, value: int, state: list[int]) -> tuple[int, list[int]]:
@@ -407,6 +414,7 @@ class Changeable:
         return f"Changeable({self.number})"
 
 
+@pytest.mark.fault("B13")
 @pytest.mark.parametrize(("debug", "said"), [(True, "what is written of it comes to 2"), (False, "are equal now")])
 def test_debug_refuses_a_snapshot_that_could_not_be_restored(debug: bool, said: str) -> None:
     backend, keys = in_memory(), [Changeable(number) for number in range(3)]

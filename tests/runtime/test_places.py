@@ -70,6 +70,7 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
         FsspecBackend("memory://x", job=job)
 
 
+@pytest.mark.fault("G13")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -88,12 +89,14 @@ def test_options_are_checked(options: dict[str, Any], said: str) -> None:
         FsspecBackend("memory://x", **options)
 
 
+@pytest.mark.fault("G14")
 @pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 5, "1s"])
 def test_an_interval_is_a_length_of_time(interval: Any) -> None:
     with pytest.raises(GraphError, match="snapshots needs a timedelta above zero"):
         SingleThreadRuntime(counting(""), snapshots=interval)
 
 
+@pytest.mark.fault("C3")
 def test_a_folder_that_can_not_be_written_stops_the_run_before_it_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     seen: list[Any] = []
@@ -102,6 +105,7 @@ def test_a_folder_that_can_not_be_written_stops_the_run_before_it_starts(tmp_pat
     assert seen == []
 
 
+@pytest.mark.fault("C3")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_folder_without_write_permission_stops_the_run_early(tmp_path: Path) -> None:
     counted("aab", at_once(tmp_path))
@@ -111,6 +115,7 @@ def test_folder_without_write_permission_stops_the_run_early(tmp_path: Path) -> 
         counted("aab", at_once(tmp_path))
 
 
+@pytest.mark.fault("D10")
 def test_a_copied_job_is_refused(tmp_path: Path) -> None:
     counted("aab", at_once(tmp_path, job="first"))
     shutil.copytree(tmp_path / "first", tmp_path / "second")
@@ -129,6 +134,7 @@ def test_a_job_that_lost_files_never_begins_with_nothing(tmp_path: Path, lost: s
             counted("aab", at_once(tmp_path), restore=restore)
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize("spelling", ["{}", "{}/", "file://{}", "local://{}", "{}/../{name}"])
 def test_one_place_has_many_spellings(tmp_path: Path, spelling: str) -> None:
     counted("aab", at_once(tmp_path))
@@ -217,6 +223,7 @@ def test_there_is_nothing_where_no_run_was(backend: FsspecBackend) -> None:
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("G15")
 def test_a_relative_path_is_that_of_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -228,6 +235,7 @@ def test_a_relative_path_is_that_of_where_it_was_written(tmp_path: Path, monkeyp
     assert not (tmp_path / "there" / "state").exists()
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -244,6 +252,7 @@ def test_a_prefix_that_libraries_read_otherwise_is_refused(url: str, said: str) 
         FsspecBackend(url, codec="msgpack")
 
 
+@pytest.mark.fault("B15")
 @pytest.mark.parametrize("exposed", ["", "m", "d", "m/00000000000000000002.json"])
 def test_pickles_are_not_loaded_from_where_others_may_write(tmp_path: Path, exposed: str) -> None:
     counted("aab", at_once(tmp_path))
@@ -265,6 +274,7 @@ def test_what_needs_no_trust_is_loaded_from_anywhere(tmp_path: Path, safe: dict[
     assert counted("aabb", at_once(tmp_path, **safe)) == [("b", 2)]
 
 
+@pytest.mark.fault("B15")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give folders away")
 def test_pickles_are_not_loaded_from_the_folder_of_another_user(tmp_path: Path) -> None:
     (tmp_path / "default").mkdir()
@@ -275,6 +285,7 @@ def test_pickles_are_not_loaded_from_the_folder_of_another_user(tmp_path: Path) 
     counted("aab", at_once(tmp_path, allow_unsigned_pickle=True))
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize(("inner", "job"), [("outer", "m"), ("outer", "d"), ("outer", "gc"), ("outer/m", "x")])
 @pytest.mark.parametrize("memory", [True, False])
 def test_no_job_begins_in_the_folder_of_another(tmp_path: Path, inner: str, job: str, memory: bool) -> None:
@@ -285,6 +296,7 @@ def test_no_job_begins_in_the_folder_of_another(tmp_path: Path, inner: str, job:
     assert counted("aabb", at_once(root, job="outer")) == [("b", 2)]
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize(("inner", "job"), [("outer", "m"), ("outer", "d"), ("outer", "gc"), ("outer/m", "x")])
 def test_no_job_begins_around_another(tmp_path: Path, inner: str, job: str) -> None:
     counted("aab", at_once(tmp_path / inner, job=job))

@@ -393,6 +393,7 @@ def _outcome(answer: Future[Any]) -> type[BaseException] | None:
     return CancelledError if answer.cancelled() else type(answer.exception(timeout=0))
 
 
+@pytest.mark.fault("H3")
 @pytest.mark.parametrize("error", ENDS)
 @pytest.mark.parametrize("asked_with", [[], ["rescale"], ["snapshot", "rescale"]])
 def test_who_asked_is_answered_whatever_a_state_raises(error: type[BaseException], asked_with: list[str]) -> None:
@@ -467,6 +468,7 @@ def test_who_asked_for_workers_is_answered_whatever_a_source_raises(error: type[
     ]
 
 
+@pytest.mark.fault("H3")
 def test_a_second_signal_leaves_nobody_waiting() -> None:
     asked: list[Future[Any]] = []
 
@@ -527,6 +529,7 @@ def test_requests_that_wait_share_one_snapshot(tmp_path: Any) -> None:
     assert len(kept_states(backend, "count", first)) == 1
 
 
+@pytest.mark.fault("C6")
 @pytest.mark.parametrize("interval", [None, timedelta(hours=1)])
 def test_one_failed_snapshot_does_not_end_a_run_whose_store_is_well(interval: timedelta | None) -> None:
     clock, store = Clock(), MemoryStore()
@@ -578,6 +581,7 @@ def test_a_stop_before_the_run_ends_it_before_its_first_tick() -> None:
     assert asking.seen == list(range(20)), "a stop counts once"
 
 
+@pytest.mark.fault("H8")
 @pytest.mark.parametrize("place", [here, in_a_thread])
 def test_a_runtime_that_is_executing_refuses_to_execute(place: Callable[[Callable[[], Any]], Any]) -> None:
     asking = Asking({4: lambda runtime: place(runtime.execute)})

@@ -101,6 +101,7 @@ def running_sum(key: Any, value: Any, state: int) -> tuple[int, int]:
     return state + value, state + value
 
 
+@pytest.mark.fault("G8")
 @pytest.mark.parametrize("partitioner", [rendezvous_select, index_select, lambda key, workers: workers[-1]])
 def test_totals_are_those_of_an_uninterrupted_run(partitioner: Any) -> None:
     def total(*schedule: int) -> dict[int, list[int]]:
@@ -208,6 +209,7 @@ changes = st.lists(
 )
 
 
+@pytest.mark.fault("G8")
 @given(scripts=st.lists(scripts, min_size=1, max_size=3), changes=changes, start=st.integers(1, 4))
 def test_nothing_shows_of_rescales_and_restarts(
     scripts: list[dict[str, list[dict[str, Any]]]], changes: list[tuple[int, str, int]], start: int
@@ -430,6 +432,7 @@ def test_parts_are_polled_in_the_order_in_which_they_were_listed() -> None:
 # Time
 
 
+@pytest.mark.fault("E19")
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_was_late_stays_late_and_the_end_is_not_remembered(workers: int, restart: bool) -> None:
@@ -466,6 +469,7 @@ def test_what_was_late_stays_late_and_the_end_is_not_remembered(workers: int, re
     assert asked == [None, 5, 9, 9]
 
 
+@pytest.mark.fault("E20")
 def test_maps_that_moved_expire_as_if_they_had_stayed() -> None:
     source = Scripted({"part": [("x", 1), ("x", 2), ("y", 50), ("y", 60)]})
 

@@ -320,6 +320,7 @@ def test_a_finished_part_is_not_polled_again() -> None:
     assert collected.values == ["only"]
 
 
+@pytest.mark.fault("H8")
 def test_it_runs_on_a_thread_that_is_not_the_main_one() -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
     runtime = SingleThreadRuntime(

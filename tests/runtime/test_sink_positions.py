@@ -70,6 +70,7 @@ def content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
+@pytest.mark.fault("F7")
 @settings(max_examples=settings().max_examples // 5)
 @given(st.lists(steps, max_size=4).map(sorted), st.sampled_from(["out", "out.gz"]), st.booleans())
 def test_a_file_is_that_of_an_undisturbed_run(

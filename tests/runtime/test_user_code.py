@@ -36,6 +36,7 @@ def undisturbed(kind: str) -> Any:
 
 
 # Two workers for half of what is raised, so that exchanges are in it; one would do for most kinds.
+@pytest.mark.fault("E24")
 @pytest.mark.parametrize(("raised", "parallelism"), list(zip(RAISED, cycle([2, 1]), strict=False)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_user_code_raises_is_told_and_nothing_is_lost(

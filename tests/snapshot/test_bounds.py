@@ -91,11 +91,13 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.fault("B14")
 @given(anything)
 def test_whatever_stands_for_a_type_is_read_in_bounds_or_refused(value: Any) -> None:
     read(msgpack.packb(value))
 
 
+@pytest.mark.fault("B14")
 @given(st.data(), anything)
 def test_changed_bytes_are_read_in_bounds_or_refused(data: st.DataObject, value: Any) -> None:
     raw = bytearray(msgpack.packb(value))
@@ -127,6 +129,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.fault("B14")
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_what_no_type_is_made_of_is_refused_at_once(bomb: str) -> None:
     code, facts = BOMBS[bomb]
@@ -167,6 +170,7 @@ def _file(change: Callable[[dict[str, Any]], object], *, compression: str = "lz4
 numbers = st.one_of(st.integers(-3, 3), st.integers(), st.integers().map(lambda bit: 1 << (abs(bit) % 5_000)))
 
 
+@pytest.mark.fault("B14")
 @given(st.dictionaries(st.sampled_from(["worker", "version", "keys", "raw", "piece", "pieces", "stored"]), numbers))
 @pytest.mark.parametrize("compression", ["lz4", "none"])
 def test_sizes_in_a_header_are_never_believed(compression: str, changed: dict[str, int]) -> None:
@@ -180,6 +184,7 @@ def test_sizes_in_a_header_are_never_believed(compression: str, changed: dict[st
             raw_of("d/x", section, file.compression)
 
 
+@pytest.mark.fault("B14")
 def test_a_frame_that_says_that_it_is_huge_makes_nothing_huge() -> None:
     bomb = compress(bytes(50 << 20), "lz4")
     for raw in (1, 50 << 10, len(bomb) * 255, (50 << 20) - 1, (50 << 20) + 1, 1 << 60):
@@ -201,6 +206,7 @@ class _Open:
 MEMBERS = ["seq", "epoch", "snapshot", "tick", "parallelism"]
 
 
+@pytest.mark.fault("B14")
 @given(st.dictionaries(st.sampled_from([*MEMBERS, "bytes", "raw", "keys", "version"]), numbers, min_size=1))
 def test_numbers_in_a_manifest_are_never_believed(changed: dict[str, int]) -> None:
     store = MemoryStore()

@@ -106,6 +106,7 @@ def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store:
 # Answers that are lost
 
 
+@pytest.mark.fault("C9")
 def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: MemoryStore) -> None:
     job = job_on(store)
     lost = Failing("put", "m/", UnknownOutcome("no answer"))
@@ -118,6 +119,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: Memor
     ]
 
 
+@pytest.mark.fault("C10")
 def test_commit_that_arrives_before_the_retry_is_recognised(store: MemoryStore) -> None:
     job = job_on(store)
     key = manifest_key(2)
@@ -142,6 +144,7 @@ def test_commit_that_arrives_before_the_retry_is_recognised(store: MemoryStore) 
     assert job_on(store).state == {"a": 1}
 
 
+@pytest.mark.fault("C8")
 def test_missing_object_after_an_unknown_outcome_is_sent_again(store: MemoryStore) -> None:
     job = job_on(store)
     sent: list[bytes] = []
@@ -173,6 +176,7 @@ def test_data_file_of_unknown_outcome_is_written_under_another_name(
     assert job_on(store).state == {"a": 1}
 
 
+@pytest.mark.fault("C8")
 def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, retry_for=timedelta(seconds=10))
     job.save({"a": 1}).result()
@@ -222,6 +226,7 @@ def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store:
 # Failures that are told
 
 
+@pytest.mark.fault("C1")
 @pytest.mark.parametrize("folder", ["d/", "m/"])
 def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: MemoryStore, folder: str) -> None:
     job = job_on(store)
@@ -253,6 +258,7 @@ def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: MemoryS
     assert job_on(store).state == {"a": 1, "b": 1}
 
 
+@pytest.mark.fault("C6")
 def test_failures_beyond_the_tolerated_time_end_the_run(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
     store.before.append(Failing("put", "d/", StoreError("no space left"), times=10_000))
@@ -267,6 +273,7 @@ def test_failures_beyond_the_tolerated_time_end_the_run(store: MemoryStore, cloc
     assert isinstance(raised.value.__cause__, StoreError)
 
 
+@pytest.mark.fault("C6")
 def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(minutes=4))
     failing = Failing("put", "d/", StoreError("no space left"), times=10_000)
@@ -313,6 +320,7 @@ def test_a_success_begins_the_time_of_tolerance_anew(store: MemoryStore, clock: 
     job.session.check()
 
 
+@pytest.mark.fault("C7")
 def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock, retry_for=timedelta(seconds=30))
     throttled = Failing("put", "d/", Transient("slow down"), times=10_000)
@@ -333,6 +341,7 @@ def test_what_passes_is_tried_again_when_a_run_begins(store: MemoryStore, clock:
     assert sum(fault.fired for fault in passing) >= 3
 
 
+@pytest.mark.fault("C3")
 @pytest.mark.parametrize("operation", ["list", "get", "put"])
 def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, operation: str) -> None:
     job_on(store).save({"a": 1}).result()
@@ -346,6 +355,7 @@ def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, op
 # Two runs
 
 
+@pytest.mark.fault("D1")
 def test_older_of_two_runs_is_fenced_at_its_next_commit(store: MemoryStore, clock: Clock) -> None:
     older = job_on(store)
     older.save({"a": 1}).result()
@@ -364,6 +374,7 @@ def test_older_of_two_runs_is_fenced_at_its_next_commit(store: MemoryStore, cloc
     assert job_on(store).state == {"a": 1, "b": 1}
 
 
+@pytest.mark.fault("D4")
 def test_commit_after_the_rival_collected_its_number_is_fenced(store: MemoryStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
@@ -376,6 +387,7 @@ def test_commit_after_the_rival_collected_its_number_is_fenced(store: MemoryStor
     assert job_on(store).state == {"a": 1, "b": 5}
 
 
+@pytest.mark.fault("D4")
 def test_commit_whose_number_is_collected_meanwhile_is_fenced(store: MemoryStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
@@ -413,6 +425,7 @@ def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryS
         job_on(store, start={"restore": None})
 
 
+@pytest.mark.fault("C13")
 @pytest.mark.parametrize("folder", ["m/", "gc/", "d/"])
 def test_stale_listing_overwrites_nothing(store: MemoryStore, folder: str) -> None:
     _fill(job_on(store, retain=2), 5)
@@ -435,6 +448,7 @@ def test_stale_listing_overwrites_nothing(store: MemoryStore, folder: str) -> No
     assert job_on(store).state == job.state
 
 
+@pytest.mark.fault("C13")
 def test_a_listing_that_never_shows_what_is_there_is_told(store: MemoryStore) -> None:
     _fill(job_on(store), 1)
     store.list = lambda prefix: []  # type: ignore[method-assign] # it hides everything
@@ -442,6 +456,7 @@ def test_a_listing_that_never_shows_what_is_there_is_told(store: MemoryStore) ->
         job_on(store)
 
 
+@pytest.mark.fault("D6")
 def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
     job = job_on(store)
     kinds = (UnknownOutcome("no answer"), Transient("slow down"), StoreError("access denied"))
@@ -461,6 +476,7 @@ def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: Memor
 ROUNDS, RUNNERS = 50, 8
 
 
+@pytest.mark.fault("D2")
 @pytest.mark.parametrize("kind", ["memory", "local"])
 def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str) -> None:
     store: Store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
@@ -526,6 +542,7 @@ def test_claims_do_not_push_out_snapshots(store: MemoryStore) -> None:
     assert fsck(job.backend).problems == ()
 
 
+@pytest.mark.fault("D8")
 def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -> None:
     job = job_on(store, retain=1)
     for n in range(4):
@@ -540,6 +557,7 @@ def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -
     assert raised[0] < min(deleted)
 
 
+@pytest.mark.fault("A3")
 def test_only_unreferenced_files_below_the_boundary_are_deleted(store: MemoryStore) -> None:
     job = job_on(store, retain=2, growth=1000)
     job.save({"a": 1}).result()
@@ -563,6 +581,7 @@ def named_files(store: MemoryStore, job: Job) -> set[str]:
 FOREIGN = ["notes.txt", "d/notes.txt", "m/7", "m/00000000000000000001.json.bak", "gc/1", "other/00000000000000000001"]
 
 
+@pytest.mark.fault("B11")
 def test_foreign_files_are_never_touched(store: MemoryStore) -> None:
     for key in FOREIGN:
         store.objects[f"{key}"] = b""
@@ -581,6 +600,7 @@ def job_on_with_foreign(store: MemoryStore) -> Job:
     return job
 
 
+@pytest.mark.fault("A8")
 @pytest.mark.parametrize("deletion", range(6))
 def test_interrupted_collection_is_finished_by_the_next(store: MemoryStore, deletion: int) -> None:
     job = job_on(store, retain=1)
@@ -608,6 +628,7 @@ def _fill(job: Job, times: int) -> None:
         job.save({job.tick: job.tick}).result()
 
 
+@pytest.mark.fault("C17")
 def test_a_failed_deletion_does_not_fail_the_snapshot(store: MemoryStore) -> None:
     job = job_on(store, retain=1)
     fault = Failing("delete", "", StoreError("access denied"), times=10_000)
@@ -622,6 +643,7 @@ def test_a_failed_deletion_does_not_fail_the_snapshot(store: MemoryStore) -> Non
     assert job_on(store).state == job.state
 
 
+@pytest.mark.fault("D5")
 def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: MemoryStore) -> None:
     older = job_on(store, retain=5)
     _fill(older, 4)
@@ -657,6 +679,7 @@ def test_snapshot_collected_before_the_claim_is_not_there(store: MemoryStore) ->
     assert going_on.fired
 
 
+@pytest.mark.fault("B12")
 def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: MemoryStore) -> None:
     job = job_on(store, retain=3, growth=0.001)
     _fill(job, 4)
@@ -672,6 +695,7 @@ def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: MemorySt
     assert job_on(store).state == job.state
 
 
+@pytest.mark.fault("H9")
 def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: MemoryStore) -> None:
     job = job_on(store, retain=3)
     _fill(job, 3)
@@ -688,6 +712,7 @@ def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: MemoryStore) 
 # The job itself
 
 
+@pytest.mark.fault("B9")
 def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -> None:
     job_on(store).save({"a": 1}).result()
     job_file = store.objects.pop("job.json")
@@ -699,12 +724,14 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -
     assert job_on(store).state == {"a": 1}
 
 
+@pytest.mark.fault("D10")
 def test_a_job_that_was_copied_to_another_name_is_refused(store: MemoryStore) -> None:
     job_on(store, job="sums").save({"a": 1}).result()
     with pytest.raises(SnapshotCorrupt, match=r"that of job 'sums', copied into the folder of job 'counts'"):
         job_on(store, job="counts")
 
 
+@pytest.mark.fault("D10")
 def test_snapshots_of_another_job_of_the_same_name_are_refused(store: MemoryStore) -> None:
     other = MemoryStore()
     for place in (store, other):
@@ -723,6 +750,7 @@ def test_a_damaged_job_file_is_told(store: MemoryStore, damaged: bytes) -> None:
     assert fsck(StoreBackend(store)).problems
 
 
+@pytest.mark.fault("B9")
 @pytest.mark.parametrize("restore", ["latest", None, 2])
 def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: MemoryStore, restore: Any) -> None:
     job_on(store).save({"a": 1}).result()
@@ -739,6 +767,7 @@ def test_an_answer_lost_while_the_job_is_made_is_no_other_job(store: MemoryStore
     assert job_on(store).state == {"a": 1}
 
 
+@pytest.mark.fault("D2")
 def test_two_runs_that_make_the_job_at_once_make_one(store: MemoryStore) -> None:
     others: list[Job] = []
     store.before.append(Doing("put", "job.json", lambda: others.append(job_on(store))))
@@ -813,6 +842,7 @@ def overwriting() -> Overwriting:
     return filesystem
 
 
+@pytest.mark.fault("C14")
 def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: Overwriting) -> None:
     backend = FsspecBackend("/place", filesystem=overwriting, allow_unsigned_pickle=True)
     with pytest.raises(SnapshotError, match=r"creates objects over others.*allow_unsafe_single_writer=True"):
@@ -820,6 +850,7 @@ def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: O
     assert [*overwriting.store] == ["/place/default/job.json"], "nothing but the job's own file was written"
 
 
+@pytest.mark.fault("C14")
 def test_store_without_exclusive_creation_is_usable_on_request(overwriting: Overwriting) -> None:
     def backend() -> FsspecBackend:
         options: dict[str, Any] = {"allow_unsigned_pickle": True, "allow_unsafe_single_writer": True}
@@ -837,6 +868,7 @@ def test_store_without_exclusive_creation_is_usable_on_request(overwriting: Over
 # Forks
 
 
+@pytest.mark.fault("H7")
 def test_a_forked_process_can_not_commit(store: MemoryStore, clock: Clock) -> None:
     job = job_on(store, clock)
     job.save({"a": 1}).result()
@@ -848,6 +880,7 @@ def test_a_forked_process_can_not_commit(store: MemoryStore, clock: Clock) -> No
     assert job.save({"a": 3}).result() == 3
 
 
+@pytest.mark.fault("H7")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_really_forked_process_can_not_commit(tmp_path: Path) -> None:
@@ -877,6 +910,7 @@ def test_a_commit_never_writes_over_anything(store: MemoryStore) -> None:
     assert {key: store.objects[key] for key in before} == before
 
 
+@pytest.mark.fault("D7", "D8")
 def test_the_clock_of_the_day_may_jump_and_nothing_depends_on_it(store: MemoryStore) -> None:
     times = iter([5_000_000.0, 0.0, 86400.0 * 365, -3600.0, 7.0, 3.0, 1.0, 2.0])
     clock = Clock()

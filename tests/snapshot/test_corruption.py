@@ -67,18 +67,21 @@ def refusal_of(objects: dict[str, bytes], key: str, damaged: bytes | None) -> Sn
 # Every byte, every length
 
 
+@pytest.mark.fault("A13")
 def test_a_data_file_torn_at_any_length_is_found(written: dict[str, bytes]) -> None:
     key = next(key for key in written if key.startswith("d/"))
     for length in range(len(written[key])):
         refusal_of(written, key, written[key][:length])
 
 
+@pytest.mark.fault("B1")
 def test_a_flip_of_any_byte_of_a_data_file_is_found(written: dict[str, bytes]) -> None:
     key = next(key for key in written if key.startswith("d/"))
     for at in range(len(written[key])):
         refusal_of(written, key, flipped(written[key], at, 1 << at % 8))
 
 
+@pytest.mark.fault("B2")
 def test_a_flip_of_any_byte_of_the_newest_manifest_is_found(written: dict[str, bytes]) -> None:
     key = manifest_key(2)
     for at in range(len(written[key])):
@@ -86,6 +89,7 @@ def test_a_flip_of_any_byte_of_the_newest_manifest_is_found(written: dict[str, b
         assert "recovery='previous'" in str(error)
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.parametrize("tail", [b"\0", b"x" * 1000, b"\x04\x22\x4d\x18"])
 def test_appended_bytes_are_found(written: dict[str, bytes], tail: bytes) -> None:
     key = next(key for key in written if key.startswith("d/"))
@@ -94,6 +98,7 @@ def test_appended_bytes_are_found(written: dict[str, bytes], tail: bytes) -> Non
     refusal_of(written, key, tail + written[key])
 
 
+@pytest.mark.fault("B1")
 def test_what_is_said_names_the_file_both_digests_and_the_way_back(written: dict[str, bytes]) -> None:
     key = next(key for key in written if key.startswith("d/"))
     damaged = flipped(written[key], 30)
@@ -104,6 +109,7 @@ def test_what_is_said_names_the_file_both_digests_and_the_way_back(written: dict
     )
 
 
+@pytest.mark.fault("B3")
 def test_a_missing_data_file_is_not_an_operator_that_is_new(written: dict[str, bytes]) -> None:
     key = next(key for key in written if key.startswith("d/"))
     error = refusal_of(written, key, None)
@@ -131,12 +137,14 @@ def test_fsck_tells_of_every_damaged_file_and_how(three: MemoryStore) -> None:
 # Valid files in a wrong place
 
 
+@pytest.mark.fault("B7")
 def test_the_file_of_another_snapshot_is_found(three: MemoryStore) -> None:
     three.objects[data_key(three, 4)] = three.objects[data_key(three, 3)]
     with pytest.raises(SnapshotCorrupt, match=r"is damaged"):
         job_on(three)
 
 
+@pytest.mark.fault("B7")
 def test_the_file_of_another_operator_is_found(three: MemoryStore) -> None:
     other = MemoryStore()
     job_on(other, OTHER).save({"a": 3}).result()
@@ -145,6 +153,7 @@ def test_the_file_of_another_operator_is_found(three: MemoryStore) -> None:
         job_on(three)
 
 
+@pytest.mark.fault("B7")
 def test_the_file_of_another_job_with_the_same_key_is_found(three: MemoryStore) -> None:
     key = "a signing key for both of them"
     mine, other = MemoryStore(), MemoryStore()
@@ -202,6 +211,7 @@ def test_a_damaged_newest_snapshot_stops_the_run_again_and_again(
             job_on(three)
 
 
+@pytest.mark.fault("B1")
 def test_going_back_picks_the_newest_whole_snapshot(
     three: MemoryStore, damage: Callable[[MemoryStore, int], None]
 ) -> None:
@@ -284,6 +294,7 @@ def test_going_back_does_not_pass_over_a_newer_malflow(three: MemoryStore) -> No
 # Damage that the run does not need
 
 
+@pytest.mark.fault("B12")
 def test_a_damaged_older_snapshot_stops_nobody_and_is_kept(
     three: MemoryStore, damage: Callable[[MemoryStore, int], None]
 ) -> None:
@@ -369,6 +380,7 @@ def test_sections_that_contradict_the_manifest_are_found() -> None:
 # What does not belong there
 
 
+@pytest.mark.fault("B6", "B11")
 def test_foreign_hidden_temporary_and_empty_files(
     tmp_path: Path,
 ) -> None:
@@ -414,6 +426,7 @@ def test_foreign_hidden_temporary_and_empty_files(
     assert not swept & left, "what a write of this job left behind below the boundary is swept up"
 
 
+@pytest.mark.fault("B11")
 @pytest.mark.parametrize("content", [b"", b"{}"])
 def test_an_empty_manifest_is_a_damaged_one_and_not_none(three: MemoryStore, content: bytes) -> None:
     three.objects[manifest_key(5)] = content
@@ -422,6 +435,7 @@ def test_an_empty_manifest_is_a_damaged_one_and_not_none(three: MemoryStore, con
     assert job_on(three, recovery="previous").state == {"a": 3}
 
 
+@pytest.mark.fault("B10")
 def test_a_job_put_back_whole_from_an_old_copy_goes_on_from_there(three: MemoryStore) -> None:
     old = dict(three.objects)
     job = job_on(three)

@@ -133,6 +133,7 @@ def whole_file() -> bytes:
     return encode_file(SECTIONS, codec="pickle", compression="lz4")
 
 
+@pytest.mark.fault("A13")
 def test_every_shorter_file_is_found() -> None:
     data = whole_file()
 
@@ -141,6 +142,7 @@ def test_every_shorter_file_is_found() -> None:
             read(data[:length])
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.parametrize("more", [b"\0", b"x", SECTIONS[1].frame, whole_file()])
 def test_bytes_after_the_end_are_found_also_with_a_right_checksum(more: bytes) -> None:
     data = whole_file()
@@ -159,6 +161,7 @@ def test_what_is_no_data_file_is_told_so() -> None:
         assert refused.value.name == NAME
 
 
+@pytest.mark.fault("G9")
 def test_a_newer_format_is_no_damage_but_needs_a_newer_malflow() -> None:
     with pytest.raises(SnapshotError, match=r"newer malflow \(format 2; this one reads up to 1\)") as refused:
         decode_file(NAME, sealed(b"\xff anything", version=2))
@@ -379,6 +382,7 @@ def test_frames_that_are_stored_as_they_are_must_have_the_size_told() -> None:
         raw_of(NAME, replace(section(b"some bytes", "none"), raw=9), "none")
 
 
+@pytest.mark.fault("E15")
 @given(sizes=st.lists(st.integers(0, 30), max_size=8), limit=st.integers(1, 20))
 def test_files_are_at_most_as_large_as_told_and_pieces_come_together_again(sizes: list[int], limit: int) -> None:
     sections = [section(bytes([size]) * size, "none", state=str(place)) for place, size in enumerate(sizes)]
@@ -455,6 +459,7 @@ operations = st.lists(
 )
 
 
+@pytest.mark.fault("E18")
 @pytest.mark.parametrize("codec", CODECS, ids=["pickle", "msgpack"])
 @given(operations=operations, first=st.integers(1, 3))
 def test_deltas_lead_to_the_same_state_in_the_same_order(
@@ -493,6 +498,7 @@ def test_an_empty_delta_has_no_chunks() -> None:
     assert list(encode_delta(CODECS[0], Delta())) == []
 
 
+@pytest.mark.fault("E15")
 @pytest.mark.parametrize("codec", CODECS, ids=["pickle", "msgpack"])
 @pytest.mark.parametrize("size", [0, 10, 100_000])
 def test_chunks_have_about_as_many_bytes_as_they_should(codec: Codec, size: int) -> None:
@@ -537,6 +543,7 @@ def deep() -> Any:
     return value
 
 
+@pytest.mark.fault("E3")
 @pytest.mark.parametrize(
     ("codec", "state", "cause"),
     [

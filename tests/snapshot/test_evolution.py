@@ -59,11 +59,13 @@ def refusal(store: MemoryStore, *specs: StateSpec, **start: Any) -> str:
     return str(raised.value)
 
 
+@pytest.mark.fault("G3")
 def test_an_operator_that_was_added_begins_empty(store: MemoryStore) -> None:
     found = restored(store, spec("sum"), spec("count", "stateful_op"), spec("new"))
     assert states_in(found) == {"sum": {"a": 1}, "count": {"a": 1, "b": 2}}
 
 
+@pytest.mark.fault("G2")
 def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> None:
     assert refusal(store, spec("sum"), spec("new"), spec("newer", "ttl_map")) == (
         "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
@@ -72,6 +74,7 @@ def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> N
     )
 
 
+@pytest.mark.fault("G2")
 def test_state_is_dropped_where_that_is_said_by_name(store: MemoryStore) -> None:
     found = restored(store, spec("sum"), allow_dropped_state=["count"])
     assert states_in(found) == {"sum": {"a": 1}}
@@ -82,11 +85,13 @@ def test_an_operator_without_keys_or_with_nothing_but_time_may_go(store: MemoryS
     assert set(states_in(restored(store, spec("sum"), spec("count", "stateful_op")))) == {"sum", "count"}
 
 
+@pytest.mark.fault("G1")
 def test_state_follows_a_new_name(store: MemoryStore) -> None:
     found = restored(store, spec("sum"), spec("tally", "stateful_op"), renamed={"count": "tally"})
     assert states_in(found) == {"sum": {"a": 1}, "tally": {"a": 1, "b": 2}}
 
 
+@pytest.mark.fault("G4")
 def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: MemoryStore) -> None:
     assert refusal(store, spec("sum", "ttl_map"), spec("count", "stateful_op")) == (
         "operator 'sum' is a ttl_map now; in snapshot 2 it is a stateful_map with state of 1 keys, which does not fit; "
@@ -126,12 +131,14 @@ def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
     assert states_in(restored(store, *specs)) == {"sum": {"a": 1}, "tally": {"b": 9}}
 
 
+@pytest.mark.fault("D9")
 def test_another_program_under_the_same_job_is_refused(store: MemoryStore) -> None:
     told = refusal(store, spec("quite", "ttl_map"), spec("different", "stateful_op"))
     assert "'sum' (stateful_map, 1 keys), 'count' (stateful_op, 2 keys)" in told
     assert "'quite' (ttl_map), 'different' (stateful_op)" in told
 
 
+@pytest.mark.fault("G4")
 def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: MemoryStore) -> None:
     class Text:
         name, executes = "text", False
@@ -158,6 +165,7 @@ def test_the_version_of_a_state_comes_back_with_it() -> None:
     assert found.placements == {"sum": BY_KEY}
 
 
+@pytest.mark.fault("G7")
 def test_a_state_whose_class_is_gone_is_told_with_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     monkeypatch.setitem(globals(), "Gone", type("Gone", (), {"__module__": __name__}))
@@ -197,6 +205,7 @@ def source() -> ScriptedSource:
     return ScriptedSource([1, 2, END, 3, END, 4])
 
 
+@pytest.mark.fault("G1")
 def test_a_dataflow_goes_on_under_new_names(source: ScriptedSource) -> None:
     backend = in_memory()
     assert run(backend, source, "sum") == [1, 3]
@@ -215,6 +224,7 @@ def test_a_dataflow_may_lose_and_win_operators(source: ScriptedSource) -> None:
     assert kept_states(backend, "sum of sums") == {"all": 10}
 
 
+@pytest.mark.fault("G5")
 def test_stateless_operators_come_and_go(source: ScriptedSource) -> None:
     backend = in_memory()
     run(backend, source, "sum", extra=True)
@@ -222,6 +232,7 @@ def test_stateless_operators_come_and_go(source: ScriptedSource) -> None:
     assert run(backend, source, "sum", extra=True) == [10]
 
 
+@pytest.mark.fault("G12")
 def test_two_operators_of_one_name_are_refused_before_anything_runs(source: ScriptedSource) -> None:
     backend = in_memory()
     with pytest.raises(GraphError, match=r"'sum'"):
@@ -229,6 +240,7 @@ def test_two_operators_of_one_name_are_refused_before_anything_runs(source: Scri
     assert list(snapshots(backend)) == []
 
 
+@pytest.mark.fault("F6")
 def test_a_source_of_another_name_is_a_source_whose_position_has_no_place(source: ScriptedSource) -> None:
     backend = in_memory()
     run(backend, source, "sum")

@@ -82,6 +82,7 @@ def test_a_damaged_manifest_ends_the_list_with_its_name(store: MemoryStore) -> N
     assert manifest_key(3) in report.problems[0]
 
 
+@pytest.mark.fault("C19")
 @pytest.mark.parametrize("vanished", [2, 3])
 def test_a_retained_file_that_somebody_deleted_is_named(store: MemoryStore, vanished: int) -> None:
     job = Job(StoreBackend(store, growth=1e9))
@@ -96,6 +97,7 @@ def test_a_retained_file_that_somebody_deleted_is_named(store: MemoryStore, vani
         Job(StoreBackend(store))
 
 
+@pytest.mark.fault("C16")
 def test_a_store_that_can_not_be_read_is_no_damage(store: MemoryStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     for operation in ("get", "list"):
@@ -119,6 +121,7 @@ def test_what_a_crash_left_behind_is_told_as_unused(store: MemoryStore) -> None:
     assert "a run is writing it, was killed while it did, or manifest 3 was deleted" in report.notes[0]
 
 
+@pytest.mark.fault("B4")
 def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: MemoryStore) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
@@ -153,6 +156,7 @@ def _miscounted(store: MemoryStore) -> StoreBackend:
     return backend
 
 
+@pytest.mark.fault("B13")
 def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: MemoryStore) -> None:
     backend = _miscounted(store)
     assert fsck(backend).problems == ("snapshot 3: operator 'sum' has 2 keys of 3",)
@@ -161,6 +165,7 @@ def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: MemoryStor
         Job(backend)
 
 
+@pytest.mark.fault("B13")
 def test_going_back_passes_over_a_snapshot_with_a_wrong_count(store: MemoryStore) -> None:
     assert Job(_miscounted(store), recovery="previous").state == {"a": 1}
 

@@ -98,6 +98,7 @@ def test_the_same_manifest_is_always_the_same_bytes() -> None:
     assert MANIFEST.to_bytes(Seal(KEY)) == MANIFEST.to_bytes(Seal(KEY))
 
 
+@pytest.mark.fault("B2")
 def test_a_flip_of_any_byte_is_found(seal: Seal) -> None:
     data = MANIFEST.to_bytes(seal)
     for at in range(len(data)):
@@ -106,6 +107,7 @@ def test_a_flip_of_any_byte_is_found(seal: Seal) -> None:
                 read(flipped(data, at, mask), seal)
 
 
+@pytest.mark.fault("A13")
 def test_a_manifest_torn_at_any_length_is_found(seal: Seal) -> None:
     data = MANIFEST.to_bytes(seal)
     for length in range(len(data)):
@@ -113,6 +115,7 @@ def test_a_manifest_torn_at_any_length_is_found(seal: Seal) -> None:
             read(data[:length], seal)
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.parametrize("tail", [b" ", b"\n", b"\0", b"{}", b"x", b'{"a":1}'])
 def test_appended_bytes_are_found(seal: Seal, tail: bytes) -> None:
     data = MANIFEST.to_bytes(seal)
@@ -165,6 +168,7 @@ def test_what_is_no_manifest_at_all_is_told_so(seal: Seal, data: bytes) -> None:
         read(data, seal)
 
 
+@pytest.mark.fault("G9")
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None) -> None:
     body = {**body_of(MANIFEST.to_bytes(Seal(None))), "format": FORMAT + 1, "writer": {"malflow": "9.9"}, "new": 1}
@@ -310,6 +314,7 @@ def three(store: MemoryStore) -> MemoryStore:
     return store
 
 
+@pytest.mark.fault("B5")
 def test_a_manifest_under_the_number_of_another_is_found(three: MemoryStore) -> None:
     three.objects[manifest_key(4)] = three.objects[manifest_key(3)]
     with pytest.raises(SnapshotCorrupt, match=r"'m/0+4\.json' has the number 3 inside; expected 4"):
@@ -317,6 +322,7 @@ def test_a_manifest_under_the_number_of_another_is_found(three: MemoryStore) -> 
     assert any("has the number 3 inside" in problem for problem in fsck(StoreBackend(three)).problems)
 
 
+@pytest.mark.fault("B5")
 def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: MemoryStore) -> None:
     Job(StoreBackend(three)).save({"a": 2}).result()
     other = MemoryStore()
@@ -326,6 +332,7 @@ def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: MemoryStor
     assert fsck(StoreBackend(three)).problems == ("manifest 5 was not written after the manifest 4 that is there",)
 
 
+@pytest.mark.fault("B7")
 def test_a_manifest_of_another_job_is_found(three: MemoryStore) -> None:
     other = MemoryStore()
     Job(StoreBackend(other)).save({"a": 9}).result()
@@ -337,6 +344,7 @@ def test_a_manifest_of_another_job_is_found(three: MemoryStore) -> None:
         Job(StoreBackend(three), restore=2)
 
 
+@pytest.mark.fault("B4")
 def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: MemoryStore) -> None:
     del three.objects[manifest_key(2)]
     assert fsck(StoreBackend(three)).problems == ("manifests 2 to 2 are missing",)
@@ -408,6 +416,7 @@ def test_a_signature_of_other_content_is_found(store: MemoryStore) -> None:
         Job(StoreBackend(store, signing_key=KEY))
 
 
+@pytest.mark.fault("B7")
 def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: MemoryStore) -> None:
     Job(StoreBackend(store, signing_key=KEY, job="others")).save({"a": 1}).result()
     body = body_of(store.objects["job.json"])

@@ -132,6 +132,7 @@ def place(s3: FaultyS3, client: Store) -> Iterator[Place]:
 FAULTS = ["fail_before", "apply_then_fail", "503", "409", "reset", "apply_then_reset", "412_without_condition", "delay"]
 
 
+@pytest.mark.fault("C5", "C7", "C11", "C12")
 @pytest.mark.parametrize("folder", ["/d/", "/m/"])
 def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Place, folder: str) -> None:
     server = place.server
@@ -147,6 +148,7 @@ def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Pla
     assert fsck(place.backend()).problems == ()
 
 
+@pytest.mark.fault("C9")
 @pytest.mark.parametrize(("fault", "rest"), [("503", [2, 3]), ("apply_then_fail", [3])])
 def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
     place: Place, fault: str, rest: list[int]
@@ -165,6 +167,7 @@ def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
     assert place.totals == {"odd": 4, "even": 2}
 
 
+@pytest.mark.fault("C5")
 def test_totals_are_exact_whatever_happens_to_the_reads_of_a_restart(place: Place) -> None:
     source, server = ScriptedSource(SCRIPT), place.server
     place.crash(source)
@@ -178,6 +181,7 @@ def test_totals_are_exact_whatever_happens_to_the_reads_of_a_restart(place: Plac
     assert place.totals == TOTALS
 
 
+@pytest.mark.fault("C16")
 def test_totals_are_exact_whatever_happens_to_listings(place: Place) -> None:
     source, server = ScriptedSource(SCRIPT), place.server
     kinds = ["fail_before", "503", "reset", "truncate"]
@@ -193,6 +197,7 @@ def test_totals_are_exact_whatever_happens_to_listings(place: Place) -> None:
     assert place.totals == TOTALS
 
 
+@pytest.mark.fault("C17")
 def test_deletions_that_fail_are_made_up_for(place: Place) -> None:
     server = place.server
     kinds = ["fail_before", "apply_then_fail", "reset", "503", "403"]
@@ -208,6 +213,7 @@ def test_deletions_that_fail_are_made_up_for(place: Place) -> None:
     assert len(server.filesystem().find(f"{place.url}/default/m")) == 3
 
 
+@pytest.mark.fault("D1")
 def test_of_two_runs_on_one_bucket_the_older_is_fenced_and_leaves_nothing(place: Place) -> None:
     with pytest.raises(FencedError, match=r"was claimed by another run, [0-9a-f]{16} at 2026-01-01"):
         place.run(paced(1, 2, 3, 4), {3: lambda: place.run(paced(1, 2, 100, 200))})
@@ -215,6 +221,7 @@ def test_of_two_runs_on_one_bucket_the_older_is_fenced_and_leaves_nothing(place:
     assert fsck(place.backend()).problems == ()
 
 
+@pytest.mark.fault("C6")
 def test_store_that_is_down_is_asked_little_and_the_run_catches_up(place: Place) -> None:
     server = place.server
     asked: list[int] = []
@@ -232,6 +239,7 @@ def test_store_that_is_down_is_asked_little_and_the_run_catches_up(place: Place)
     assert place.totals == {"odd": 16, "even": 12}
 
 
+@pytest.mark.fault("C6")
 def test_store_that_stays_down_ends_the_run_after_the_tolerated_time(place: Place) -> None:
     server = place.server
     source = paced(*range(1, 9))
@@ -245,6 +253,7 @@ def test_store_that_stays_down_ends_the_run_after_the_tolerated_time(place: Plac
     assert place.totals == {"odd": 16, "even": 20}
 
 
+@pytest.mark.fault("C15")
 def test_expired_credentials_are_named_without_a_secret(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "malflow")
     server = place.server
@@ -264,6 +273,7 @@ def test_expired_credentials_are_named_without_a_secret(place: Place, caplog: py
     assert place.totals == {"odd": 4, "even": 2}
 
 
+@pytest.mark.fault("G8")
 def test_runs_go_on_with_other_numbers_of_workers(place: Place) -> None:
     source = ScriptedSource({"x": [1, PAUSE, 2, CRASH, 3, CRASH, 4], "y": [10, PAUSE, 20], "z": [5, PAUSE, 7]})
     place.crash(source, parallelism=2)

@@ -114,6 +114,7 @@ def do_check() -> object:
     return fsck(backend())
 
 
+@pytest.mark.fault("C15")
 @pytest.mark.parametrize("error", [OSError, PermissionError, TimeoutError, FileExistsError, ValueError])
 @pytest.mark.parametrize("method", ["pipe_file", "cat_file", "ls"])
 @pytest.mark.parametrize("operation", [do_open, do_list, do_check])

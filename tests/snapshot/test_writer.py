@@ -45,6 +45,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
+@pytest.mark.fault("C1")
 def test_last_snapshot_contains_what_a_failed_one_could_not_write(
     store: MemoryStore,
 ) -> None:

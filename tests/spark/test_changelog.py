@@ -34,6 +34,7 @@ def place(tmp_path: Path) -> ScratchPlace:
     return replace(PLACE, url=str(tmp_path))
 
 
+@pytest.mark.fault("I5")
 def test_the_first_change_that_is_written_counts(place: ScratchPlace) -> None:
     scratch = Scratch(place, 1)
     assert scratch.write(0, 2, change(5, 50))
@@ -53,6 +54,7 @@ def test_of_a_whole_change_only_those_behind_read_all(place: ScratchPlace, held:
     assert scratch.read(0, 2, 6).deltas == everything
 
 
+@pytest.mark.fault("I5")
 @pytest.mark.parametrize("run", ["ab", "cd"])
 def test_changes_of_a_late_task_are_never_read(place: ScratchPlace, run: str) -> None:
     late, scratch = Scratch(replace(place, run=8 * run), 1), Scratch(place, 2)
@@ -79,6 +81,7 @@ def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace,
             scratch.read(0, 2, 5)
 
 
+@pytest.mark.fault("I3")
 def test_leftovers_of_a_killed_process_are_never_read(place: ScratchPlace, tmp_path: Path) -> None:
     other, scratch = Scratch(place, 1), Scratch(place, 2)
     assert other.write(0, 2, change(5, 50))

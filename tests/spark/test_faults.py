@@ -59,6 +59,7 @@ def killed(folder: Path) -> dict[str, Path]:
     return {it.name: Path(it.read_text(encoding="utf-8")) for it in marks}
 
 
+@pytest.mark.fault("I3")
 def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: Driver, tmp_path: Path) -> None:
     deeds = [
         ("check", 10, "die_once"),
@@ -75,6 +76,7 @@ def test_tasks_that_are_killed_short_of_memory_or_fail_are_tried_again(cluster: 
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I4")
 def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Driver, tmp_path: Path) -> None:
     end = cluster.run(folder=str(tmp_path), deeds=[("sum", 100, "raise_always")], every=0.01)
     kind, text, cause = end["error"]
@@ -88,6 +90,7 @@ def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Dr
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 def test_what_is_lost_between_two_stages_is_made_again_of_the_same_records(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "lose_shuffle") for number in BEFORE_THE_LAST_TASK]
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
@@ -97,6 +100,7 @@ def test_what_is_lost_between_two_stages_is_made_again_of_the_same_records(clust
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "lose_shuffle_and_forget") for number in BEFORE_THE_LAST_TASK]
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds)
@@ -106,6 +110,7 @@ def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 @pytest.mark.parametrize("compares", [True, False], ids=["Spark compares", "malflow compares"])
 def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     cluster: Driver, tmp_path: Path, compares: bool
@@ -119,6 +124,7 @@ def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 def test_repeated_tick_with_other_records_restarts_the_run(cluster: Driver, tmp_path: Path) -> None:
     deeds = [("sum", number, "be_fickle_and_die") for number in BEFORE_THE_LAST_TASK]
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=False)
@@ -137,6 +143,7 @@ def test_changes_that_are_lost_or_damaged_start_the_run_again(cluster: Driver, t
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I3")
 def test_a_sink_that_fails_half_way_gets_every_record_at_least_once(cluster: Driver, tmp_path: Path) -> None:
     end = cluster.run(folder=str(tmp_path), breaks_at=60)
     assert (end["error"], end["restarts"]) == (None, 0)
@@ -161,6 +168,7 @@ def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: D
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
     assert len(before) == 2
@@ -174,6 +182,7 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     assert before[0] not in cluster.executors()
 
 
+@pytest.mark.fault("I3")
 def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Driver, tmp_path: Path) -> None:
     places = [
         ("check", 10, "worker torn"),
@@ -187,6 +196,7 @@ def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Dr
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I3")
 def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster: Driver, tmp_path: Path) -> None:
     kills = ["worker torn", "worker written", "worker linked"]
     end = cluster.run(folder=str(tmp_path), kills=kills, every=0.01)
@@ -195,6 +205,7 @@ def test_workers_that_are_killed_in_a_write_of_a_snapshot_cost_no_record(cluster
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I2")
 def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
     end = cluster.run(folder=str(tmp_path), deeds=[("check", 10, "executor torn")])
@@ -206,6 +217,7 @@ def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluste
     assert set(cluster.executors()) != set(before)
 
 
+@pytest.mark.fault("I2", "I5")
 def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
     end = cluster.run(folder=str(tmp_path), kills=["only-executor torn"], every=0.01)
@@ -221,6 +233,7 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
     assert set(cluster.executors()) != set(before)
 
 
+@pytest.mark.fault("I1")
 @pytest.mark.parametrize("point", ["before-manifest:2", "manifest-written:2"])
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()
@@ -234,6 +247,7 @@ def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path
     assert_exact(tmp_path)
 
 
+@pytest.mark.fault("I1", "I6", "I13")
 def test_a_driver_that_is_killed_anywhere_is_continued_exactly(spark: Any, tmp_path: Path) -> None:
     with Driver(tmp_path / "driver", "local[2]") as driver:
         driver.ask("start", folder=str(tmp_path), every=0.01)

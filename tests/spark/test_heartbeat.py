@@ -46,6 +46,7 @@ def jobs(spark: Any) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
+@pytest.mark.fault("I23")
 @pytest.mark.parametrize("seconds", [0.2, 60.0])
 def test_executors_have_a_task_now_and_then_while_ticks_rest(
     seconds: float, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ def test_executors_have_a_task_now_and_then_while_ticks_rest(
     assert not [it for it in threading.enumerate() if it.name == "malflow-heartbeat"]
 
 
+@pytest.mark.fault("I23")
 def test_a_run_whose_idle_processes_end_goes_on_with_its_state(spark: Any, tmp_path: Path) -> None:
     out = VecSink[Any, Any, Any]()
     runtime = SparkRuntime(
@@ -76,6 +78,7 @@ def test_a_run_whose_idle_processes_end_goes_on_with_its_state(spark: Any, tmp_p
     assert {int(file.name) for file in tmp_path.iterdir()} - ended, "others have taken over"
 
 
+@pytest.mark.fault("I23")
 def test_what_fails_in_between_is_left_to_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "_SECONDS", 0.01)
     asked = threading.Semaphore(0)

@@ -67,6 +67,7 @@ def assert_told(end: dict[str, Any], whose: str) -> None:
     assert set(end["answers"]) <= {"NoneType", "CancelledError", "RunFailed"}
 
 
+@pytest.mark.fault("I19")
 @pytest.mark.parametrize(
     ("whose", "end"), [("ours", kill_java), ("users", kill_java), ("users", end_group)], ids=["ours", "users", "group"]
 )
@@ -83,6 +84,7 @@ def test_a_run_whose_java_dies(tmp_path: Path, whose: str, end: Callable[[int, i
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("I19")
 def test_a_run_whose_java_dies_at_its_start(spark: Any, tmp_path: Path) -> None:
     with started(tmp_path, "users", "starts") as process:
         assert_told(told(process), "users")
@@ -92,6 +94,7 @@ def test_a_run_whose_java_dies_at_its_start(spark: Any, tmp_path: Path) -> None:
     assert kept_sums(backend) == expected_sums(100)
 
 
+@pytest.mark.fault("I19")
 def test_a_session_whose_java_ends_at_once(tmp_path: Path) -> None:
     need_spark()
     program = tmp_path / "java"

@@ -140,6 +140,7 @@ def test_other_names_have_no_owner(name: str) -> None:
     assert Owner.of_temporary(name) is None
 
 
+@pytest.mark.fault("I21")
 def test_a_killed_process_loses_its_folders_and_a_live_one_keeps_them(place: ScratchPlace) -> None:
     with living(place) as dead, living(place) as alive:
         left, kept = folders_of(dead, place), folders_of(alive, place)
@@ -188,6 +189,7 @@ def test_folders_of_other_users_stay(place: ScratchPlace, temporary: Path, monke
     assert not run.exists()
 
 
+@pytest.mark.fault("I21")
 @pytest.mark.parametrize(
     ("job", "epoch", "goes"), [("job", 1, True), ("job", 2, False), ("job", 3, False), ("another", 1, False)]
 )
@@ -202,6 +204,7 @@ def test_a_silent_run_elsewhere_that_lost_its_job_goes(
     assert run.is_dir() is not goes
 
 
+@pytest.mark.fault("I21")
 def test_a_run_elsewhere_that_is_not_silent_stays(place: ScratchPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_SILENCE", 600.0)
     run = written(place, ELSEWHERE)
@@ -219,6 +222,7 @@ def test_a_run_elsewhere_that_is_not_silent_stays(place: ScratchPlace, monkeypat
     assert run.is_dir(), "who can't be understood is left alone"
 
 
+@pytest.mark.fault("I21")
 def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_SILENCE", 0.01)
     dead = f"{'ef' * 8}-{replace(Owner.here(), started=0)}"
@@ -238,6 +242,7 @@ def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.Mo
     assert left == {place.run}
 
 
+@pytest.mark.fault("I22")
 def test_a_fenced_run_whose_changes_are_gone_does_not_claim_its_job_back(tmp_path: Path) -> None:
     """Another run may have removed its folder, as it was silent for long."""
     graph, backend = Graph(), backend_at(tmp_path)
@@ -280,6 +285,7 @@ def running(tmp_path: Path, job: str, *place: str) -> Iterator[subprocess.Popen[
         process.wait()
 
 
+@pytest.mark.fault("I21")
 @pytest.mark.spark
 def test_the_next_run_sweeps_what_a_killed_driver_left(tmp_path: Path, temporary: Path) -> None:
     scratch = tmp_path / "scratch"

@@ -29,6 +29,7 @@ costs = st.floats(1e-7, 0.5)
 fixed_times = st.floats(0.01, 10.0)
 
 
+@pytest.mark.fault("I18")
 @given(fixed_times, costs, st.integers(1, 64), st.randoms(use_true_random=False))
 def test_ticks_come_to_the_time_they_may_take(fixed: float, each: float, workers: int, noise: Random) -> None:
     pace = Pace(0, workers)

@@ -51,6 +51,7 @@ def ended_from_outside(handle: SparkHandle) -> list[Future[Any]]:
     return asked
 
 
+@pytest.mark.fault("H3")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("end", "error", "outcomes"),
@@ -99,6 +100,7 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     assert runtime._handle.progress.records["lines"] == 1
 
 
+@pytest.mark.fault("C6")
 @pytest.mark.spark
 def test_a_snapshot_that_failed_is_tried_again_soon(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retry_for=timedelta(milliseconds=1))

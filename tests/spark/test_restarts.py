@@ -78,6 +78,7 @@ def test_a_run_is_started_again_as_often_as_told_and_the_pause_doubles(
     assert kept_sums(away.backend) == expected_sums(10)
 
 
+@pytest.mark.fault("I20")
 def test_what_is_asked_of_a_run_that_waits_for_its_restart(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_run_that_keeps_nothing_ends_with_what_failed(spark: Any, tmp_path: Pa
         SparkRuntime(sums(50), parallelism=2, spark=spark, scratch=str(place)).execute()
 
 
+@pytest.mark.fault("I4")
 def test_a_run_is_not_started_again_after_user_code_or_fencing(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_run_is_not_started_again_after_user_code_or_fencing(
     assert pauses(caplog.text) == []
 
 
+@pytest.mark.fault("I12")
 def test_older_of_two_runs_of_a_job_in_one_session_is_fenced(spark: Any, tmp_path: Path) -> None:
     backend, scratch = backend_at(tmp_path), str(tmp_path / "scratch")
     often = timedelta(milliseconds=50)
@@ -203,11 +206,13 @@ def test_a_setting_that_would_break_a_promise_is_refused(spark: Any, setting: st
         conf.set(setting, before)
 
 
+@pytest.mark.fault("I11")
 def test_what_is_in_the_memory_of_one_process_is_no_place_for_changes(spark: Any) -> None:
     with pytest.raises(GraphError, match=r"scratch='memory://x' is in the memory of one process"):
         SparkRuntime(sums(1), spark=spark, scratch="memory://x").execute()
 
 
+@pytest.mark.fault("I9")
 def test_a_module_that_the_workers_lack_is_named_at_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,6 +258,7 @@ def travelling(value: Any, state: Any) -> Any:
     return build
 
 
+@pytest.mark.fault("I15")
 @pytest.mark.parametrize(
     ("value", "state", "message"),
     [
@@ -280,6 +286,7 @@ def hashes(keys: Sequence[Any]) -> list[int]:
     return [stable_hash(key) for key in keys]
 
 
+@pytest.mark.fault("I10")
 def test_keys_have_one_place_whatever_the_seed_of_hashes(spark: Any) -> None:
     lend_interpreter(spark)
     keys = ["a", ("b", 1), b"c", 4, None, True, 2.5, frozenset({"x", "y"})]

@@ -73,6 +73,7 @@ def count(_key: Any, _value: Any, so_far: int) -> tuple[int, int]:
     return so_far + 1, so_far + 1
 
 
+@pytest.mark.fault("I14")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_splits_unions_and_exchanges_in_a_row_come_to_the_same(spark: Any, parallelism: int) -> None:
     here, there = Joined(), Joined()
@@ -83,6 +84,7 @@ def test_splits_unions_and_exchanges_in_a_row_come_to_the_same(spark: Any, paral
     assert [len(there.totals), sorted(there.totals.values)] == [len(here.totals), sorted(here.totals.values)]
 
 
+@pytest.mark.fault("I6")
 def test_what_one_runtime_keeps_the_other_goes_on_from(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
@@ -95,6 +97,7 @@ def test_what_one_runtime_keeps_the_other_goes_on_from(spark: Any, tmp_path: Pat
     assert [it.parallelism for it in snapshots(backend)] == [2, 2, 3]
 
 
+@pytest.mark.fault("I8")
 def test_the_number_of_workers_changes_while_records_flow(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retain=50)
     out: VecSink[Any, Any, Any] = VecSink()
@@ -164,6 +167,7 @@ def test_increments_until_they_outgrow_the_base(spark: Any, tmp_path: Path) -> N
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("I4")
 def test_an_error_of_user_code_is_the_one_of_a_single_thread(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     with pytest.raises(OperatorError) as here:
@@ -177,6 +181,7 @@ def test_an_error_of_user_code_is_the_one_of_a_single_thread(spark: Any, tmp_pat
     assert kept_sums(backend) == expected_sums(100)
 
 
+@pytest.mark.fault("I12")
 def test_a_run_of_a_job_that_another_run_claims_is_fenced(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     handle = SparkRuntime(
@@ -267,6 +272,7 @@ def test_nothing_is_left_behind(spark: Any, tmp_path: Path, monkeypatch: pytest.
     assert spark.streams.active == []
 
 
+@pytest.mark.fault("I11")
 def test_what_can_not_work_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="in the memory of one process"):
         SparkRuntime(sums(1), FsspecBackend("memory://place", job="j"), spark=spark).execute()
@@ -352,6 +358,7 @@ def slow_sum(_key: Any, value: int, total: int) -> tuple[int, int]:
     return total + value, total + value
 
 
+@pytest.mark.fault("I18")
 def test_a_slow_function_behind_an_exchange_is_paced(spark: Any, tmp_path: Path) -> None:
     def build(provider: Any) -> None:
         numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(10**7)))

@@ -118,6 +118,7 @@ def counted(folder: Path) -> int:
     return counts
 
 
+@pytest.mark.fault("I19")
 def test_script_with_own_classes_stops_at_a_signal_and_resumes_quietly(
     tmp_path: Path,
 ) -> None:

@@ -30,6 +30,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     return define
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize("codec", ["pickle", "msgpack"])
 def test_a_class_that_changed_is_refused_and_migrated(spark: Any, tmp_path: Path, script: Any, codec: str) -> None:
     def backend(kind: Any) -> FsspecBackend:

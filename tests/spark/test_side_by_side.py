@@ -68,6 +68,7 @@ def assert_written_and_closed_once(folder: Path, size: int) -> None:
     assert sorted(numbers) == list(range(size))
 
 
+@pytest.mark.fault("I16")
 @pytest.mark.spark
 def test_two_runs_at_once_keep_their_sinks_and_workers(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +92,7 @@ def test_two_runs_at_once_keep_their_sinks_and_workers(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.fault("I16")
 @pytest.mark.spark
 def test_a_name_that_is_taken_is_refused_and_nothing_is_left(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +107,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_left(
     assert first.await_termination(SECONDS)
 
 
+@pytest.mark.fault("I17")
 @pytest.mark.spark
 def test_sinks_are_closed_while_other_jobs_hold_the_slots(spark: Any, tmp_path: Path) -> None:
     over = tmp_path / "over"

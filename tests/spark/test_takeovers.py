@@ -223,6 +223,7 @@ plans = st.builds(
 scripts = st.fixed_dictionaries({part: st.lists(polls(part), max_size=14) for part in PARTS})
 
 
+@pytest.mark.fault("I14")
 @settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
 @given(scripts, st.lists(plans, max_size=16), st.integers(1, 3), st.booleans(), st.sampled_from([1, LONGEST]))
 def test_states_are_those_of_plain_dicts_whoever_holds_them(
@@ -245,6 +246,7 @@ def test_states_are_those_of_plain_dicts_whoever_holds_them(
     target(float(cluster.takeovers))
 
 
+@pytest.mark.fault("I14")
 def test_an_idle_state_outlives_ticks_that_change_all_of_another() -> None:
     """The states of two streams lie in one stage; the next process, and the snapshot, have both."""
     graph, few, many = Graph(), range(100), range(6000)
@@ -505,6 +507,7 @@ def audited(provider: StreamProvider, *, sink: Any) -> None:
     )
 
 
+@pytest.mark.fault("I14")
 @pytest.mark.spark
 def test_state_that_moves_between_processes_of_spark_is_whole(spark: Any, tmp_path: Path) -> None:
     """More workers than processes: each tick another one takes what is next, in whatever order they get free."""

@@ -53,6 +53,7 @@ def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Ma
     return Row(worker, REPORT, worker, pickle.dumps(report), [0] * len(program().vertices))
 
 
+@pytest.mark.fault("I2")
 @pytest.mark.parametrize("came", [2, 0, 4])
 def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp_path: Path) -> None:
     made = program()
@@ -77,6 +78,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
     assert following.tick == 2
 
 
+@pytest.mark.fault("I2")
 @pytest.mark.spark
 def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> None:
     require_spark()
@@ -214,6 +216,7 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
         assert list(turn)
 
 
+@pytest.mark.fault("I2")
 @pytest.mark.spark
 def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path) -> None:
     require_spark()

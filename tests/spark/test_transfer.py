@@ -77,6 +77,7 @@ def end(kind: type[BaseException]) -> Any:
 ENDING = [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration]
 
 
+@pytest.mark.fault("I15")
 @pytest.mark.parametrize("kind", ENDING)
 def test_what_ends_a_process_is_an_error_of_the_operator(kind: type[BaseException]) -> None:
     with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*sent .*{kind.__name__}"):
@@ -89,6 +90,7 @@ def test_what_ends_a_process_is_an_error_of_the_operator(kind: type[BaseExceptio
         load_states(states, lambda found: found)
 
 
+@pytest.mark.fault("I15")
 @pytest.mark.parametrize("kind", ENDING)
 def test_a_state_that_ends_the_process_is_named_by_a_snapshot(kind: type[BaseException]) -> None:
     delta = Delta({key: Ends(kind, comes=False) if key == 5 else key for key in range(2_000)})
@@ -124,6 +126,7 @@ def test_a_generator_is_named_with_its_type() -> None:
         dump_columns(columns(it for it in [1]), "x")
 
 
+@pytest.mark.fault("I15")
 @pytest.mark.parametrize("thing", [NoComeBack(), NoState(), Needy(1)])
 @pytest.mark.parametrize("at", [0, 3, 1_500])
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it, 1], lambda it: {"a": (1, it)}])

@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fault("E24", "I15")
 @pytest.mark.parametrize(("kind", "raised"), CASES)
 def test_what_user_code_raises_is_told_and_nothing_is_lost(kind: str, raised: str, spark: Any, tmp_path: Path) -> None:
     trap, backend = Trap(tmp_path), FsspecBackend(str(tmp_path / "kept"))

@@ -76,6 +76,7 @@ def test_no_object_is_ever_written_over(place: Place, first: bytes, second: byte
     assert place.open().get("m/1", 100) == first
 
 
+@pytest.mark.fault("D2")
 def test_of_several_that_create_one_object_exactly_one_succeeds(place: Place) -> None:
     stores = [place.open() for _ in range(4)]
     barrier = threading.Barrier(8)
@@ -140,6 +141,7 @@ def test_a_folder_that_is_not_there_lists_as_empty(store: Store) -> None:
     assert store.list("m/") == []
 
 
+@pytest.mark.fault("C13")
 def test_a_listing_is_of_now(place: Place) -> None:
     ours, theirs = place.open(), place.open()
     for number in range(3):

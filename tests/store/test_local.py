@@ -149,6 +149,7 @@ def test_two_spellings_of_a_root_are_one_place(root: Path, tmp_path: Path) -> No
         LocalStore(root).put_new("m/1", b"")
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.parametrize("length", [0, 1, len(BODY) - 1, len(BODY)])
 def test_what_an_interrupted_write_left_is_invisible_until_it_is_swept(
     store: LocalStore, root: Path, length: int
@@ -202,6 +203,7 @@ def test_what_is_no_file_is_not_read(store: LocalStore, root: Path, make: Callab
         store.get("m/1", 100)
 
 
+@pytest.mark.fault("C4")
 def test_a_name_that_is_too_long_is_an_error(store: LocalStore, root: Path) -> None:
     with pytest.raises(StoreError, match="choose a shorter path"):
         store.put_new("m/" + "a" * 300, b"")
@@ -209,6 +211,7 @@ def test_a_name_that_is_too_long_is_an_error(store: LocalStore, root: Path) -> N
     assert temps_in(root) == []
 
 
+@pytest.mark.fault("H4")
 def test_an_interrupt_leaves_no_half_object(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
 
@@ -253,6 +256,7 @@ def test_two_writers_may_make_the_same_folders_at_once(root: Path) -> None:
         assert stores[0].list("m/") == ["m/0", "m/1", "m/2", "m/3"]
 
 
+@pytest.mark.fault("C1")
 def test_a_file_that_may_not_grow_is_an_error_that_leaves_nothing(root: Path) -> None:
     told = run_python("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))" + PUT, str(root))
     assert told.stdout.startswith("StoreError: ")
@@ -260,6 +264,7 @@ def test_a_file_that_may_not_grow_is_an_error_that_leaves_nothing(root: Path) ->
     assert (LocalStore(root).list(""), temps_in(root)) == ([], [])
 
 
+@pytest.mark.fault("C4")
 def test_too_many_open_files_are_an_error_that_says_so(root: Path) -> None:
     limited = PUT.replace(
         "try:", "import os, resource\nused = len(os.listdir('/proc/self/fd')) - 1\n"
@@ -290,6 +295,7 @@ def test_a_folder_of_somebody_else_is_an_error_that_says_so(open_folder: Path) -
         assert told.stdout.startswith("StoreError")
 
 
+@pytest.mark.fault("A12")
 @traced
 def test_each_step_is_on_the_disk_before_the_next(root: Path) -> None:
     assert put_traced(root, "-e", f"trace={SYSCALLS},mkdir").stdout == "done\n"
@@ -332,6 +338,7 @@ def test_an_error_before_the_link_means_not_written(root: Path, call: str, error
     LocalStore(root).put_new("m/1", BODY)
 
 
+@pytest.mark.fault("C2")
 @traced
 def test_a_file_that_did_not_sync_is_never_synced_again(root: Path) -> None:
     (root / "m").mkdir(parents=True)
@@ -341,6 +348,7 @@ def test_a_file_that_did_not_sync_is_never_synced_again(root: Path) -> None:
     ]
 
 
+@pytest.mark.fault("C2")
 @traced
 def test_a_folder_that_did_not_sync_leaves_the_object_in_doubt(root: Path) -> None:
     (root / "m").mkdir(parents=True)
@@ -371,6 +379,7 @@ def test_an_error_of_the_link_itself_says_no_more_than_is_known(root: Path, erro
     assert temps_in(root) == []
 
 
+@pytest.mark.fault("A2", "A4")
 @traced
 def test_a_process_killed_at_any_call_leaves_the_object_whole_or_absent(root: Path) -> None:
     assert put_traced(root, "-e", f"trace={SYSCALLS}").stdout == "done\n"

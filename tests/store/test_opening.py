@@ -23,6 +23,7 @@ from malflow.store.remote import FsspecStore
 from tests.store.conftest import LinkingFileSystem, run_python
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize(
     "spelling",
     [
@@ -64,6 +65,7 @@ def test_memory_is_of_this_process(url: str) -> None:
     assert open_store("memory://open/job").get(f"m/{len(url)}", 9) == b"1"
 
 
+@pytest.mark.fault("G15")
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -186,6 +188,7 @@ class RememberingFileSystem(LinkingFileSystem):
         self.seen.clear()
 
 
+@pytest.mark.fault("C13")
 def test_a_listing_is_never_remembered(tmp_path: Path) -> None:
     ours, theirs = (FsspecStore(RememberingFileSystem(skip_instance_cache=True), str(tmp_path)) for _ in range(2))
     for number in range(3):

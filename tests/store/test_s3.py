@@ -56,6 +56,7 @@ def outcome(operation: Operation, store: Store) -> Exception:
     return raised.value
 
 
+@pytest.mark.fault("C11", "C12")
 @pytest.mark.parametrize(
     ("fault", "kind", "lands"),
     [
@@ -86,6 +87,7 @@ def test_a_write_tells_what_is_known_of_it(
         PUT(store)
 
 
+@pytest.mark.fault("C16")
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -117,6 +119,7 @@ def test_half_an_answer_is_no_answer(server: FaultyS3, store: Store, operation: 
     assert (server.fired, server.count("GET")) == (1, 1)
 
 
+@pytest.mark.fault("C5")
 def test_each_operation_is_one_request(server: FaultyS3, store: Store) -> None:
     def asked(operation: Operation) -> list[str]:
         server.requests.clear()
@@ -161,6 +164,7 @@ def impatient(s3: FaultyS3) -> Store:
     return store
 
 
+@pytest.mark.fault("C8")
 def test_a_write_that_times_out_may_land_later(server: FaultyS3, impatient: Store) -> None:
     store = impatient
     server.inject("hold", "GET", "m/0")
@@ -174,6 +178,7 @@ def test_a_write_that_times_out_may_land_later(server: FaultyS3, impatient: Stor
     assert server.count("PUT") == 1
 
 
+@pytest.mark.fault("C8")
 @pytest.mark.parametrize(("operation", "kind"), [(GET, Transient), (PUT, UnknownOutcome)])
 def test_a_server_that_keeps_talking_does_not_hold_up_for_ever(
     server: FaultyS3, impatient: Store, operation: Operation, kind: type[Exception]
@@ -195,6 +200,7 @@ def test_a_large_body_has_more_time(server: FaultyS3, store: Store) -> None:
     assert store._limited(filesystem, 0) == {"timeout": None}  # type: ignore[attr-defined]
 
 
+@pytest.mark.fault("H4")
 def test_an_interrupt_passes_through_a_write_that_goes_on(server: FaultyS3, store: Store) -> None:
     server.inject("hold", "PUT")
     main = threading.main_thread().ident
@@ -233,6 +239,7 @@ def test_a_server_that_is_not_there_is_tried_once(unused_endpoint: str) -> None:
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.fault("C16")
 @pytest.mark.parametrize("operation", [GET, LIST, DELETE, PUT])
 def test_a_missing_bucket_is_no_missing_object(server: FaultyS3, operation: Operation) -> None:
     store = open_store("s3://no-bucket/job", server.options)

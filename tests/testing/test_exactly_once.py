@@ -116,6 +116,7 @@ def test_states_of_classes_with_and_without_equality() -> None:
     assert_exactly_once(build_dataflow, ["ann", "bob", "abe", "al", "ben", "cy"], max_examples=25)
 
 
+@pytest.mark.fault("E20")
 def test_a_ttl_map_is_right() -> None:
     def remember(key: Any, value: int, time: int, entries: ExpireMap[int, int, int]) -> Any:
         entries.insert(value, time, time + 3)
@@ -157,6 +158,7 @@ def windows(provider: StreamProvider) -> None:
     late.sink("late", sink())
 
 
+@pytest.mark.fault("E19")
 def test_windows_in_event_time_are_right() -> None:
     items = [Timed(value, time) for value, time in enumerate([0, 1, 4, 2, 3, 9, 1, 8, 20, 5, 21])]
 
@@ -314,6 +316,7 @@ def test_state_in_a_global_that_is_built_anew_is_found() -> None:
     assert len(steps(lines)) == 4
 
 
+@pytest.mark.fault("E6")
 def test_an_object_that_two_keys_share_is_found() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         shared: list[int] = []
@@ -350,6 +353,7 @@ def test_an_object_that_two_operators_share_and_one_changes_is_found() -> None:
     assert len(steps(lines)) <= 5
 
 
+@pytest.mark.fault("E23")
 @pytest.mark.parametrize("make", [random.random, time.monotonic_ns])
 def test_values_that_depend_on_chance_or_time_are_found(make: Callable[[], Any]) -> None:
     def build_dataflow(provider: StreamProvider) -> None:

@@ -44,6 +44,7 @@ def count(source: Any, backend: FsspecBackend, parallelism: int = 1) -> list[str
     return sorted(out.values)
 
 
+@pytest.mark.fault("F4")
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("before", ["file://{0}/in/a.txt", "{0}//in/a.txt", "{0}/link/a.txt", "local://{0}/link/a.txt"])
 def test_positions_under_an_older_spelling_are_found(tmp_path: Path, before: str, parallelism: int) -> None:
@@ -64,6 +65,7 @@ def test_positions_under_an_older_spelling_are_found(tmp_path: Path, before: str
     assert fsck(backend).problems == ()
 
 
+@pytest.mark.fault("F4")
 def test_a_source_whose_parts_are_all_new_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     backend = in_memory()
     (tmp_path / "old").mkdir()

@@ -62,6 +62,7 @@ def test_going_back_twice_comes_to_the_same(tmp_path: Path, name: str) -> None:
     assert content(path) == b"one\nthree\n"
 
 
+@pytest.mark.fault("F13")
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -112,6 +113,7 @@ def test_another_file_with_content_is_never_cut(tmp_path: Path, length: int) -> 
     assert path.read_text() == "precious\n"
 
 
+@pytest.mark.fault("F12")
 def test_a_run_that_does_not_begin_leaves_what_it_finds(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("precious\n")
@@ -136,6 +138,7 @@ def test_the_end_of_a_link_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "link.txt").is_symlink()
 
 
+@pytest.mark.fault("F14")
 def test_two_sinks_do_not_write_to_one_file(tmp_path: Path) -> None:
     one: Any = TextFileSink(tmp_path / "out.txt")
     send(one, "one")
@@ -148,6 +151,7 @@ def test_two_sinks_do_not_write_to_one_file(tmp_path: Path) -> None:
     assert content(tmp_path / "out.txt") == b"one\ntwo\n"
 
 
+@pytest.mark.fault("F14")
 def test_what_an_older_run_still_writes_does_not_come_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.touch(mode=0o640)
@@ -166,6 +170,7 @@ def test_what_an_older_run_still_writes_does_not_come_into_the_file(tmp_path: Pa
     assert [it.name for it in tmp_path.iterdir()] == ["out.txt"]
 
 
+@pytest.mark.fault("F13")
 @pytest.mark.parametrize("size", [1, 20])
 def test_a_file_that_others_change_meanwhile_is_an_error(tmp_path: Path, size: int) -> None:
     path = tmp_path / "out.txt"
@@ -177,6 +182,7 @@ def test_a_file_that_others_change_meanwhile_is_an_error(tmp_path: Path, size: i
     sink.close()
 
 
+@pytest.mark.fault("F14")
 def test_the_child_of_a_fork_writes_nothing(tmp_path: Path) -> None:
     for name in ("out.txt", "out.gz"):
         sink: Any = TextFileSink(tmp_path / name)

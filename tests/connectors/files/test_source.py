@@ -52,6 +52,7 @@ def test_a_part_is_a_full_path_and_globs_are_sorted_without_duplicates(
     assert source.list_parts() == [f"{tmp_path}/{name}" for name in ("a.txt", "b.txt", "d[1].txt")]
 
 
+@pytest.mark.fault("F4")
 def test_a_file_has_one_name_however_its_path_is_spelt(tmp_path: Path, store: Any) -> None:
     (tmp_path / "in").mkdir()
     path = str(file_of(tmp_path / "in", b"", "a.txt"))
@@ -212,6 +213,7 @@ def test_a_shipped_source_counts_for_itself(tmp_path: Path) -> None:
 # a file that is not what it was
 
 
+@pytest.mark.fault("F3")
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 def test_a_file_shorter_than_its_position_is_an_error(tmp_path: Path, name: str) -> None:
     path = file_of(tmp_path, b"one\ntwo\n", name)
@@ -221,6 +223,7 @@ def test_a_file_shorter_than_its_position_is_an_error(tmp_path: Path, name: str)
         drain(TextFileSource(path), end)
 
 
+@pytest.mark.fault("F2")
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 def test_a_file_with_other_lines_is_an_error(tmp_path: Path, name: str) -> None:
     path = file_of(tmp_path, b"one\ntwo\n", name)
@@ -230,6 +233,7 @@ def test_a_file_with_other_lines_is_an_error(tmp_path: Path, name: str) -> None:
         drain(TextFileSource(path), end)
 
 
+@pytest.mark.fault("F2")
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 @pytest.mark.parametrize("size", [3, 3_000])
 @pytest.mark.parametrize("changed", [0, -1])
@@ -264,6 +268,7 @@ def test_a_shorter_file_is_read_from_its_beginning_where_that_is_wanted(
     partition.suspend()
 
 
+@pytest.mark.fault("F2")
 def test_a_header_that_changed_is_told(tmp_path: Path) -> None:
     path = file_of(tmp_path, b"h,k\n1,2\n")
     _, end = drain(CsvSource(path))
@@ -273,6 +278,7 @@ def test_a_header_that_changed_is_told(tmp_path: Path) -> None:
     assert drain(CsvSource(path, on_replaced="restart"), end)[0] == [{"k": "1", "h": "2"}, {"k": "3", "h": "4"}]
 
 
+@pytest.mark.fault("F2")
 def test_a_position_of_an_older_version_is_gone_on_from(tmp_path: Path) -> None:
     path = file_of(tmp_path, b"one\ntwo\n")
     _, end = drain(TextFileSource(path))
@@ -290,6 +296,7 @@ def test_another_way_with_replaced_files_is_refused(on_replaced: Any) -> None:
         CsvSource("x", on_replaced=on_replaced)
 
 
+@pytest.mark.fault("F3")
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     path = file_of(tmp_path, b"one\n")
     _, end = drain(TextFileSource(path))
@@ -421,6 +428,7 @@ def test_the_count_survives_a_resume(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert caplog.records == []
 
 
+@pytest.mark.fault("E1")
 def test_a_function_is_given_each_bad_record_once(tmp_path: Path) -> None:
     path = str(file_of(tmp_path, b"x\n1\ny\n"))
     dead_letters: list[BadRecord] = []

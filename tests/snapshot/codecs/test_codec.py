@@ -219,6 +219,7 @@ def test_positions_of_file_sources_and_messages_need_no_registration() -> None:
     assert facts(MsgpackCodec().loads(MsgpackCodec().dumps(value))) == facts(value)
 
 
+@pytest.mark.fault("E20")
 def test_an_expire_map_goes_on_expiring() -> None:
     entries = CODEC.loads(CODEC.dumps(expire_map({"late": (1, 30), "soon": (2, 10)})))
 
@@ -299,6 +300,7 @@ def nested(depth: int, wrap: Any) -> Any:
     return value
 
 
+@pytest.mark.fault("E16")
 @pytest.mark.parametrize(
     ("wrap", "fits", "exceeds"),
     [
@@ -467,6 +469,7 @@ def renamed(name: str, *fields: Any) -> type:
     return make_dataclass(name, fields)
 
 
+@pytest.mark.fault("G7")
 def test_a_class_that_was_renamed_or_moved_keeps_its_name() -> None:
     new = renamed("Purchase", ("id", int), ("price", int), ("tags", list))
 
@@ -482,6 +485,7 @@ def test_class_of_several_names_is_written_under_the_first() -> None:
     assert b"new" in codec.dumps(Order(1))
 
 
+@pytest.mark.fault("G6")
 def test_a_field_that_was_added_takes_its_default_each_time_anew() -> None:
     old = MsgpackCodec({"order": renamed("Order", ("id", int))})
     data = old.dumps([old._types["order"](1), old._types["order"](2)])
@@ -500,6 +504,7 @@ def test_added_field_without_a_default_is_an_error() -> None:
         codec.loads(data)
 
 
+@pytest.mark.fault("G6")
 def test_a_field_that_was_removed_is_an_error_that_names_it() -> None:
     data = CODEC.dumps([Order(1), Point(1, 2)])
     codec = MsgpackCodec({"order": renamed("Order", ("id", int), ("tags", list)), "point": Point})
@@ -695,6 +700,7 @@ def test_pickles_hold_no_code_so_that_classes_may_change() -> None:
     assert b"total" not in data
 
 
+@pytest.mark.fault("G13")
 def test_a_codec_is_found_by_name_or_given() -> None:
     assert (codec_of("pickle").name, codec_of("pickle").executes) == ("pickle", True)
     assert (codec_of("msgpack").name, codec_of("msgpack").executes) == ("msgpack", False)

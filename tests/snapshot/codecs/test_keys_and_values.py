@@ -54,6 +54,7 @@ ODD = {
 }
 
 
+@pytest.mark.fault("E11", "E12", "E13")
 @CODECS
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_keys_of_any_text_are_no_names_of_files_and_come_back(codec: str, parallelism: int) -> None:
@@ -68,6 +69,7 @@ def test_keys_of_any_text_are_no_names_of_files_and_come_back(codec: str, parall
     assert all(len(name) < 120 and name.isascii() for name in names)
 
 
+@pytest.mark.fault("E10")
 @CODECS
 def test_numbers_that_are_equal_are_one_key_before_and_after_a_restart(codec: str) -> None:
     backend = in_memory(codec=codec)
@@ -80,6 +82,7 @@ def test_numbers_that_are_equal_are_one_key_before_and_after_a_restart(codec: st
     assert kept_states(backend, "latest") == {1: "bool", 0: "minus zero"}
 
 
+@pytest.mark.fault("E9", "E14")
 @pytest.mark.parametrize("key", [math.nan, None, ["a"], ("a", ["b"]), {}], ids=repr)
 def test_key_that_does_not_equal_its_copy_is_refused(key: Any) -> None:
     backend = in_memory()
@@ -88,6 +91,7 @@ def test_key_that_does_not_equal_its_copy_is_refused(key: Any) -> None:
     assert kept_states(backend, "latest") == {"good": 1}
 
 
+@pytest.mark.fault("E15")
 def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
     store = MemoryStore()
@@ -99,6 +103,7 @@ def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.Mon
     assert Job(StoreBackend(store, compression="none")).state == job.state
 
 
+@pytest.mark.fault("E16")
 @CODECS
 def test_too_deeply_nested_state_is_refused_by_name(codec: str) -> None:
     deep: list[Any] = []
@@ -126,6 +131,7 @@ Operations = st.lists(
 )
 
 
+@pytest.mark.fault("E17", "E18")
 @given(Operations, st.sampled_from([1e-9, 1.0, 1e9]), st.sampled_from(["pickle", "msgpack"]))
 def test_keys_that_come_and_go_are_as_they_were_at_the_last_snapshot(
     operations: list[tuple[str, str, int]], growth: float, codec: str
@@ -153,6 +159,7 @@ def test_keys_that_come_and_go_are_as_they_were_at_the_last_snapshot(
                 live, changed = dict(kept), set()
 
 
+@pytest.mark.fault("F4")
 def test_new_part_begins_at_its_beginning_and_a_gone_one_is_remembered() -> None:
     backend = in_memory()
     x = [("x", 1), END, ("x", 2), END, ("x", 3)]
@@ -166,6 +173,7 @@ def test_new_part_begins_at_its_beginning_and_a_gone_one_is_remembered() -> None
     assert kept_states(backend, "latest") == {"x": 3, "y": 2}
 
 
+@pytest.mark.fault("F1")
 def test_a_source_that_fails_goes_on_from_its_position_when_it_can() -> None:
     backend = in_memory()
     source = ScriptedSource({"x": [("a", 1), PAUSE, ("a", 2), CRASH, ("b", 3)]})

@@ -60,6 +60,7 @@ def manifest_of(backend: FsspecBackend) -> Manifest:
 # Refused
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize(
     ("before", "state", "after", "both"),
     [
@@ -205,6 +206,7 @@ def test_a_snapshot_of_plain_states_is_as_an_older_malflow_wrote_it() -> None:
 # Migrated
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize("codec", ["pickle", "msgpack"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_migration_gets_the_fields_of_a_changed_named_tuple(codec: str, workers: int) -> None:
@@ -235,6 +237,7 @@ def test_a_migration_gets_the_fields_of_a_changed_named_tuple(codec: str, worker
     assert fsck(backend()).problems == ()
 
 
+@pytest.mark.fault("G7")
 @pytest.mark.parametrize(
     ("before", "state"),
     [
@@ -469,6 +472,7 @@ class Parts:
         return {"deep": self.kind(1)}
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_the_changed_states_of_sources_and_sinks_are_refused(kind: str) -> None:
     backend = in_memory()

@@ -1,0 +1,48 @@
+"""Which tests make which fault happen: the marks `@pytest.mark.fault("C8")`, read without importing the tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["ROW", "marked_tests", "with_tests"]
+
+TESTS = Path(__file__).parent
+ROW = re.compile(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|")
+"""A row of a table in docs/faults.md: number, fault, what malflow does."""
+
+
+def marked_tests() -> dict[str, list[str]]:
+    """Return the tests of each fault, by its number."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                for fault in _faults(node):
+                    found[fault].append(node.name)
+    return dict(found)
+
+
+def with_tests(page: str) -> str:
+    """Add a column to the tables of docs/faults.md: the tests that make the fault happen."""
+    tests = marked_tests()
+    lines = []
+    for line in page.splitlines():
+        row = ROW.fullmatch(line)
+        if row is not None:
+            names = "<br>".join(f"`{name}`" for name in dict.fromkeys(tests.get(row[1], ())))
+            lines.append(f"{line} {names or 'none'} |")
+        elif line == "| | Fault | What malflow does |":
+            lines.append(f"{line} Tests |")
+        else:
+            lines.append(f"{line}---|" if line == "|---|---|---|" else line)
+    return "\n".join(lines)
+
+
+def _faults(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.fault":
+            yield from (ast.literal_eval(argument) for argument in decorator.args)
