@@ -122,7 +122,9 @@ def test_a_run_that_keeps_nothing_is_rescaled_too(spark: Any) -> None:
         numbers.key_distribute("all", lambda m: m.timestamp % 7).stateful_map("sum", add, default=int).sink("out", out)
 
     handle = SparkRuntime(build, parallelism=1, spark=spark, max_records_per_tick=500).start()
-    handle.rescale(3).result(SECONDS)
+    for asked in [handle.rescale(3), handle.rescale(2)]:
+        asked.result(SECONDS)
+    assert handle.progress.parallelism == 2
     assert handle.await_termination(SECONDS)
     finals = {m.key: m.value for m in out}
     assert finals == {key: len(range(key, 2_000, 7)) for key in range(7)}

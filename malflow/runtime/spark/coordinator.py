@@ -215,11 +215,11 @@ class Gate:
 
     def _take_requests(self, *, ending: bool) -> None:
         requests = self._wishes.requests
-        while requests:
+        while requests and self.rescaling is None:  # what was asked for after it is done after it
             request = requests.popleft()
             if request.parallelism is None and self._keeping is not None:
                 self._keeping.ask(request)
-            elif request.parallelism is None or ending or self.rescaling is not None:
+            elif request.parallelism is None or ending:
                 abandon([request])
             elif request.answer.set_running_or_notify_cancel():
                 self.rescaling = request
