@@ -84,8 +84,12 @@ class FlatMap(Operator):
         """Map the value column, and chain the answers."""
         function, rest = self.callback, iter(batch.values)
         try:
-            elements = [
-                answer if type(answer) in _AT_HAND else _elements(answer, of="the function returned")
+            elements = [  # taken at once: a function may fill one list again and again
+                [*answer]
+                if type(answer) is list
+                else answer
+                if type(answer) is tuple
+                else _elements(answer, of="the function returned")
                 for value in rest
                 for answer in (function(value),)
             ]

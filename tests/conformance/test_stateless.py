@@ -47,6 +47,18 @@ def test_flat_map_emits_what_the_function_returns_or_yields(any_parallelism: Any
     assert sorted(values_of(any_parallelism, range(4), build)) == sorted(3 * [1, 2, 2, 3, 3, 3])
 
 
+def test_flat_map_takes_a_list_as_it_is_when_it_is_returned(any_parallelism: Any) -> None:
+    filled: list[int] = []
+
+    def refill(value: int) -> list[int]:
+        filled.clear()
+        filled.extend([value, -value])
+        return filled
+
+    expected = [number for value in range(1, 100) for number in (value, -value)]
+    assert values_of(any_parallelism, range(1, 100), lambda s: s.flat_map("f", refill)) == expected
+
+
 def test_flat_map_keeps_key_time_and_epochs(runtime: Any, log: Log) -> None:
     def build(stream: Any) -> Any:
         on_time, _ = stream.key_distribute("k", lambda m: 7).generate_epochs("e", lambda m, _: m.timestamp)
