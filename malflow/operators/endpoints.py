@@ -307,12 +307,14 @@ class Source(Operator):
             values.extend(more)
             timestamps.extend(at)
             if not more and (self._call(part, _is_finished, partition) or time.monotonic() > deadline):
-                raise SourceNotReplayable(
-                    f"source '{self.context.operator_name}' gave {count} records of part {shown(part)} at first, and "
-                    f"{len(values)} when they were read again"
-                )
+                break
             if not more:
                 time.sleep(_REPLAY_PAUSE)
+        if len(values) != count:
+            raise SourceNotReplayable(
+                f"source '{self.context.operator_name}' gave {count} records of part {shown(part)} at first, and "
+                f"{len(values)} when they were read again"
+            )
         return Batch([part] * count if self._keyed else None, values, timestamps)
 
     def _take(self, part: Any, partition: Any, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
