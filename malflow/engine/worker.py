@@ -320,7 +320,7 @@ class Worker:
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
-    """Let an operator act; what user code raises there, in comparisons and hashes too, names the operator.
+    """Run an action of an operator; what user code raises there, in comparisons and hashes too, names the operator.
 
     Args:
         operator: the operator.

@@ -51,7 +51,7 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
             self._note_broken_pipe()
 
     def _note_broken_pipe(self) -> None:
-        """Let what is still printed go nowhere, also what Python does when it exits."""
+        """Send what is still printed nowhere, also what Python prints when it exits."""
         self.reader_is_gone = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

@@ -156,7 +156,7 @@ class FsspecBackend:
         return self._found(self._archive(self._store(exclusive=False)))
 
     def _refuse_nested(self) -> None:
-        """Let no job begin in the folder of another.
+        """Refuse to begin a job in the folder of another.
 
         Raises:
             SnapshotError: naming both.

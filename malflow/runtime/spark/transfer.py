@@ -154,7 +154,7 @@ class _Broken:
         return f"<{self.kind}>"
 
     def __setstate__(self, _state: object) -> None:
-        """Take what the object would have."""
+        """Drop the state that the object would have got."""
 
     def __call__(self, *_: object) -> object:
         """Be called in the place of a class or function that is not there.
