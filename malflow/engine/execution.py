@@ -122,12 +122,14 @@ class Run:
         resumable = {sink.context.operator_name for sink in self._resumable_sinks}
         named = with_present_names(self._program, self.listed, states, parallelism)
         present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
-        present.update(_migrated(self._program, states, versions))
+        migrated = _migrated(self._program, states, versions)
+        present.update(migrated)
         routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
         self._fill(routed)
         for worker in self._workers:
             at = worker.worker_id
-            worker.forget({name for name, new in routed.items() if new[at] is not states[name].get(at)})
+            moved = {name for name, new in routed.items() if _has_moved(states[name].get(at, {}), new[at])}
+            worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
         self.ticks = tick
 
     @property
@@ -308,6 +310,13 @@ class Run:
     def _note_ended(self) -> None:
         live = {source.context.operator_name for source in self._sources if not source.is_finished}
         self._ended = frozenset(self._program.sources) - live
+
+
+def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
+    """Whether what a worker begins with is not what the snapshot has of it."""
+    if new is old:
+        return False
+    return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
 
 
 def _hand_over(old: Worker, stage: Sequence[Worker]) -> None:

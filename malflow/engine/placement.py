@@ -296,7 +296,7 @@ def _least(reached: Iterable[_Reached]) -> Any:
 
 
 def _epochs(node: EpochsNode, old: list[States], after: int, *, known: bool) -> list[States]:
-    """Give all workers the least epoch; where their number is the same, only those that never had a part.
+    """Begin all workers at the least epoch; where their number is the same, only those that never had a part.
 
     Where it is not `known` which worker had a key, since another partitioner had put it there, what any of them had
     reached counts for each key: some records are late then that would not be, but none is on time that would be late.
@@ -305,8 +305,8 @@ def _epochs(node: EpochsNode, old: list[States], after: int, *, known: bool) -> 
     least = _least(reached)
     if len(old) == after and known:
         return [
-            _state({"epoch": least}) if idle == Idle.EMPTY else states
-            for states, (idle, _) in zip(old, reached, strict=True)
+            _state({**states, "epoch": least}) if idle == Idle.EMPTY and epoch != least else states
+            for states, (idle, epoch) in zip(old, reached, strict=True)
         ]
     past = None if node.placement is None else _past(old, least)
     if past is not None and not known:

@@ -221,8 +221,8 @@ def test_new_workers_begin_at_the_least_epoch_of_those_that_had_records(old: lis
 
 def test_workers_without_a_part_get_the_epoch_of_the_others() -> None:
     old = {0: {"epoch": 7}, 1: {"epoch": 5}, 2: ENDED | {"epoch": 3}, 3: IDLE | {"epoch": 1}}
-    assert reroute(timed(), {"epochs": old}, 5, 5) == {"epochs": [*(old[at] for at in range(3)), {}, {}]}
-    assert reroute(timed(), {"epochs": old}, 4, 4) == {"epochs": [*(old[at] for at in range(3)), {"epoch": 5}]}
+    assert reroute(timed(), {"epochs": old}, 5, 5) == {"epochs": [*(old[at] for at in range(3)), IDLE, {}]}
+    assert reroute(timed(), {"epochs": old}, 4, 4) == {"epochs": [*(old[at] for at in range(3)), IDLE | {"epoch": 5}]}
 
 
 def test_what_was_late_on_an_old_worker_stays_late() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from malflow import (
     SingleThreadRuntime,
     SnapshotError,
     StreamProvider,
+    limit_out_of_orderness,
 )
 from malflow.errors import FencedError, SnapshotCorrupt
 from malflow.runtime import snapshots as run_snapshots
@@ -43,6 +45,29 @@ def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) 
         assert counted("abab", backend) == []
     assert kept(backend).states == before.states
     assert fsck(backend).problems == ()
+
+
+def by_remainder(key: int, workers: Sequence[int]) -> int:
+    return workers[key % len(workers)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_starts_at_the_end_of_the_input_take_no_snapshots(backend: FsspecBackend, parallelism: int) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = [provider.new_stream().source(name, ScriptedSource({"part": range(9)})) for name in ("one", "two")]
+        timed, late = numbers[0].generate_epochs("epochs", limit_out_of_orderness(2))
+        keyed, other = (
+            stream.key_distribute(name, lambda msg: msg.value % 5, by_remainder)
+            for name, stream in (("left", timed.union(late)), ("right", numbers[1]))
+        )
+        timed, late = keyed.union(other).generate_epochs("again", limit_out_of_orderness(1))
+        timed.union(late).stateful_map("count", lambda _key, _value, count: (count, count + 1), default=int)
+
+    kept = []
+    for _ in range(4):
+        SingleThreadRuntime(build, backend, parallelism=parallelism).execute()
+        kept.append(ids(backend))
+    assert kept[1] == kept[3], "the second told workers without parts what epoch the others had reached"
 
 
 @pytest.mark.fault("F11")
