@@ -12,7 +12,7 @@ from malflow.batch import Batch
 from malflow.diagnostics import operator_error, shown
 from malflow.engine.part_names import with_present_names
 from malflow.engine.placement import OldStates, Parts, place_parts, refuse_local, reroute
-from malflow.engine.plan import Program
+from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, SnapshotError, release_all
 from malflow.graph import StatefulNode
@@ -57,6 +57,7 @@ class Run:
         listed: the parts of each source; None has the sources list them.
 
     Raises:
+        GraphError: if a sink would write to a file that a source reads.
         OperatorError: if a source can't list its parts.
 
     Attributes:
@@ -89,6 +90,7 @@ class Run:
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
+        refuse_to_write_input(program, listed)
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
@@ -182,9 +184,14 @@ class Run:
         return any(sink.reader_is_gone for sink in self._sinks if isinstance(sink, StatelessSinkWriter))
 
     @property
-    def has_resumable_sinks(self) -> bool:
-        """Whether a sink has a position to be kept."""
-        return bool(self._resumable_sinks)
+    def kept_positions(self) -> dict[str, Any]:
+        """Where the last snapshot says that the sinks stand that can go back there."""
+        return {name: position for name, position in self._positions.items() if position is not None}
+
+    @property
+    def has_unkept_sinks(self) -> bool:
+        """Whether a sink stands where no snapshot says, so that a run that resumes could not take it back there."""
+        return any(self._positions.get(name) != position for name, position in self._sink_positions().items())
 
     def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
         """Return the live states by worker and name, as the last deltas left them."""
@@ -280,12 +287,15 @@ class Run:
 
     def _sink_deltas(self, whole: bool) -> list[StateDelta]:
         deltas = []
-        for sink in self._resumable_sinks if self._tracked else ():
-            name, position = sink.context.operator_name, sink.position()
-            if position is not None and (whole or self._positions.get(name) != position):
+        for name, position in self._sink_positions().items() if self._tracked else ():
+            if whole or self._positions.get(name) != position:
                 self._positions[name] = position
                 deltas.append(StateDelta(0, name, Delta({POSITION: position}, whole=True), 1))
         return deltas
+
+    def _sink_positions(self) -> dict[str, Any]:
+        found = {sink.context.operator_name: sink.position() for sink in self._resumable_sinks}
+        return {name: position for name, position in found.items() if position is not None}
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
 from malflow.graph import EpochsNode, ExchangeNode, Graph, Port, SinkNode, SourceNode, UnionNode, Vertex
 from malflow.partitioners import Partitioner
+from malflow.sinks.contract import ResumableSinkImpl
 
-__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph"]
+__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph", "refuse_to_write_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +115,48 @@ def _check_targets(vertices: tuple[Vertex, ...]) -> None:
     Raises:
         GraphError: naming both.
     """
-    taken: dict[object, tuple[str, object]] = {}
-    for vertex in vertices:
-        if not isinstance(vertex.node, SinkNode):
-            continue
-        name, impl = vertex.node.name, vertex.node.sink.impl
-        target = getattr(impl, "target", None)
+    taken: dict[str, tuple[str, object]] = {}
+    for vertex, impl, target in _targets(vertices):
+        name = vertex.node.name
         other, holder = taken.setdefault(target, (name, impl))
-        if isinstance(target, str) and holder is not impl:
+        if holder is not impl:
             raise GraphError(
-                f"sinks '{other}' and '{name}' both write to '{target}'; give each a file of its own, or join their "
-                "streams by .union() and write them with one sink",
+                f"sinks '{other}' and '{name}' both write to '{target}'; give each a file of its own, or join "
+                "their streams by .union() and write them with one sink",
                 operator=name,
                 location=vertex.location,
             )
+
+
+def refuse_to_write_input(program: Program, parts: Mapping[str, Iterable[object]]) -> None:
+    """Refuse a sink that would write to a file which a source reads.
+
+    Args:
+        program: the program.
+        parts: the parts of each source.
+
+    Raises:
+        GraphError: naming both.
+    """
+    targets = {target: vertex for vertex, _, target in _targets(program.vertices)}
+    for source, listed in parts.items():
+        for part in listed if targets else ():
+            if isinstance(part, str) and part in targets:
+                sink = targets[part]
+                raise GraphError(
+                    f"sink '{sink.node.name}' writes to '{part}', which source '{source}' reads; write to another file",
+                    operator=sink.node.name,
+                    location=sink.location,
+                )
+
+
+def _targets(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]:
+    """Yield the sinks that can go back in a file, and the file of each."""
+    for vertex in vertices:
+        impl = vertex.node.sink.impl if isinstance(vertex.node, SinkNode) else None
+        target = getattr(impl, "target", None)
+        if isinstance(impl, ResumableSinkImpl) and isinstance(target, str):
+            yield vertex, impl, target
 
 
 def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: list[Channel]) -> Stage:

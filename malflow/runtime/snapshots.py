@@ -70,7 +70,7 @@ class Keeper:
         if restored is not None:
             self.snapshot = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
-        elif run.has_resumable_sinks:
+        if run.has_unkept_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
 
     def check(self) -> None:

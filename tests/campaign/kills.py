@@ -21,7 +21,7 @@ from tests.campaign.flows import flows, resting
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.spark_session import quiet_session
 from tests.spark.clusters import CLUSTER, Driver
-from tests.spark.flows import expected_sums, kept_sums
+from tests.spark.flows import WRITTEN, assert_written_once, expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty
 
 __all__ = ["cluster", "workers"]
@@ -184,5 +184,6 @@ def _check(options: Options) -> None:
     found, wanted = kept_sums(backend), expected_sums(options.size)
     if found != wanted:
         raise Difference(f"sums: {found}, not {wanted}")
+    assert_written_once(Path(options.folder, WRITTEN), options.size)
     if problems := fsck(backend).problems:
         raise Difference(f"fsck: {problems}")

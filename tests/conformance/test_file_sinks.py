@@ -11,9 +11,9 @@ import pytest
 from malflow import MAX, DataMessage, GraphError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.operators.contract import StatefulLogic
 from malflow.runtime.spark.runtime import SparkRuntime
-from malflow.sinks import JsonLinesSink, StatelessSinkImpl, TextFileSink
+from malflow.sinks import JsonLinesSink, StatelessSinkImpl, TextFileSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.sources import SingleIteratorSource, StatefulSource
+from malflow.sources import SingleIteratorSource, StatefulSource, TextFileSource
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import kept_states
 
@@ -22,6 +22,12 @@ Build = Callable[[StreamProvider], None]
 
 def writing(items: Iterable[Any], path: Path, *, fails_at: int = -1, **options: Any) -> Build:
     """Write running sums, by remainder, into a file."""
+    sink = JsonLinesSink[Any, Any, Any](path, formatter=lambda msg: [msg.key, msg.value], **options)
+    return summing(items, sink, fails_at=fails_at)
+
+
+def summing(items: Iterable[Any], sink: Any, *, fails_at: int = -1) -> Build:
+    """Hand running sums, by remainder, to a sink."""
 
     def check(value: int) -> int:
         if value == fails_at:
@@ -32,7 +38,7 @@ def writing(items: Iterable[Any], path: Path, *, fails_at: int = -1, **options: 
         script = [step for item in items for step in ((PAUSE, item) if fails_at >= 0 else (item,))]
         numbers = provider.new_stream().source("numbers", StatefulSource(ScriptedSource(script))).map("check", check)
         sums = numbers.key_distribute("key", lambda msg: msg.value % 3).stateful_map("sum", add, default=int)
-        sums.sink("out", JsonLinesSink(path, formatter=lambda msg: [msg.key, msg.value], **options))
+        sums.sink("out", sink)
 
     return build
 
@@ -152,6 +158,38 @@ def test_a_sink_without_a_position_that_meets_content_is_refused(
     assert lines_of(other) == ["precious", *expected(range(6))[3:]]
 
 
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("kept", [True, False], ids=["another file", "no file"])
+def test_a_file_that_is_new_to_a_job_is_exact_from_its_first_line(
+    runtime: Any, store: FsspecBackend, tmp_path: Path, kept: bool
+) -> None:
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    runtime(writing(range(3), old) if kept else summing(range(3), VecSink()), store).execute()
+    with pytest.raises(OperatorError, match="it is 7"):
+        runtime(writing(range(9), new, fails_at=7), store).execute()
+    assert lines_of(new), "something was written when it failed"
+    runtime(writing(range(9), new), store).execute()
+    assert lines_of(new) == expected(range(9))[3:]
+    assert not kept or lines_of(old) == expected(range(3))
+
+
+def test_a_start_at_the_end_of_the_input_takes_no_snapshot(runtime: Any, store: FsspecBackend, tmp_path: Path) -> None:
+    for size in (0, 1, 3, 3, 3):
+        runtime(writing(range(size), tmp_path / "out.jsonl"), store).execute()
+    before = [it.id for it in snapshots(store)]
+    runtime(writing(range(3), tmp_path / "out.jsonl"), store).execute()
+    assert [it.id for it in snapshots(store)] == before
+
+
+@pytest.mark.fault("F12")
+def test_a_file_that_can_not_be_cut_back_is_refused_at_the_start(
+    runtime: Any, store: FsspecBackend, tmp_path: Path
+) -> None:
+    with pytest.raises(OperatorError, match=r"out\.zip' is compressed by zip, which can't be cut back; use gzip"):
+        runtime(writing(range(3), tmp_path / "out.zip"), store).execute()
+    assert not (tmp_path / "out.zip").exists()
+
+
 @pytest.mark.fault("F14")
 def test_two_sinks_of_one_file_are_refused(runtime: Any, tmp_path: Path) -> None:
     def build(provider: StreamProvider) -> None:
@@ -161,6 +199,41 @@ def test_two_sinks_of_one_file_are_refused(runtime: Any, tmp_path: Path) -> None
 
     with pytest.raises(GraphError, match="sinks 'one' and 'two' both write to"):
         runtime(build).execute()
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_sink_does_not_write_to_what_a_source_reads(runtime: Any, tmp_path: Path, append: bool) -> None:
+    lines, link = tmp_path / "lines.txt", tmp_path / "link.txt"
+    lines.write_text("precious\n")
+    link.symlink_to(lines)
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("lines", StatefulSource(TextFileSource(tmp_path / "*.txt")))
+        stream.sink("out", TextFileSink(link, append=append))
+
+    with pytest.raises(GraphError, match=r"sink 'out' writes to '.*/lines.txt', which source 'lines' reads"):
+        runtime(build).execute()
+    assert lines.read_text() == "precious\n"
+
+
+class Addressed(StatelessSinkImpl[Any, Any, Any]):
+    """A sink of a user's that has a `target`, of which malflow knows nothing."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("target", ["http://localhost/", ["a", "list"]])
+def test_the_target_of_a_sink_of_ones_own_is_its_own(runtime: Any, target: Any) -> None:
+    def build(provider: StreamProvider) -> None:
+        one, two = provider.new_stream().source("numbers", SingleIteratorSource(range(3))).cloned("both", 2)
+        one.sink("one", Addressed(target))
+        two.sink("two", Addressed(target))
+
+    runtime(build).execute()
 
 
 class Ledger(StatelessSinkImpl[Any, Any, Any]):

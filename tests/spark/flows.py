@@ -6,7 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from malflow import StreamProvider
+import fsspec
+
+from malflow import DataMessage, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSourceImpl, StatefulSourcePartition
@@ -15,6 +17,8 @@ from tests.kit.backends import kept_states
 
 PARTS = ("a", "b", "c")
 KEYS = 17
+WRITTEN = "written.txt.gz"
+"""The file of a dataflow's sink."""
 
 
 def add(_key: Any, value: int, total: int) -> tuple[int, int]:
@@ -36,6 +40,24 @@ def sums(size: int, sink: Any = None, *, fails_at: int | None = None) -> Any:
         keyed.stateful_map("sum", add, default=int).sink("out", target)
 
     return build
+
+
+def as_line(msg: DataMessage[int, int, int]) -> str:
+    """Return the line of a running sum: the key, the number that was added, and what it came to."""
+    return f"{msg.key} {msg.timestamp} {msg.value}"
+
+
+def assert_written_once(path: Path, size: int) -> None:
+    """Check that a file has the line of each number of each part once, and that each sum follows the one before."""
+    totals: dict[int, int] = defaultdict(int)
+    numbers: list[int] = []
+    with fsspec.open(str(path), "rt", compression="infer") as file:
+        for line in file:
+            key, number, total = map(int, line.split())
+            totals[key] += number
+            assert (total, key) == (totals[key], number % KEYS), f"{line!r} does not follow what is before it"
+            numbers.append(number)
+    assert sorted(numbers) == sorted(len(PARTS) * [*range(size)])
 
 
 def expected_sums(size: int) -> dict[int, int]:

@@ -16,7 +16,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import fsck
 from tests.kit.disks import make_room, small_disk
 from tests.spark.clusters import SECONDS, Driver, need_spark, poll
-from tests.spark.flows import KEYS, PARTS, expected_sums, kept_sums
+from tests.spark.flows import KEYS, PARTS, WRITTEN, assert_written_once, expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty
 
 pytestmark = pytest.mark.spark
@@ -40,7 +40,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 def assert_exact(folder: Path, size: int = SIZE) -> None:
-    """Check that every number was counted once, and that all that is kept is whole."""
+    """Check that every number was counted and written once, and that all that is kept is whole."""
+    assert_written_once(folder / WRITTEN, size)
     backend = backend_of(Options(str(folder)))
     assert kept_sums(backend) == expected_sums(size)
     report = fsck(backend)
@@ -234,7 +235,7 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
 
 
 @pytest.mark.fault("I1")
-@pytest.mark.parametrize("point", ["before-manifest:2", "manifest-written:2"])
+@pytest.mark.parametrize("point", ["before-manifest:3", "manifest-written:3"])
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()
     with Driver(tmp_path / "driver", "local[2]", MALFLOW_FAILPOINT=point) as driver:

@@ -23,12 +23,13 @@ from malflow.errors import FencedError, MalflowError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FileSinkPosition", "LocalFile", "SinkFileError", "position_at", "reopened"]
+__all__ = ["FileSinkPosition", "LocalFile", "SinkFileError", "check_can_go_back", "position_at", "reopened"]
 
-_IN_MEMBERS = (None, "gzip", "bz2", "xz", "lzma")
+_IN_MEMBERS = (None, "gzip", "bz2", "xz", "lzma", "lz4")
 """Compressions of which several files in a row are one."""
 
 _BLOCK = 1 << 20
+_IN_USE = "is being written by another run, or another sink of this one"
 _BEGIN_ANEW = (
     "put it back as it was, or pass restore=None to start over; to keep the state and begin a new file, give the sink "
     "another operator name and pass allow_dropped_state=[its old one]"
@@ -42,7 +43,7 @@ class FileSinkPosition(NamedTuple):
     Attributes:
         path: the file.
         length: its bytes, as they are on the disk; of an object, the bytes of its records.
-        digest: of its beginning and of what is before its end.
+        digest: of its beginning and of what is before its end; "" of nothing.
     """
 
     path: str
@@ -134,10 +135,11 @@ class LocalFile:
         """Return where the end is, with all before it on the disk; None where there is no going back.
 
         Raises:
-            SinkFileError: if somebody else has changed or moved the file.
+            SinkFileError: if somebody else has changed or moved the file, or it is of no kind that can be cut back.
         """
         if not self.is_regular:
             return None
+        _check_members(self._path)
         self._end_member()
         length = self._raw.tell()
         if self._position is None or self._position.length != length:
@@ -146,7 +148,9 @@ class LocalFile:
             if self._is_new:
                 _sync_folder(self._path.parent)
                 self._is_new = False
-            self._position = FileSinkPosition(str(self._path), length, fingerprint(self._read, length))
+            self._position = FileSinkPosition(
+                str(self._path), length, fingerprint(self._read, length) if length else ""
+            )
         return self._position
 
     def close(self) -> None:
@@ -169,7 +173,7 @@ class LocalFile:
             if not _locked(file):
                 file.close()
                 if not fence or keep is None:
-                    raise SinkFileError(str(self._path), "is being written by another run, or another sink of this one")
+                    raise SinkFileError(str(self._path), _IN_USE)
                 return _taken_over(self._path, keep)
             if _is_at(file, self._path):
                 return file
@@ -203,6 +207,19 @@ class LocalFile:
         return data
 
 
+def check_can_go_back(path: Path) -> None:
+    """Check that a sink may write to a file, and can be cut back there, before it opens it.
+
+    Raises:
+        SinkFileError: if somebody else writes to it, or it is of no kind that can be cut back.
+    """
+    _check_members(path)
+    if path.is_file():
+        with io.FileIO(path) as file:
+            if not _locked(file):
+                raise SinkFileError(str(path), _IN_USE)
+
+
 def position_at(path: Path, length: int | None = None) -> FileSinkPosition | None:
     """Return the position at a length of a closed file, or at its end; None if it is shorter, missing, or no file."""
     try:
@@ -214,7 +231,9 @@ def position_at(path: Path, length: int | None = None) -> FileSinkPosition | Non
     with file:
         size = os.fstat(file.fileno()).st_size
         length = size if length is None else length
-        return None if length > size else FileSinkPosition(str(path), length, fingerprint(_reader(file), length))
+        if length > size:
+            return None
+        return FileSinkPosition(str(path), length, fingerprint(_reader(file), length) if length else "")
 
 
 def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> LocalFile:
@@ -230,7 +249,7 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     """
     if path.exists() and not path.is_file():
         return LocalFile(path)
-    if position is not None and (position.path == str(path) or _fits(path, position)):
+    if position is not None and (position.path == str(path) or _was_moved(path, position)):
         if position.length and not _fits(path, position):
             raise SinkFileError(str(path), f"{_fault(path, position.length)}; {_BEGIN_ANEW}")
         return _cut(path, position.length)
@@ -246,16 +265,30 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     return LocalFile(path)
 
 
+def _was_moved(path: Path, position: FileSinkPosition) -> bool:
+    """Whether a file is the one that was written elsewhere; a copy is only where nothing would be cut off it."""
+    if not _fits(path, position):
+        return False
+    old = Path(position.path)
+    return not old.exists() or old.samefile(path) or path.stat().st_size == position.length
+
+
 def _fits(path: Path, position: FileSinkPosition) -> bool:
     """Whether a file begins with what was written, wherever that was."""
     found = position_at(path, position.length) if position.length else None
     return found is not None and found.digest == position.digest
 
 
-def _cut(path: Path, length: int) -> LocalFile:
+def _check_members(path: Path) -> None:
     compression = get_compression(path.name, "infer")
-    if length and compression not in _IN_MEMBERS:
-        raise SinkFileError(str(path), f"is compressed by {compression}, which can't be cut back; use gzip, bz2 or xz")
+    if compression not in _IN_MEMBERS:
+        raise SinkFileError(
+            str(path), f"is compressed by {compression}, which can't be cut back; use gzip, bz2, xz or lz4"
+        )
+
+
+def _cut(path: Path, length: int) -> LocalFile:
+    _check_members(path)
     size = path.stat().st_size if path.exists() else 0
     if size > length:
         _LOG.info("sink file '%s' is cut back from %d to %d bytes; what stood there comes again", path, size, length)

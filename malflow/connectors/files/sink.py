@@ -14,7 +14,14 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from malflow.callables import deferred
-from malflow.connectors.files.local_file import FileSinkPosition, LocalFile, SinkFileError, position_at, reopened
+from malflow.connectors.files.local_file import (
+    FileSinkPosition,
+    LocalFile,
+    SinkFileError,
+    check_can_go_back,
+    position_at,
+    reopened,
+)
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
@@ -123,14 +130,17 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         """Return how far the file was written; what is before that is on the disk.
 
         Raises:
-            SinkFileError: if somebody else has changed or moved the file.
+            SinkFileError: if somebody else writes to the file, or has changed or moved it, or if it is of no kind that
+                can be cut back.
         """
         if self._file is not None:
             return self._file.position()
-        path = Path(self._target)
-        if self._local and path.exists() and not path.is_file():
-            return None
-        kept = position_at(path) if self._local and (self._append or self._closed) else None
+        path, kept = Path(self._target), None
+        if self._local:
+            if path.exists() and not path.is_file():
+                return None
+            check_can_go_back(path)
+            kept = position_at(path) if self._append or self._closed else None
         return kept or FileSinkPosition(self._target, 0)
 
     def restore(self, position: FileSinkPosition | None) -> None:

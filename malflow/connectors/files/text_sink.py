@@ -25,11 +25,11 @@ class TextFileSink(FileSink[K, V, T]):
     ended, however it ended. A stream without records leaves an empty file. A sink object that is used for
     another run goes on in its file.
 
-    With snapshots a local file, plain or of gzip, bz2 or xz, is written exactly once: its length is part of each
+    With snapshots a local file, plain or of gzip, bz2, xz or lz4, is written exactly once: its length is part of each
     snapshot, and a run that resumes cuts the file back to it, since what was written later comes again. So the file
     belongs to the job: what others add to it is cut off too. A file that is gone, shorter or replaced by then is
-    refused. A sink that has another path than before begins there, and leaves the old file as it is. An object can't
-    be gone on with: a run that resumes needs a new path.
+    refused, and so is one of another compression at the start. A sink that has another path than before begins there,
+    and leaves the old file as it is. An object can't be gone on with: a run that resumes needs a new path.
 
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.

@@ -125,6 +125,11 @@ class Driver:
         """Tell whether the job was claimed: what it was to begin with is its latest then."""
         return self._keeping is not None
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether a snapshot was taken of what came since the run began."""
+        return self._keeping is not None and self._keeping.snapshot != self._keeping.began_with
+
     # The run
 
     def run(self) -> None:
@@ -192,7 +197,7 @@ class Driver:
         self._keeping = keeping
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
-            keeping.snapshot = restored.snapshot
+            keeping.resume(restored.snapshot, run.kept_positions)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             keeping.kept_at = run.ticks - 1 if moved else run.ticks
         else:
@@ -216,6 +221,8 @@ class Driver:
                 _put_base(scratch, chains, stage, worker, run.ticks)
         if self._generation > 1:
             self._clear(self._generation - 1)
+        elif self._keeping is not None:
+            self._keeping.keep_sinks(run.ticks, run.parallelism, self._generation, chains)
         most = None if settings.most is None else max(1, settings.most // run.parallelism)
         program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
         job = Job(

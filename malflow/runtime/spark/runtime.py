@@ -167,7 +167,7 @@ class SparkRuntime:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Let one caller at a time start a run, when the last one has ended; a stop counts once.
+        """Admit one caller at a time to start a run, when the last one has ended; a stop counts once.
 
         Raises:
             GraphError: if a run is going on.
@@ -385,16 +385,13 @@ class SparkHandle:
     def _run_until_done(self) -> None:
         """Run, and run again from the last snapshot after what is no fault of the dataflow."""
         restarts = failures = 0
-        kept: int | None = None
         while True:
             driver, settings, wishes = self._driver, self._settings, self._wishes
             try:
                 with gone_told(self._session, ours=self._ours):
                     driver.run()
             except PASSING as error:
-                snapshot = driver.progress.snapshot
-                failures = 1 if snapshot != kept else failures + 1
-                kept = snapshot
+                failures = 1 if driver.has_kept else failures + 1
                 if wishes.stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
                     raise
                 if not is_alive(self._session):

@@ -48,6 +48,7 @@ class Keeping:
     Attributes:
         kept_at: the tick of the last snapshot.
         snapshot: its id.
+        began_with: the id of the one that the run began with, from before its first record.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Keeping:
     ) -> None:
         self.kept_at = NEVER
         self.snapshot: int | None = None
+        self.began_with: int | None = None
         self._session = session
         self._specs = states_of(program)
         self._versions = _kept_versions(program)
@@ -84,7 +86,32 @@ class Keeping:
         base = self._session.wants_base(parallelism)
         self._commit(0, parallelism, 0, Chains(stages, parallelism), base=base).result()
         self.check()
+        self.began_with = self.snapshot
         self.kept_at = NEVER  # what the workers begin with is not in it
+
+    def resume(self, snapshot: int, positions: Mapping[str, Any]) -> None:
+        """Go on from a snapshot, which says where the sinks stood."""
+        self.snapshot = self.began_with = snapshot
+        self._kept_positions = positions
+
+    def keep_sinks(self, tick: int, parallelism: int, generation: int, chains: Chains) -> None:
+        """Take a snapshot before the first record where a sink stands elsewhere than the last one says.
+
+        Args:
+            tick: that of the states that the run begins with.
+            parallelism: how many workers there are.
+            generation: whose changes `chains` knows.
+            chains: the states, written whole.
+
+        Raises:
+            SnapshotError: if it can't be written.
+        """
+        if self._found_positions() == self._kept_positions:
+            return
+        if not self.keep(tick, parallelism, generation, chains, ending=True):
+            self.kept_at = tick - 1  # all is written again
+            self.keep(tick, parallelism, generation, chains, ending=True)
+        self.began_with = self.snapshot
 
     def ask(self, request: Request) -> None:
         """Take a snapshot as soon as it can be."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import gzip
 import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-from malflow import NoKey
+from malflow import NoKey, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.files.local_file import FileSinkPosition, SinkFileError
 from malflow.sinks import TextFileSink
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
+from malflow.testing import ScriptedSource
 
 
 def send(sink: Any, *values: object) -> None:
@@ -44,7 +48,7 @@ def resumed(path: Any, position: FileSinkPosition | None, *values: object, **opt
         sink.close()
 
 
-@pytest.mark.parametrize("name", ["out.txt", "out.gz", "out.bz2", "out.xz"])
+@pytest.mark.parametrize("name", ["out.txt", "out.gz", "out.bz2", "out.xz", "out.lz4"])
 def test_it_is_cut_back_and_gone_on_with(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     resumed(path, written(path, "one", "two"), "three")
@@ -95,6 +99,19 @@ def test_a_file_that_was_moved_is_gone_on_with_where_it_is(tmp_path: Path) -> No
     (tmp_path / "out.txt").rename(tmp_path / "moved.txt")
     resumed(tmp_path / "moved.txt", position, "two")
     assert content(tmp_path / "moved.txt") == b"one\ntwo\n"
+
+
+@pytest.mark.fault("F12")
+def test_a_copy_is_gone_on_with_and_nothing_is_cut_off_it(tmp_path: Path) -> None:
+    old, copy = tmp_path / "out.txt", tmp_path / "copy.txt"
+    position = written(old, "one")
+    copy.write_bytes(old.read_bytes())
+    with pytest.raises(SinkFileError, match="append=True to add to it, or restore=None"):
+        resumed(copy, position, "two")
+    assert content(copy) == content(old)
+    copy.write_bytes(b"one\n")
+    resumed(copy, position, "two")
+    assert content(copy) == b"one\ntwo\n"
 
 
 def test_another_file_is_begun_and_the_old_one_left(tmp_path: Path) -> None:
@@ -149,6 +166,27 @@ def test_two_sinks_do_not_write_to_one_file(tmp_path: Path) -> None:
     send(other, "two")
     other.close()
     assert content(tmp_path / "out.txt") == b"one\ntwo\n"
+
+
+@pytest.mark.fault("F14")
+def test_a_job_whose_file_another_job_writes_does_not_begin(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+
+    def job(name: str, step: Callable[[int], int]) -> SingleThreadRuntime:
+        def build(provider: StreamProvider) -> None:
+            numbers = provider.new_stream().source("numbers", StatefulSource(ScriptedSource(range(5))))
+            numbers.map("step", step).sink("out", TextFileSink(path))
+
+        return SingleThreadRuntime(build, FsspecBackend(str(tmp_path), job=name))
+
+    def intrude(value: int) -> int:
+        for _ in range(2 if value == 3 else 0):
+            with pytest.raises(OperatorError, match="is being written by another run"):
+                job("other", lambda value: value + 10).execute()
+        return value
+
+    job("first", intrude).execute()
+    assert content(path) == b"0\n1\n2\n3\n4\n"
 
 
 @pytest.mark.fault("F14")

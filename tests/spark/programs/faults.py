@@ -15,10 +15,10 @@ from typing import Any
 
 from malflow import DataMessage, StreamProvider
 from malflow.runtime.spark.changelog import RUNS
-from malflow.sinks import StatelessSink, StatelessSinkImpl
+from malflow.sinks import StatelessSink, StatelessSinkImpl, TextFileSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
-from tests.spark.flows import KEYS, PARTS
+from tests.spark.flows import KEYS, PARTS, WRITTEN, as_line
 from tests.spark.programs.writes import KILLS, Deadly, arm
 
 SIGNING_KEY = "a key of sixteen bytes or more"
@@ -125,6 +125,7 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
         keyed = kept.key_distribute("key", lambda msg: msg.value % KEYS)
         sums = keyed.stateful_map("sum", add, default=int)
         sums.sink("out", StatelessSink(out))
+        sums.sink("file", TextFileSink(f"{options.folder}/{WRITTEN}", formatter=as_line))
         if options.breaks_at is not None:
             sums.sink("half", StatelessSink(Half(options)))
 

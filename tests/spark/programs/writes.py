@@ -59,14 +59,16 @@ def arm(options: Options, folder: Path, kills: Mapping[str, str]) -> None:
 
 
 class Deadly(PickleCodec):
-    """Writes states, and arms the processes that do: they write a snapshot."""
+    """Writes states, and arms the processes that do, but for the driver: they write a snapshot."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.driver = os.getpid()
 
     def dumps(self, value: Any) -> bytes:
-        kills = {f"{kill} in a snapshot": kill for kill in self.options.kills}
-        arm(self.options, Path(self.options.folder, "state"), kills)
+        if os.getpid() != self.driver:
+            kills = {f"{kill} in a snapshot": kill for kill in self.options.kills}
+            arm(self.options, Path(self.options.folder, "state"), kills)
         return super().dumps(value)
 
 
