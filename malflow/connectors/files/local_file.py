@@ -70,13 +70,23 @@ class SinkFileError(MalflowError, OSError):
 
 
 class _Whole(io.FileIO):
-    """A file without a buffer, so that a fork copies none, whose writes are whole."""
+    """A file without a buffer, so that a fork copies none, whose writes are whole.
+
+    Attributes:
+        path: where it is, for errors.
+    """
+
+    path: Path | None = None
 
     def write(self, data: Any) -> int:
         left = memoryview(data).cast("B")
         size = len(left)
-        while left:
-            left = left[super().write(left) or 0 :]
+        try:
+            while left:
+                left = left[super().write(left) or 0 :]
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
         return size
 
 
@@ -102,6 +112,7 @@ class LocalFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opening:
             self._raw = opening.enter_context(self._opened(keep, fence=fence))
+            self._raw.path = path
             if self.is_regular:
                 self._raw.truncate(self._raw.seek(0, os.SEEK_END) if keep is None else keep)
                 self._end_torn_line(self._raw.seek(0, os.SEEK_END))
@@ -165,7 +176,7 @@ class LocalFile:
                 self.write(b"")
             self._end_member()
 
-    def _opened(self, keep: int | None, *, fence: bool) -> io.FileIO:
+    def _opened(self, keep: int | None, *, fence: bool) -> _Whole:
         if self._path.exists() and not self._path.is_file():
             return _Whole(self._path, "wb")
         while True:
@@ -315,7 +326,7 @@ def _locked(file: io.FileIO) -> bool:
     return True
 
 
-def _taken_over(path: Path, keep: int) -> io.FileIO:
+def _taken_over(path: Path, keep: int) -> _Whole:
     """Put a copy in the place of a file that an older run still writes to, which it goes on doing where none reads."""
     _LOG.info("an older run still writes to sink file '%s'; a copy takes its place", path)
     with ExitStack() as copying:

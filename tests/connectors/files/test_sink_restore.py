@@ -6,8 +6,10 @@ import gzip
 import multiprocessing
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import fsspec
 import pytest
@@ -17,7 +19,8 @@ from malflow.connectors.files.local_file import FileSinkPosition, SinkFileError
 from malflow.sinks import TextFileSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
-from malflow.testing import ScriptedSource
+from malflow.testing import PAUSE, ScriptedSource
+from tests.kit.disks import make_room, small_disk
 
 
 def send(sink: Any, *values: object) -> None:
@@ -218,6 +221,37 @@ def test_a_file_that_others_change_meanwhile_is_an_error(tmp_path: Path, size: i
     with pytest.raises(SinkFileError, match="was changed by somebody else while it was written"):
         sink.snapshot()
     sink.close()
+
+
+@pytest.mark.fault("F13")
+def test_a_disk_that_is_full_is_named_with_the_file(tmp_path: Path) -> None:
+    sink: Any = TextFileSink("/dev/full")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        send(sink, "one")
+    sink.close()
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("name", ["out.txt", "out.gz"])
+def test_a_full_disk_costs_no_line_once_there_is_room(tmp_path: Path, name: str) -> None:
+    lines = [f"{number} {uuid5(NAMESPACE_URL, str(number))}" for number in range(1000)]
+
+    def run(path: Path) -> None:
+        def build(provider: StreamProvider) -> None:
+            script = [item for line in lines for item in (line, PAUSE)]
+            provider.new_stream().source("lines", StatefulSource(ScriptedSource(script))).sink(
+                "out", TextFileSink(path)
+            )
+
+        SingleThreadRuntime(build, FsspecBackend(str(tmp_path / "state")), timedelta(microseconds=1)).execute()
+
+    with small_disk(tmp_path / "disk", 16) as disk:
+        for _ in range(2):
+            with pytest.raises(OperatorError, match=rf"operator 'out' failed.*No space left on device: '.*/{name}'"):
+                run(disk / name)
+        make_room(disk)
+        run(disk / name)
+        assert content(disk / name).decode().splitlines() == lines
 
 
 @pytest.mark.fault("F14")
