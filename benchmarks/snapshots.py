@@ -26,7 +26,7 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import Session, Start
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
-from malflow.state import Delta, KeyedState, StateSpec
+from malflow.state import Delta, KeyedState, StateKind, StateSpec
 
 KEYS = 1_000_000
 CHANGED = 100
@@ -35,7 +35,7 @@ CHANGED = 100
 FLOWS = {1_000: 20_000_000, 100_000: 10_000_000, 1_000_000: 10_000_000}
 """Records of the running sum, by its number of keys."""
 
-OPERATORS = [StateSpec("state", "stateful_map", 1, None)]
+OPERATORS = [StateSpec("state", StateKind.STATEFUL_MAP, 1, None)]
 
 
 class Numbers(StatefulSourceImpl[Any, int, int, int]):

@@ -13,6 +13,7 @@ from malflow.operators.contract import Logic
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.sources.contract import StatefulSource, StatelessSource
+from malflow.state import StateKind
 
 __all__ = [
     "EpochsNode",
@@ -81,15 +82,20 @@ class StatefulNode:
         kind: the method that made it.
         version: the version of the states' form.
         migrate: makes a state of this version of one of an older version, or None to drop it.
+        validate: takes what `migrate` returns; returns the state, or None to drop it, and raises a `TypeError` that
+            says what it must be; None where any object is a state.
+        keeps_keys: whether what it emits has the key of what came in.
     """
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
     placement: Partitioner | None
-    kind: str = "stateful_op"
+    kind: StateKind = StateKind.STATEFUL_OP
     version: int = 1
     migrate: Callable[[Any, int], Any] | None = None
+    validate: Callable[[Any], Any] | None = None
+    keeps_keys: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +273,7 @@ class Graph:
         match vertex.node:
             case SourceNode(name=name, keyed=keyed):
                 return name if keyed else None
-            case StatelessNode(keeps_keys=False) | StatefulNode(kind="stateful_op"):
+            case StatelessNode(keeps_keys=False) | StatefulNode(keeps_keys=False):
                 return None
             case StatelessNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
                 return self._parts[vertex.inputs[0].vertex]

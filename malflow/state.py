@@ -14,13 +14,24 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import chain, islice
 from typing import Any, SupportsIndex
 
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
 
-__all__ = ["ATOMIC_TYPES", "Delta", "DeltaSum", "KeyedState", "StateSpec", "StatesView", "copied"]
+__all__ = [
+    "ATOMIC_TYPES",
+    "Delta",
+    "DeltaSum",
+    "KeyedState",
+    "Movement",
+    "StateKind",
+    "StateSpec",
+    "StatesView",
+    "copied",
+]
 
 ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), type(MIN), type(MAX), type(NoKey)})
 """Types whose values can't be changed in place, nor anything in them."""
@@ -29,19 +40,71 @@ _SLACK = 1024
 """Keys that may have changed beside three quarters of those there are, before a whole delta is the cheaper one."""
 
 
+class Movement(Enum):
+    """How a state goes to other workers when there are more or fewer of them: see `malflow.engine.rescale`."""
+
+    BY_KEY = auto()
+    """Each key goes where the partitioner of its stream sends it."""
+
+    BY_PART = auto()
+    """Each part of a source or sink goes where the parts go."""
+
+    EPOCHS = auto()
+    """All workers begin at the least epoch."""
+
+    FRONTIER = auto()
+    """All inputs of all workers begin at the least epoch."""
+
+
+class StateKind(Enum):
+    """What keeps a state, and so what may be done with it.
+
+    Attributes:
+        word: what manifests and messages call it. It never changes.
+        movement: how it goes to other workers.
+    """
+
+    SOURCE = "source", Movement.BY_PART
+    STATEFUL_MAP = "stateful_map", Movement.BY_KEY
+    STATEFUL_OP = "stateful_op", Movement.BY_KEY
+    TTL_MAP = "ttl_map", Movement.BY_KEY
+    EPOCHS = "epochs", Movement.EPOCHS
+    FRONTIER = "frontier", Movement.FRONTIER
+    SINK = "sink", Movement.BY_PART
+
+    def __init__(self, word: str, movement: Movement) -> None:
+        self.word = word
+        self.movement = movement
+
+    @classmethod
+    def of(cls, word: str) -> StateKind | None:
+        """Return the kind that a manifest calls so; None where a newer version wrote it."""
+        return next((kind for kind in cls if kind.word == word), None)
+
+    @property
+    def migrates(self) -> bool:
+        """Whether the program can bring its states to another form: they are the user's own."""
+        return self.movement is Movement.BY_KEY
+
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether a run may begin without it: time waits for the epochs to come."""
+        return self is StateKind.FRONTIER
+
+
 @dataclass(frozen=True, slots=True)
 class StateSpec:
     """What a program says of one of its states, so that a later program can tell whether it can go on from it.
 
     Attributes:
         name: the state's name, unique in the program.
-        kind: what keeps it: "source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier" or "sink".
+        kind: what keeps it.
         version: the version of the form of each key's state.
         placement: the name of the partitioner that put its keys on their workers, None where none did.
     """
 
     name: str
-    kind: str
+    kind: StateKind
     version: int
     placement: str | None
 

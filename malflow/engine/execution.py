@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from malflow.batch import Batch
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import shown
+from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
-from malflow.engine.placement import OldStates, Parts, place_parts, refuse_local, reroute
+from malflow.engine.parts import Parts, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.rescale import refuse_local, reroute
+from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
-from malflow.errors import GraphError, SnapshotError, release_all
-from malflow.graph import StatefulNode
+from malflow.errors import GraphError, release_all
 from malflow.operators.endpoints import StatefulSinkWriter, StatelessSinkWriter, list_parts
-from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import rendezvous_select
-from malflow.snapshot.codecs.old_records import old_kind
 from malflow.state import Delta
 
 __all__ = ["POSITION", "Run", "StateDelta"]
@@ -35,7 +35,7 @@ class StateDelta(NamedTuple):
 
     Attributes:
         worker: the worker.
-        name: the name of the state: see `malflow.engine.placement.states_of`.
+        name: the name of the state: see `malflow.engine.states.states_of`.
         delta: what changed; the states in it are live ones.
         keys: how many keys the state holds now.
     """
@@ -124,7 +124,7 @@ class Run:
         resumable = {sink.context.operator_name for sink in self._resumable_sinks}
         named = with_present_names(self._program, self.listed, states, parallelism)
         present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
-        migrated = _migrated(self._program, states, versions)
+        migrated = migrate_states(self._program, states, versions)
         present.update(migrated)
         routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
         self._fill(routed)
@@ -341,58 +341,3 @@ def _hand_over(old: Worker, stage: Sequence[Worker]) -> None:
 
 def _holder(holders: Sequence[H], part: Any) -> H:
     return holders[rendezvous_select(part, range(len(holders)))]
-
-
-def _migrated(
-    program: Program, states: OldStates, versions: Mapping[str, int]
-) -> dict[str, dict[int, Mapping[Any, Any]]]:
-    """Bring states of older versions to those of the program; leave out the others."""
-    migrated: dict[str, dict[int, Mapping[Any, Any]]] = {}
-    for vertex in program.vertices:
-        node = vertex.node
-        if isinstance(node, StatefulNode) and node.name in states:
-            version = versions.get(node.name, 1)
-            if version > node.version:
-                raise SnapshotError(
-                    f"operator '{node.name}' has states of version {version} in the snapshot and knows version "
-                    f"{node.version} only; run a program of that version, or restore an older snapshot"
-                )
-            if version < node.version:
-                migrated[node.name] = {
-                    worker: dict(_migrate(node, version, held)) for worker, held in states[node.name].items()
-                }
-                for new in migrated[node.name].values():
-                    _check_new(node, version, new)
-    return migrated
-
-
-def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
-    """Refuse a state that a migration left as it was read, since it is of a class that is no more."""
-    if old_kind(states.values()) is None:
-        return
-    key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
-    reason = f"it must return a state of its own; got {shown(state)}, with an old {old_kind((state,))} in it"
-    raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
-
-
-def _migration(key: Any, state: Any, version: int) -> str:
-    return f"the migration of key {shown(key)}, state {shown(state)}, from version {version}"
-
-
-def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    migrate = node.migrate
-    if migrate is None:
-        raise SnapshotError(
-            f"operator '{node.name}' has version {node.version} and its states in the snapshot have version {version}; "
-            "give it migrate=, a function (old_state, old_version) -> state"
-        )
-    for key, state in states.items():
-        try:
-            new = migrate(state, version)
-        except Exception as error:
-            raise operator_error(node.name, error, None, migrate, about=_migration(key, state, version)) from error
-        if node.kind == "ttl_map" and not isinstance(new, ExpireMap | None):
-            reason = f"it must return an ExpireMap or None; got {shown(new)}"
-            raise operator_error(node.name, reason, None, migrate, about=_migration(key, state, version))
-        if new is not None and not (node.kind == "ttl_map" and new.is_empty()):
-            yield key, new

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from malflow.engine.placement import Idle, OldStates
+from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
+from malflow.engine.states import OldStates
 from malflow.graph import EpochsNode
 from malflow.operators.part_epochs import PART
 from malflow.partitioners import rendezvous_select

@@ -9,8 +9,10 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.batch import Batch
-from malflow.engine.placement import Idle, Parts, feeds_of, idleness, state_id
+from malflow.engine.idleness import Idle, feeds_of, idleness
+from malflow.engine.parts import Parts
 from malflow.engine.plan import Program, Step
+from malflow.engine.states import placement_of, state_id
 from malflow.errors import MalflowError, release_all
 from malflow.graph import (
     EpochsNode,
@@ -277,7 +279,7 @@ class Worker:
             workers=self._workers,
             tracked=self._tracked,
             debug=self._debug,
-            placement=node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None,
+            placement=placement_of(node),
             travel=self._travel,
         )
         operator = self._open(node, step, context)

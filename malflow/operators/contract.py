@@ -160,7 +160,7 @@ class Operator:
         raise NotImplementedError
 
     def note_idle(self, edges: Sequence[int]) -> None:
-        """Learn how idle each input edge is, where that has changed: see `malflow.engine.placement.Idle`."""
+        """Learn how idle each input edge is, where that has changed: see `malflow.engine.idleness.Idle`."""
 
     def settle(self) -> None:
         """Bring `state` up to date with what is kept elsewhere while records flow."""

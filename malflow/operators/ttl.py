@@ -13,7 +13,7 @@ from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.state import Delta, KeyedState, copied
 
-__all__ = ["ExpireMap", "TtlMap"]
+__all__ = ["ExpireMap", "TtlMap", "checked_map"]
 
 UK = TypeVar("UK")
 S = TypeVar("S")
@@ -132,6 +132,17 @@ class ExpireMap(Generic[UK, S, T]):
         self._order = [(entry[1], count, key, entry) for count, (key, entry) in enumerate(self._entries.items())]
         self._count = len(self._order)
         heapify(self._order)
+
+
+def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
+    """Return the map that a migration made; None, to drop the key, where it is empty.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if not isinstance(state, ExpireMap | None):
+        raise TypeError(f"it must return an ExpireMap or None; got {shown(state)}")
+    return None if state is None or state.is_empty() else state
 
 
 class TtlMap(Operator):

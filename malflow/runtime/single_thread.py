@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.states import states_of
 from malflow.errors import GraphError, SnapshotError
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder

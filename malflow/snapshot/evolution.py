@@ -9,15 +9,15 @@ from malflow.errors import SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, OperatorEntry
 from malflow.snapshot.persistence import Start
-from malflow.state import StateSpec
+from malflow.state import StateKind, StateSpec
 
-__all__ = ["check_shapes", "match_operators"]
+__all__ = ["check_shapes", "match_operators", "may_be_lost"]
 
-_MIGRATED = ("stateful_map", "stateful_op", "ttl_map")
-"""The kinds whose states a program can bring to another form."""
 
-_TIME = "frontier"
-"""The kind of a state that may be lost: time waits for the epochs to come."""
+def may_be_lost(entry: OperatorEntry) -> bool:
+    """Whether a run may begin without a state in a snapshot, and nobody has to be asked."""
+    kind = StateKind.of(entry.kind)
+    return kind is not None and kind.may_be_lost
 
 
 def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Start) -> dict[str, str]:
@@ -35,12 +35,12 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Sta
         if entry.name in _replaced(there, start):
             continue
         name = start.renamed.get(entry.name, entry.name)
-        if name in here and here[name].kind == entry.kind:
+        if name in here and here[name].kind.word == entry.kind:
             matched[entry.name] = name
-        elif entry.keys and entry.kind != _TIME and entry.name not in start.allow_dropped_state:
+        elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
             homeless.append(entry)
     if homeless:
-        new = [spec for spec in program if spec.name not in set(matched.values()) and spec.kind != _TIME]
+        new = [spec for spec in program if spec.name not in set(matched.values()) and not spec.kind.may_be_lost]
         raise SnapshotError(_refusal(manifest, homeless, new, here))
     return matched
 
@@ -71,11 +71,11 @@ def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mappin
 
 
 def _way_out(spec: StateSpec) -> str:
-    if spec.kind in _MIGRATED:
+    if spec.kind.migrates:
         return "raise version= and give migrate=(old, version) -> state"
     return (
-        f"states of kind '{spec.kind}' can't be migrated: keep the class as it was (one that is no tuple may have a "
-        f"__setstate__ that takes its old fields); or give '{spec.name}' another name, and say "
+        f"states of kind '{spec.kind.word}' can't be migrated: keep the class as it was (one that is no tuple may have "
+        f"a __setstate__ that takes its old fields); or give '{spec.name}' another name, and say "
         f"allow_dropped_state=['{spec.name}'], so that it begins with nothing"
     )
 
@@ -111,12 +111,12 @@ def _refusal(
     if changed:
         entry = changed[0]
         return (
-            f"operator '{entry.name}' is a {here[entry.name].kind} now; in snapshot {manifest.snapshot} it is a "
+            f"operator '{entry.name}' is a {here[entry.name].kind.word} now; in snapshot {manifest.snapshot} it is a "
             f"{entry.kind} with state of {entry.keys} keys, which does not fit; give the new one another name, and say "
             f"allow_dropped_state=['{entry.name}'] if that state may be dropped"
         )
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
-    operators = ", ".join(f"'{spec.name}' ({spec.kind})" for spec in new) or "none"
+    operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
     old, other = homeless[0].name, new[0].name if new else "its new name"
     return (
         f"snapshot {manifest.snapshot} has state that no operator of the program takes: {states}; operators of the "

@@ -11,6 +11,7 @@ from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.data_file import DataFile, joined, raw_of
+from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.layout import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
 from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.manifest_log import Archive
@@ -173,7 +174,7 @@ def _snapshot(manifest: Manifest) -> Snapshot:
         tick=manifest.tick,
         time=datetime.fromisoformat(manifest.time),
         parallelism=manifest.parallelism,
-        operators={entry.name: entry.keys for entry in manifest.operators if entry.kind != "frontier"},
+        operators={entry.name: entry.keys for entry in manifest.operators if not may_be_lost(entry)},
         kind="base" if all(entry.base for entry in manifest.files) else "increment",
         bytes=sum(entry.bytes for entry in manifest.files),
         files=len(manifest.files),

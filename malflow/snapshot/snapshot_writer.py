@@ -24,7 +24,7 @@ from malflow.errors import (
 )
 from malflow.snapshot.codecs.classes import script_name
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
-from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, in_script
+from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
 from malflow.snapshot.commit import Claim, Content, DataWriter
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry, OperatorEntry
@@ -168,10 +168,7 @@ class SnapshotSession:
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
-        entries = tuple(
-            OperatorEntry(s.name, s.kind, s.version, s.placement, keys[s.name], self._shapes.of(s.name))
-            for s in operators
-        )
+        entries = tuple(_entry(spec, keys[spec.name], self._shapes.of(spec.name)) for spec in operators)
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
@@ -201,7 +198,7 @@ class SnapshotSession:
         self.check()
         self._base_is_due = None
         self._captured_at = parallelism
-        entries = tuple(OperatorEntry(s.name, s.kind, s.version, s.placement, keys.get(s.name, 0)) for s in operators)
+        entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in operators)
         content = Content(tick, parallelism, self._codec.name, entries, ())
         self._last = self._executor.submit(lambda: self._guarded(lambda: self._write_with(write, content, base=base)))
         return self._last
@@ -452,6 +449,10 @@ def write_file(
     data = encode_file(sections, codec=codec.name, compression=compression)
     raw = sum(section.raw for section in sections)
     return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
+
+
+def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> OperatorEntry:
+    return OperatorEntry(spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes)
 
 
 def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:

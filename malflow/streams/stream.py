@@ -36,11 +36,12 @@ from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import AssignPart, Cloned, KeyBy, Split
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
-from malflow.operators.ttl import ExpireMap, TtlMap
+from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
+from malflow.state import StateKind
 
 __all__ = ["KeyedStream", "NeedsEpochs", "Stream", "StreamProvider"]
 
@@ -480,7 +481,7 @@ class KeyedStream(Stream[K, V_co, T]):
         """
         mapper, default = _function(name, "mapper", mapper), _default(name, default)
         logic = partial(StatefulMap, mapper=mapper, default=default)
-        return self._stateful(name, logic, "stateful_map", version, migrate)
+        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate)
 
     @overload
     def stateful_op(
@@ -526,7 +527,8 @@ class KeyedStream(Stream[K, V_co, T]):
         [(1, 2), (3, 4)]
         """
         logic, default = _logic(name, logic, _STATEFUL_HOOKS), _default(name, default)
-        return self._stateful(name, partial(StatefulOp, logic=logic, default=default), "stateful_op", version, migrate)
+        logic = partial(StatefulOp, logic=logic, default=default)
+        return self._stateful(name, logic, StateKind.STATEFUL_OP, version, migrate, keeps_keys=False)
 
     def ttl_map(
         self,
@@ -557,15 +559,26 @@ class KeyedStream(Stream[K, V_co, T]):
         [False, False, True]
         """
         logic = partial(TtlMap, mapper=_function(name, "mapper", mapper))
-        return self._stateful(name, logic, "ttl_map", version, migrate)
+        return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map)
 
-    def _stateful(self, name: str, logic: Logic, kind: str, version: object, migrate: Any) -> Any:
+    def _stateful(
+        self,
+        name: str,
+        logic: Logic,
+        kind: StateKind,
+        version: object,
+        migrate: Any,
+        *,
+        validate: Any = None,
+        keeps_keys: bool = True,
+    ) -> Any:
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise _malformed(name, f"needs a whole number of one or more as its version; got {shown(version)}")
         if migrate is not None:
             _function(name, "migrate", migrate)
         placement = self._graph.placement(name, self._input(name), _location())
-        return self._at(self._append(StatefulNode(name, logic, placement, kind, version, migrate)))
+        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys)
+        return self._at(self._append(node))
 
     if TYPE_CHECKING:  # the same methods, which keep the key
 

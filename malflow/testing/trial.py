@@ -11,8 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.diagnostics import shown
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.states import states_of
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
 from malflow.runtime.snapshots import Keeper

@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SnapshotError, StreamProvider, index_select, rendezvous_select
-from malflow.engine.placement import Feed, Idle, feeds_of, idleness, place_parts, reroute, states_of
+from malflow.engine.idleness import Feed, Idle, feeds_of, idleness
+from malflow.engine.parts import place_parts
 from malflow.engine.plan import Program
+from malflow.engine.rescale import reroute
+from malflow.engine.states import states_of
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.state import StateSpec
+from malflow.state import StateKind, StateSpec
 from malflow.testing import ScriptedSource
 from tests.kit.driving import compiled
 
@@ -65,17 +68,17 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
         s.sink("parts", StatefulSink(Parts()))  # type: ignore[arg-type]
 
     assert states_of(program_of(build)) == (
-        StateSpec("s", "source", 1, OURS),
-        StateSpec("epochs", "epochs", 1, None),
-        StateSpec("\n(epochs + epochs[1])", "frontier", 1, None),
-        StateSpec("key-distribute", "frontier", 1, None),
-        StateSpec("map", "stateful_map", 3, f"{__name__}.modulo"),
-        StateSpec("op", "stateful_op", 1, f"{__name__}.modulo"),
-        StateSpec("ttl", "ttl_map", 1, None),
-        StateSpec("index-distribute", "frontier", 1, None),
-        StateSpec("indexed", "stateful_map", 1, "malflow.partitioners.index_select"),
-        StateSpec("parts-distribute", "frontier", 1, None),
-        StateSpec("parts", "sink", 1, OURS),
+        StateSpec("s", StateKind.SOURCE, 1, OURS),
+        StateSpec("epochs", StateKind.EPOCHS, 1, None),
+        StateSpec("\n(epochs + epochs[1])", StateKind.FRONTIER, 1, None),
+        StateSpec("key-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("map", StateKind.STATEFUL_MAP, 3, f"{__name__}.modulo"),
+        StateSpec("op", StateKind.STATEFUL_OP, 1, f"{__name__}.modulo"),
+        StateSpec("ttl", StateKind.TTL_MAP, 1, None),
+        StateSpec("index-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("indexed", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.index_select"),
+        StateSpec("parts-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("parts", StateKind.SINK, 1, OURS),
     )
 
 

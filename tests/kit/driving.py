@@ -8,8 +8,8 @@ from typing import Any
 
 from malflow import StreamProvider
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.state import KeyedState
 

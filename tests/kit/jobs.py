@@ -16,11 +16,11 @@ from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
-from malflow.state import Delta, StateSpec
+from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.retry import Environment
 
-SUM = StateSpec("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select")
+SUM = StateSpec("sum", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
 KEY = "a signing key of the tests"
 _TOKENS = count(1)
 

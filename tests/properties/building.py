@@ -8,12 +8,12 @@ from typing import Any
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.engine.execution import Run as EngineRun
-from malflow.engine.placement import states_of
 from malflow.engine.plan import compile_graph
+from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.state import StateSpec
+from malflow.state import Movement, StateSpec
 from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
@@ -98,8 +98,7 @@ def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
     """List the states that a dataflow keeps by key."""
     graph = Graph()
     build(dataflow, StreamProvider(graph), None, Run())
-    kinds = ("stateful_map", "stateful_op", "ttl_map")
-    return [spec for spec in states_of(compile_graph(graph)) if spec.kind in kinds]
+    return [spec for spec in states_of(compile_graph(graph)) if spec.kind.movement is Movement.BY_KEY]
 
 
 def build(

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program
+from malflow.engine.states import states_of
 from malflow.message import DataMessage
 from malflow.runtime.snapshots import Keeper
 from malflow.sinks import VecSink

@@ -21,7 +21,7 @@ from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
+from malflow.engine.states import states_of
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.runtime.snapshots import Keeper
 from malflow.sinks import VecSink
@@ -29,7 +29,7 @@ from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Restored, Session, Start
-from malflow.state import Delta, StateSpec
+from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import Environment
 from malflow.testing import PAUSE, ScriptedSource
@@ -192,8 +192,8 @@ class Toy:
     """An engine in a few lines, which makes its deltas itself. Its snapshots are compared with the order of keys."""
 
     operators = (
-        StateSpec("source", "source", 1, "place"),
-        *(StateSpec(name, "stateful_map", 1, "place") for name in OPERATORS),
+        StateSpec("source", StateKind.SOURCE, 1, "place"),
+        *(StateSpec(name, StateKind.STATEFUL_MAP, 1, "place") for name in OPERATORS),
     )
 
     def __init__(self, records: Sequence[Record] = RECORDS) -> None:

@@ -19,7 +19,7 @@ from malflow.snapshot.history import fsck
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import Start
 from malflow.snapshot.restore import load
-from malflow.state import Delta, StateSpec
+from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
 from tests.kit.faulty_store import Crash, MemoryStore
 from tests.recovery.scenario import StoredBackend, Violation, environment
@@ -33,7 +33,7 @@ POINTS = (("put", "m/"), ("list", "d/"), ("put", "gc/"), ("delete", "d/"), ("get
 """Calls that a run can be left standing before; the last one is each."""
 
 RETAIN = 1
-STATE = StateSpec("log", "stateful_map", 1, None)
+STATE = StateSpec("log", StateKind.STATEFUL_MAP, 1, None)
 
 
 class Call(NamedTuple):

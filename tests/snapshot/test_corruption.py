@@ -15,11 +15,11 @@ import pytest
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.data_file import Section, compress, encode_file
-from malflow.state import StateSpec
+from malflow.state import StateKind, StateSpec
 from tests.kit.jobs import SUM, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
 
 STATE = {"a": 1, "b": "two", ("c", 3): [4.0, None]}
-OTHER = StateSpec("count", "stateful_map", 1, "malflow.partitioners.rendezvous_select")
+OTHER = StateSpec("count", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
 
 
 def job_on(store: MemoryStore, spec: StateSpec = SUM, *, job: str = "default", **options: Any) -> Job:

@@ -13,7 +13,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import Restored, Start
 from malflow.sources import StatefulSource
-from malflow.state import Delta, StateSpec
+from malflow.state import Delta, StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
 from tests.kit.backends import in_memory, kept_states
 from tests.kit.jobs import Job, MemoryStore, StoreBackend
@@ -21,7 +21,7 @@ from tests.kit.jobs import Job, MemoryStore, StoreBackend
 BY_KEY = "malflow.partitioners.rendezvous_select"
 
 
-def spec(name: str, kind: str = "stateful_map", version: int = 1) -> StateSpec:
+def spec(name: str, kind: StateKind = StateKind.STATEFUL_MAP, version: int = 1) -> StateSpec:
     return StateSpec(name, kind, version, BY_KEY)
 
 
@@ -30,7 +30,7 @@ def store() -> MemoryStore:
     """Write a snapshot of three operators: sum and count have state, idle has none, and time has a frontier's."""
     store = MemoryStore()
     backend = StoreBackend(store)
-    specs = [spec("sum"), spec("count", "stateful_op"), spec("idle"), spec("time", "frontier")]
+    specs = [spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("idle"), spec("time", StateKind.FRONTIER)]
     session, _ = backend.open(specs, Start())
     states = {"sum": {"a": 1}, "count": {"a": 1, "b": 2}, "idle": {}, "time": {"merged": 3}}
     deltas = [(0, name, Delta(state, whole=True), len(state)) for name, state in states.items()]
@@ -61,13 +61,13 @@ def refusal(store: MemoryStore, *specs: StateSpec, **start: Any) -> str:
 
 @pytest.mark.fault("G3")
 def test_an_operator_that_was_added_begins_empty(store: MemoryStore) -> None:
-    found = restored(store, spec("sum"), spec("count", "stateful_op"), spec("new"))
+    found = restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("new"))
     assert states_in(found) == {"sum": {"a": 1}, "count": {"a": 1, "b": 2}}
 
 
 @pytest.mark.fault("G2")
 def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> None:
-    assert refusal(store, spec("sum"), spec("new"), spec("newer", "ttl_map")) == (
+    assert refusal(store, spec("sum"), spec("new"), spec("newer", StateKind.TTL_MAP)) == (
         "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
         "program that have no state in it: 'new' (stateful_map), 'newer' (ttl_map); say renamed={'count': 'new'} for "
         "one that was renamed, or allow_dropped_state=['count'] for one whose state may be dropped"
@@ -82,22 +82,24 @@ def test_state_is_dropped_where_that_is_said_by_name(store: MemoryStore) -> None
 
 
 def test_an_operator_without_keys_or_with_nothing_but_time_may_go(store: MemoryStore) -> None:
-    assert set(states_in(restored(store, spec("sum"), spec("count", "stateful_op")))) == {"sum", "count"}
+    assert set(states_in(restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP)))) == {"sum", "count"}
 
 
 @pytest.mark.fault("G1")
 def test_state_follows_a_new_name(store: MemoryStore) -> None:
-    found = restored(store, spec("sum"), spec("tally", "stateful_op"), renamed={"count": "tally"})
+    found = restored(store, spec("sum"), spec("tally", StateKind.STATEFUL_OP), renamed={"count": "tally"})
     assert states_in(found) == {"sum": {"a": 1}, "tally": {"a": 1, "b": 2}}
 
 
 @pytest.mark.fault("G4")
 def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: MemoryStore) -> None:
-    assert refusal(store, spec("sum", "ttl_map"), spec("count", "stateful_op")) == (
+    assert refusal(store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP)) == (
         "operator 'sum' is a ttl_map now; in snapshot 2 it is a stateful_map with state of 1 keys, which does not fit; "
         "give the new one another name, and say allow_dropped_state=['sum'] if that state may be dropped"
     )
-    found = restored(store, spec("sum", "ttl_map"), spec("count", "stateful_op"), allow_dropped_state=["sum"])
+    found = restored(
+        store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP), allow_dropped_state=["sum"]
+    )
     assert states_in(found) == {"count": {"a": 1, "b": 2}}
 
 
@@ -114,16 +116,16 @@ def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: Memor
     ],
 )
 def test_a_name_that_can_not_be_is_refused(store: MemoryStore, renamed: dict[str, str], told: str) -> None:
-    assert told in refusal(store, spec("sum"), spec("tally", "stateful_op"), renamed=renamed)
+    assert told in refusal(store, spec("sum"), spec("tally", StateKind.STATEFUL_OP), renamed=renamed)
 
 
 def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: MemoryStore) -> None:
-    found = restored(store, spec("sum"), spec("count", "stateful_op"), renamed={"old": "sum"})
+    found = restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP), renamed={"old": "sum"})
     assert states_in(found)["sum"] == {"a": 1}
 
 
 def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
-    specs = [spec("sum"), spec("tally", "stateful_op")]
+    specs = [spec("sum"), spec("tally", StateKind.STATEFUL_OP)]
     session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
     assert session.wants_base(1)
     deltas = [(0, "sum", Delta({"a": 1}, whole=True), 1), (0, "tally", Delta({"b": 9}, whole=True), 1)]
@@ -133,7 +135,7 @@ def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
 
 @pytest.mark.fault("D9")
 def test_another_program_under_the_same_job_is_refused(store: MemoryStore) -> None:
-    told = refusal(store, spec("quite", "ttl_map"), spec("different", "stateful_op"))
+    told = refusal(store, spec("quite", StateKind.TTL_MAP), spec("different", StateKind.STATEFUL_OP))
     assert "'sum' (stateful_map, 1 keys), 'count' (stateful_op, 2 keys)" in told
     assert "'quite' (ttl_map), 'different' (stateful_op)" in told
 

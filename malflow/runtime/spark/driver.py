@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.execution import Run
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program
+from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
 from malflow.runtime.control import Request, abandon, fail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow.engine.placement import Parts
+from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.runtime.spark.driver_sinks import shipping

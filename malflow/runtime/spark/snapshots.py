@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.execution import POSITION
-from malflow.engine.placement import states_of
 from malflow.engine.plan import Program
+from malflow.engine.states import states_of
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.runtime.control import Request, fail, follow
 from malflow.runtime.spark.changelog import NEVER, ScratchPlace

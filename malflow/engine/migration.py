@@ -1,0 +1,86 @@
+"""States of older versions, brought to the form that the program has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from malflow.diagnostics import operator_error, shown
+from malflow.engine.plan import Program
+from malflow.engine.states import OldStates
+from malflow.errors import SnapshotError
+from malflow.graph import StatefulNode
+from malflow.snapshot.codecs.old_records import old_kind
+
+__all__ = ["migrate_states"]
+
+
+def migrate_states(
+    program: Program, states: OldStates, versions: Mapping[str, int]
+) -> dict[str, dict[int, Mapping[Any, Any]]]:
+    """Bring states of older versions to those of the program; leave out the others.
+
+    Args:
+        program: the program.
+        states: what a snapshot holds.
+        versions: the version of each state in it.
+
+    Raises:
+        SnapshotError: if a state is of a newer version, or there is no migration.
+        OperatorError: if a migration fails, or returns what is no state.
+    """
+    found: dict[str, dict[int, Mapping[Any, Any]]] = {}
+    for vertex in program.vertices:
+        node = vertex.node
+        if isinstance(node, StatefulNode) and node.name in states:
+            version = versions.get(node.name, 1)
+            if version > node.version:
+                raise SnapshotError(
+                    f"operator '{node.name}' has states of version {version} in the snapshot and knows version "
+                    f"{node.version} only; run a program of that version, or restore an older snapshot"
+                )
+            if version < node.version:
+                found[node.name] = {
+                    worker: dict(_migrate(node, version, held)) for worker, held in states[node.name].items()
+                }
+                for new in found[node.name].values():
+                    _check_new(node, version, new)
+    return found
+
+
+def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
+    """Refuse a state that a migration left as it was read, since it is of a class that is no more."""
+    if old_kind(states.values()) is None:
+        return
+    key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
+    reason = f"it must return a state of its own; got {shown(state)}, with an old {old_kind((state,))} in it"
+    raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
+
+
+def _migration(key: Any, state: Any, version: int) -> str:
+    return f"the migration of key {shown(key)}, state {shown(state)}, from version {version}"
+
+
+def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    migrate = node.migrate
+    if migrate is None:
+        raise SnapshotError(
+            f"operator '{node.name}' has version {node.version} and its states in the snapshot have version {version}; "
+            "give it migrate=, a function (old_state, old_version) -> state"
+        )
+    for key, state in states.items():
+        about = _migration(key, state, version)
+        try:
+            new = migrate(state, version)
+        except Exception as error:
+            raise operator_error(node.name, error, None, migrate, about=about) from error
+        new = _checked(node, new, about)
+        if new is not None:
+            yield key, new
+
+
+def _checked(node: StatefulNode, state: Any, about: str) -> Any:
+    try:
+        return state if node.validate is None else node.validate(state)
+    except TypeError as error:
+        raise operator_error(node.name, str(error), None, node.migrate, about=about) from None

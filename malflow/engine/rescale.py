@@ -1,0 +1,195 @@
+"""How states move when there are more or fewer workers, or another partitioner places their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
+
+from malflow.diagnostics import operator_error, shown
+from malflow.engine.idleness import Idle
+from malflow.engine.plan import Program
+from malflow.engine.states import OldStates, States, placement_of, spec_of
+from malflow.errors import SnapshotError
+from malflow.graph import ExchangeNode, Vertex
+from malflow.partitioners import Partitioner, index_select, rendezvous_select
+from malflow.state import Movement, StateSpec
+
+__all__ = ["refuse_local", "reroute"]
+
+_OURS: Sequence[Partitioner] = (rendezvous_select, index_select)
+
+
+def refuse_local(program: Program) -> None:
+    """Refuse to move the state of a program in which nothing tells where a key belongs.
+
+    Raises:
+        SnapshotError: naming an operator whose keys were set by ``key_local``.
+    """
+    for vertex in program.vertices:
+        spec = spec_of(vertex.node)
+        if spec is not None and spec.kind.movement is Movement.BY_KEY and spec.placement is None:
+            raise _local(spec.name)
+
+
+def _local(name: str) -> SnapshotError:
+    return SnapshotError(
+        f"operator '{name}' keeps the state of a key where the key comes up, by .key_local(), so nothing tells to "
+        "which of the workers its state belongs now; keep the number of workers and the way it is keyed, or key the "
+        "stream with .key_distribute()"
+    )
+
+
+def reroute(
+    program: Program,
+    states: OldStates,
+    before: int,
+    after: int,
+    *,
+    placements: Mapping[str, str | None] | None = None,
+) -> dict[str, list[States]]:
+    """Bring states from `before` workers to `after` workers: for each name, the states of each new worker.
+
+    Keys go where their partitioner sends them, parts where the parts of sources and sinks go. All new workers begin
+    at the least epoch that the old ones had reached, those left aside to which no records came; so the epochs of a
+    whole stream never go back, while those of one worker may. What an old worker had reached beyond that goes with
+    the keys that it had, so that a record that was late there is late still.
+
+    Args:
+        program: the program that goes on; states of which it knows nothing are left out.
+        states: what the old workers held.
+        before: how many old workers there were.
+        after: how many new ones there are.
+        placements: how the keys of each state were put on the old workers, as `states_of` tells it; by default as
+            in `program`.
+
+    Raises:
+        SnapshotError: if nothing tells where a key belongs, or two workers hold a state for one key.
+        OperatorError: if a partitioner fails, or answers what is no worker.
+    """
+    moved: dict[str, list[States]] = {}
+    for vertex in program.vertices:
+        spec = spec_of(vertex.node)
+        if spec is not None and spec.name in states and spec.name not in moved:
+            old = [states[spec.name].get(worker, {}) for worker in range(before)]
+            was = spec.placement if placements is None else placements.get(spec.name)
+            moved[spec.name] = _moved(vertex, spec, old, after, was)
+    return moved
+
+
+def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: str | None) -> list[States]:
+    """Return one state of each new worker; `was` names what had put its keys on the old ones."""
+    placement, same = placement_of(vertex.node), len(old) == after
+    match spec.kind.movement:
+        case Movement.BY_KEY:
+            return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement)
+        case Movement.BY_PART:
+            return old if same else _by_key(spec.name, old, after, rendezvous_select)
+        case Movement.EPOCHS:
+            return _epochs(spec.name, old, after, placement, known=was in (None, spec.placement))
+        case Movement.FRONTIER if same:
+            return old
+        case Movement.FRONTIER:
+            is_exchange = isinstance(vertex.node, ExchangeNode)
+            return _exchange(old, after) if is_exchange else _union(old, after, len(vertex.inputs))
+        case _:
+            assert_never(spec.kind.movement)
+
+
+def _with_keys(name: str, old: list[States], after: int, placement: Partitioner | None, *, same: bool) -> list[States]:
+    if len(old) == after == 1:
+        return old
+    if placement is not None:
+        return old if same and placement in _OURS else _by_key(name, old, after, placement)
+    if not same:
+        raise _local(name)
+    return old
+
+
+def _by_key(name: str, old: Sequence[States], after: int, partitioner: Partitioner) -> list[States]:
+    new: list[dict[Any, Any]] = [{} for _ in range(after)]
+    for states in old:
+        for key, state in states.items():
+            held = new[_worker_of(name, key, after, partitioner)]
+            if key in held:
+                raise SnapshotError(
+                    f"operator '{name}' has two states for key {shown(key)}, on two workers: they were kept under "
+                    ".key_local() and can't be made one; leave the operator as it was, or give it another name"
+                )
+            held[key] = state
+    return list(new)
+
+
+def _worker_of(name: str, key: Any, after: int, partitioner: Partitioner) -> int:
+    workers, about = range(after), f"key {shown(key)}"
+    try:
+        worker = partitioner(key, workers)
+    except Exception as error:
+        raise operator_error(name, error, None, partitioner, about=about) from error
+    if worker not in workers:
+        reason = f"the partitioner answered {shown(worker)}; it must answer one of {list(workers)}"
+        raise operator_error(name, reason, None, partitioner, about=about)
+    return worker
+
+
+_Reached = tuple[int, Any]
+"""How idle an edge or a worker was, and the epoch it had reached; None where it had reached none."""
+
+
+def _least(reached: Iterable[_Reached]) -> Any:
+    """Give the epoch that all but the idle ones have reached, or None; where all are idle, the least idle ones."""
+    known = list(reached)
+    busiest = min(idle for idle, _ in known)
+    epochs = [epoch for idle, epoch in known if idle == busiest]
+    return None if None in epochs else min(epochs)
+
+
+def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool) -> list[States]:
+    """Begin all workers at the least epoch; where their number is the same, only those that never had a part.
+
+    Where it is not `known` which worker had a key, since another partitioner had put it there, what any of them had
+    reached counts for each key: some records are late then that would not be, but none is on time that would be late.
+    """
+    reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
+    least = _least(reached)
+    if len(old) == after and known:
+        return [
+            _state({**states, "epoch": least}) if idle == Idle.EMPTY and epoch != least else states
+            for states, (idle, epoch) in zip(old, reached, strict=True)
+        ]
+    past = None if placement is None else _past(old, least)
+    if past is not None and not known:
+        past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
+    by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
+    return [
+        {**_state({"epoch": least, "past": past}), **parts}
+        for parts in _by_key(name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
+    ]
+
+
+def _past(old: list[States], least: Any) -> Any:
+    """Collect what the old workers had reached beyond the least epoch, and those before them: see `Floors`."""
+    epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
+    past = [(len(old), epochs)]
+    for states in old:
+        past.extend(entry for entry in states.get("past", ()) if entry not in past)
+    return tuple(entry for entry in past if any(least is None or epoch > least for epoch in entry[1].values())) or None
+
+
+def _exchange(old: list[States], after: int) -> list[States]:
+    """Let each new upstream worker begin where the whole stream is."""
+    merged = _least((Idle.BUSY, states.get("merged")) for states in old)
+    return [_state({**dict.fromkeys(range(after), merged), "merged": merged})] * after
+
+
+def _union(old: list[States], after: int, edges: int) -> list[States]:
+    idle = [states.get("idle", (Idle.BUSY,) * edges) for states in old]
+    least = {
+        edge: _least((at[edge], states.get(edge)) for at, states in zip(idle, old, strict=True))
+        for edge in range(edges)
+    }
+    merged = _least((min(at), states.get("merged")) for at, states in zip(idle, old, strict=True))
+    return [_state({**least, "merged": merged})] * after
+
+
+def _state(states: States) -> States:
+    return {key: state for key, state in states.items() if state is not None}

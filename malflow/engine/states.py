@@ -1,0 +1,87 @@
+"""The states that a program keeps: their names, their kinds, and what placed their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from malflow.engine.plan import Program
+from malflow.graph import (
+    EpochsNode,
+    ExchangeNode,
+    KeyNode,
+    Node,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StatefulNode,
+    StatelessNode,
+    TimestampsNode,
+    UnionNode,
+)
+from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.sinks.contract import StatefulSink, is_resumable
+from malflow.state import StateKind, StateSpec
+
+__all__ = ["OldStates", "States", "placement_of", "spec_of", "state_id", "states_of"]
+
+States = Mapping[Any, Any]
+"""What one worker holds of one state: by key, or, of an operator's own, by the name of what it is."""
+
+OldStates = Mapping[str, Mapping[int, States]]
+"""The states by key, for each worker that held any, by the state's name."""
+
+
+def state_id(node: Node) -> str:
+    """Return the name of a node's state: no two of a program have one name; a user's has no line break in it."""
+    if isinstance(node, ExchangeNode):
+        return f"{node.name}-distribute"
+    return f"\n{node.name}" if isinstance(node, UnionNode) else node.name
+
+
+def states_of(program: Program) -> tuple[StateSpec, ...]:
+    """List what a program keeps: every state once, in the order of its operators."""
+    specs = {spec.name: spec for vertex in program.vertices if (spec := spec_of(vertex.node)) is not None}
+    return tuple(specs.values())
+
+
+def spec_of(node: Node) -> StateSpec | None:
+    """Return what a snapshot records of a node's state; None where it keeps none."""
+    name = state_id(node)
+    match node:
+        case SourceNode():
+            return StateSpec(name, StateKind.SOURCE, 1, name_of(rendezvous_select))
+        case StatefulNode(kind=kind, version=version):
+            return StateSpec(name, kind, version, _placed(node))
+        case EpochsNode():
+            return StateSpec(name, StateKind.EPOCHS, 1, _placed(node))
+        case ExchangeNode() | UnionNode():
+            return StateSpec(name, StateKind.FRONTIER, 1, None)
+        case SinkNode(sink=sink):
+            if isinstance(sink, StatefulSink):
+                return StateSpec(name, StateKind.SINK, 1, name_of(rendezvous_select))
+            return StateSpec(name, StateKind.SINK, 1, None) if is_resumable(sink.impl) else None
+        case StatelessNode() | KeyNode() | TimestampsNode() | SplitNode():
+            return None
+        case _:
+            assert_never(node)
+
+
+def placement_of(node: Node) -> Partitioner | None:
+    """Return what chose the worker of each key of a node's state; None where nothing did, or it has no keys."""
+    return node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None
+
+
+def name_of(partitioner: Partitioner) -> str:
+    """Return a partitioner's name for a snapshot: module and name, without place, so that a moved file is no change.
+
+    >>> name_of(rendezvous_select)
+    'malflow.partitioners.rendezvous_select'
+    """
+    named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _placed(node: Node) -> str | None:
+    placement = placement_of(node)
+    return None if placement is None else name_of(placement)

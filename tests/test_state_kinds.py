@@ -1,0 +1,24 @@
+"""The kinds of states: what manifests call them, and what may be done with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from malflow.state import Movement, StateKind
+
+
+def test_words_in_manifests_stay() -> None:
+    words = {"source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier", "sink"}
+    assert {kind.word for kind in StateKind} == words
+    assert all(StateKind.of(kind.word) is kind for kind in StateKind)
+    assert StateKind.of("window") is None, "a newer version may have more"
+
+
+@pytest.mark.parametrize("kind", StateKind, ids=lambda kind: kind.word)
+def test_only_states_of_users_migrate(kind: StateKind) -> None:
+    assert kind.migrates == (kind.word in {"stateful_map", "stateful_op", "ttl_map"})
+    assert kind.migrates == (kind.movement is Movement.BY_KEY)
+
+
+def test_only_frontiers_may_be_lost() -> None:
+    assert [kind for kind in StateKind if kind.may_be_lost] == [StateKind.FRONTIER]
