@@ -60,7 +60,7 @@ def ask(runtime: SparkRuntime, answers: list[Future[Any]]) -> None:
             time.sleep(0.05)
             progress = runtime._handle and runtime._handle.progress
             if progress is not None:
-                answers.append(runtime.rescale(number % 2 + 2) if number % 20 == 0 else runtime.snapshot())
+                answers.append(runtime.rescale(number % 2 + 2) if number in (0, 60) else runtime.snapshot())
             if progress is not None and progress.snapshot and progress.tick > 5 and not is_told:
                 is_told = True
                 print(json.dumps({"java": java()}), flush=True)
