@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,11 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
     rooms = {path.stem for path in package.iterdir() if path.name[0] not in "_." and path.suffix in ("", ".py")}
     assert rooms - named == {"version"}
     assert all(any(package.rglob(name)) or any(package.rglob(f"{name}.py")) for name in named)
+
+
+@pytest.mark.parametrize(
+    "module", ["malflow", "malflow.sources", "malflow.sinks", "malflow.snapshot", "malflow.testing"]
+)
+def test_reference_has_what_a_module_exports(module: str) -> None:
+    documented = set(re.findall(rf"{module}\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
+    assert set(import_module(module).__all__) - documented <= {"__version__"}
