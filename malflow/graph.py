@@ -11,7 +11,7 @@ from malflow.diagnostics import describe
 from malflow.errors import GraphError
 from malflow.operators.contract import Logic
 from malflow.partitioners import Partitioner, rendezvous_select
-from malflow.sinks.contract import StatefulSink, StatelessSink
+from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.state import StateKind
 
@@ -147,6 +147,16 @@ class SinkNode:
     outputs: ClassVar[int] = 0
     name: str
     sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether this is a stateless sink that has a position."""
+        return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
+
+    @property
+    def is_on_driver(self) -> bool:
+        """Whether the sink writes from one place, the process that started the run, under every runtime."""
+        return isinstance(self.sink, StatelessSink) and bool(getattr(self.sink.impl, "on_driver", False))
 
 
 Node = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,9 @@ from malflow.engine.rescale import refuse_local, reroute
 from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
-from malflow.operators.endpoints import StatefulSinkWriter, StatelessSinkWriter, list_parts
+from malflow.operators.contract import Operator
+from malflow.operators.sink import SinkWriter
+from malflow.operators.source import list_parts
 from malflow.partitioners import rendezvous_select
 from malflow.state import Delta
 
@@ -27,7 +29,7 @@ __all__ = ["POSITION", "Run", "StateDelta"]
 POSITION = "position"
 """The one key of the state of a stateless sink that is resumable; worker 0 has it."""
 
-H = TypeVar("H")
+Op = TypeVar("Op", bound=Operator)
 
 
 class StateDelta(NamedTuple):
@@ -181,7 +183,7 @@ class Run:
     @property
     def reader_is_gone(self) -> bool:
         """Whether nobody reads what one of the sinks writes any more."""
-        return any(sink.reader_is_gone for sink in self._sinks if isinstance(sink, StatelessSinkWriter))
+        return any(sink.reader_is_gone for sink in self._sinks)
 
     @property
     def kept_positions(self) -> dict[str, Any]:
@@ -223,7 +225,7 @@ class Run:
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
             for old_worker in old_stage:
-                _hand_over(old_worker, stage)
+                _transfer_parts(old_worker, stage)
         self._list_workers()
         for worker in self._workers:
             worker.forget()
@@ -231,8 +233,8 @@ class Run:
             self.open()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the sinks and let go of the sources; what goes wrong here is told beside `error`."""
-        release_all((*(sink.close for sink in self._sinks), *(source.suspend for source in self._sources)), error)
+        """Close the operators, sinks before sources; what goes wrong here is noted in `error`."""
+        release_all((operator.close for operator in reversed(self._operators)), error)
 
     def __enter__(self) -> Run:
         return self
@@ -264,18 +266,18 @@ class Run:
         self._workers = [worker for stage in self._stages for worker in stage]
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]
-        # Each sink once, although one object serves all workers of a stateless one.
-        self._sinks = list({id(sink.resource): sink for worker in workers for sink in worker.sinks}.values())
+        self._operators = _each_once(operator for worker in workers for operator in worker.operators)
+        self._sinks = _each_once(sink for worker in workers for sink in worker.sinks)
 
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:
             worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
 
     @property
-    def _resumable_sinks(self) -> list[StatelessSinkWriter]:
+    def _resumable_sinks(self) -> list[SinkWriter]:
         """The resumable sinks, each once for each name: one object serves all workers."""
         first = (sink for worker in self._workers if worker.worker_id == 0 for sink in worker.sinks)
-        return [sink for sink in first if isinstance(sink, StatelessSinkWriter) and sink.is_resumable]
+        return [sink for sink in first if sink.is_resumable]
 
     def _restore_sinks(self, states: OldStates) -> None:
         for sink in self._resumable_sinks:
@@ -312,10 +314,10 @@ class Run:
             for at, channel in enumerate(stage.outputs):
                 sent[channel.target, channel.edge] = [output[at] for output in outputs]
         largest = max((worker.largest for worker in self._workers), default=1)
-        for source in self._sources:
-            source.adapt(largest)
-        for sink in self._sinks:
-            sink.flush()
+        for operator in self._operators:
+            operator.limit_batch(largest)
+        for operator in self._operators:
+            operator.flush()
 
     def _note_ended(self) -> None:
         live = {source.context.operator_name for source in self._sources if not source.is_finished}
@@ -329,15 +331,16 @@ def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
     return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
 
 
-def _hand_over(old: Worker, stage: Sequence[Worker]) -> None:
-    """Give the parts that a worker holds to those that hold them from now on."""
-    for at, source in enumerate(old.sources):
-        source.hand_over(partial(_holder, [worker.sources[at] for worker in stage]))
-    for at, sink in enumerate(old.sinks):
-        if isinstance(sink, StatefulSinkWriter):
-            writers = [worker.sinks[at] for worker in stage]
-            sink.hand_over(partial(_holder, [writer for writer in writers if isinstance(writer, StatefulSinkWriter)]))
+def _each_once(operators: Iterable[Op]) -> list[Op]:
+    """Return the operators but those that flush and close the same object as another one."""
+    return list({id(operator.resource): operator for operator in operators}.values())
 
 
-def _holder(holders: Sequence[H], part: Any) -> H:
+def _transfer_parts(old: Worker, stage: Sequence[Worker]) -> None:
+    """Hand the parts of a worker over to the workers that hold them from now on."""
+    for at, operator in enumerate(old.operators):
+        operator.transfer_parts(partial(_holder, [worker.operators[at] for worker in stage]))
+
+
+def _holder(holders: Sequence[Operator], part: Any) -> Operator:
     return holders[rendezvous_select(part, range(len(holders)))]

@@ -29,13 +29,11 @@ from malflow.graph import (
 )
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
-from malflow.operators.endpoints import Source, StatefulSinkWriter, StatelessSinkWriter
 from malflow.operators.event_time import GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
-from malflow.operators.routing import KeyBy, Merge, Router
-from malflow.operators.stateful import StatefulMap, StatefulOp
-from malflow.operators.ttl import TtlMap
-from malflow.sinks.contract import StatelessSink
+from malflow.operators.routing import Merge, Router
+from malflow.operators.sink import SinkWriter, open_sink
+from malflow.operators.source import Source
 from malflow.state import Delta, KeyedState
 
 __all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
@@ -51,12 +49,20 @@ Outputs = list[list[list[Batch]]]
 LATE = "\nlate"
 """What stands behind a generator's name where its late records are counted; no operator's name has a line break."""
 
+_PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
+"""The nodes whose output has the keys by which records are placed."""
+
 
 class Worker:
-    """One stage on one logical worker: ``run`` is a tick. Its `sources` and `sinks` are those of the stage.
+    """One stage on one logical worker: ``run`` is a tick.
 
     `largest` is the size of the largest batch of the last tick, `counts` tells how many records each operator took, and
     each source gave; and, under the name and `LATE`, how many were late at each generator of epochs.
+
+    Attributes:
+        operators: the operators of the stage, in the order in which records pass them.
+        sources: those that host a source.
+        sinks: those that host a sink.
 
     Args:
         program: the whole program.
@@ -66,7 +72,7 @@ class Worker:
         parts: the parts of each source that each worker holds.
         tracked: whether `delta` will be asked for.
         debug: whether to check what costs too much to check always.
-        travel: makes bytes of a reader that has no position, where workers move between processes: these are not the
+        pickle_reader: pickles a reader that has no position, where workers move between processes: these are not the
             user's to end, so that a SystemExit or KeyboardInterrupt in user code is an error of the operator there.
     """
 
@@ -80,7 +86,7 @@ class Worker:
         parts: Parts,
         tracked: bool = False,
         debug: bool = False,
-        travel: Callable[[Any], bytes] | None = None,
+        pickle_reader: Callable[[Any], bytes] | None = None,
     ) -> None:
         self.stage = program.stages[stage]
         self.worker_id = worker_id
@@ -88,9 +94,11 @@ class Worker:
         self._parts = parts
         self._tracked = tracked
         self._debug = debug
-        self._travel = travel
-        self._errors = Exception if travel is None else BaseException
+        self._pickle_reader = pickle_reader
+        self._errors = Exception if pickle_reader is None else BaseException
         self._feeds = feeds_of(program)
+        self.sources: list[Source] = []
+        self.sinks: list[SinkWriter] = []
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
@@ -102,46 +110,44 @@ class Worker:
         self.largest = 1
         self.counts: dict[str, int] = {}
         self._wire()
-        operators = [active.operator for active in self._active.values()]
-        self.sources = [operator for operator in operators if isinstance(operator, Source)]
-        self._generators = [operator for operator in operators if isinstance(operator, GenerateEpochs)]
+        self.operators = [active.operator for active in self._active.values()]
+        self._generators = [operator for operator in self.operators if isinstance(operator, GenerateEpochs)]
         self._join_parts()
-        self.sinks = [op for op in operators if isinstance(op, (StatelessSinkWriter, StatefulSinkWriter))]
         self._ended: Collection[str] | None = None
         self._note_ended(())
 
+    @property
+    def shared(self) -> list[Operator]:
+        """The operators that flush and close an object which other workers of the process share."""
+        return [operator for operator in self.operators if operator.resource is not operator]
+
     def open(self) -> None:
-        """Build the readers of the parts, after the state is loaded and before the first tick."""
-        for source in self.sources:
-            self._act(source, source.open)
+        """Open the operators, after the state is loaded and before the first tick."""
+        for operator in self.operators:
+            self._act(operator, operator.open)
 
     def flush(self) -> None:
-        """Make visible what the sinks have taken."""
-        for sink in self.sinks:
-            self._act(sink, sink.flush)
-
-    def release(self) -> None:
-        """Let go of the readers and of the parts of sinks; `open` and the next records build them from the state."""
-        self._release(Source.suspend)
+        """Make the output so far visible."""
+        for operator in self.operators:
+            self._act(operator, operator.flush)
 
     def park(self) -> None:
-        """Do as `release` does, but keep readers that may go on from the positions that are loaded before `open`."""
-        self._release(Source.park)
+        """Close, but keep readers that may continue from the positions that are loaded before the next `open`."""
+        release_all(partial(self._act, operator, operator.park) for operator in self._own)
 
-    def _release(self, let_go: Callable[[Source], None]) -> None:
-        writers = [sink for sink in self.sinks if isinstance(sink, StatefulSinkWriter)]
-        release_all(
-            (
-                *(partial(self._act, source, let_go, source) for source in self.sources),
-                *(partial(self._act, writer, writer.close) for writer in writers),
-            )
-        )
+    def close(self) -> None:
+        """Close the operators but those of `shared`; `open` and the next records acquire again what they need."""
+        release_all(partial(self._act, operator, operator.close) for operator in self._own)
+
+    @property
+    def _own(self) -> list[Operator]:
+        return [operator for operator in self.operators if operator.resource is operator]
 
     @property
     def takes_pieces(self) -> bool:
-        """Tell whether it comes to the same if what came in a tick, without epochs, is given in several runs.
+        """Whether a tick's epoch-free input may be processed in several runs with the same result.
 
-        The order must be theirs: by input, and by worker.
+        The order must be kept: by input, and by worker.
         """
         return all(active.operator.takes_pieces for active in self._active.values())
 
@@ -191,11 +197,11 @@ class Worker:
         name = active.operator.context.operator_name
         for batch in chain.from_iterable(active.edges):
             verify(batch, name)
-            verify_kinds(batch, active.operator, at_the_end=active.operator in self.sinks)
-            if isinstance(active.operator, (StatefulMap, StatefulOp, TtlMap)):
+            verify_kinds(batch, active.operator, at_the_end=isinstance(active.node, SinkNode))
+            if isinstance(active.node, StatefulNode):
                 verify_placement(batch, active.operator)
         trails = [Trail(batches) for batches in active.edges]
-        if isinstance(active.operator, (Source, Merge, KeyBy)):  # the keys that they give are those that place
+        if isinstance(active.node, _PLACING):
             for batches in active.operator.run([trail.pieces for trail in trails]):
                 yield [watch(batch, name) for batch in batches]
             return
@@ -228,10 +234,9 @@ class Worker:
                 active.operator.forget()
 
     def states(self) -> dict[str, KeyedState]:
-        """Give the live state of each operator. Readers and writers may have moved on since their last delta."""
-        for active in self._active.values():
-            if not isinstance(active.operator, (Source, StatefulSinkWriter)):
-                active.operator.settle()
+        """Return the live state of each operator. Positions are those of the last delta."""
+        for operator in self.operators:
+            operator.sync_state()
         return {
             active.state_id: active.operator.state
             for active in self._active.values()
@@ -258,7 +263,7 @@ class Worker:
                 edges[channel.edge].extend(batches)
 
     def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
-        """Tell the sources that the end has come, and the operators that care which of their edges are idle."""
+        """Tell the sources whether the run ends, and the operators which of their inputs are idle."""
         for source in self.sources:
             source.final = final
         if ended == self._ended and not final:
@@ -270,7 +275,7 @@ class Worker:
                 idle = [idleness(feeds[0], worker, self._parts, ended) for worker in self._workers]
             else:
                 idle = [idleness(feed, self.worker_id, self._parts, ended) for feed in feeds]
-            active.operator.note_idle([Idle.BUSY] * len(idle) if final else idle)
+            active.operator.set_idle_inputs([Idle.BUSY] * len(idle) if final else idle)
 
     def _activate(self, node: Node, step: Step) -> _Active:
         context = OperatorContext(
@@ -280,17 +285,18 @@ class Worker:
             tracked=self._tracked,
             debug=self._debug,
             placement=placement_of(node),
-            travel=self._travel,
+            pickle_reader=self._pickle_reader,
         )
-        operator = self._open(node, step, context)
+        operator = self._build(node, step, context)
         exchange = isinstance(node, ExchangeNode)
         count = len(self._workers) if exchange else step.edges
-        return _Active(state_id(node), operator, [[] for _ in range(count)], [], exchange)
+        return _Active(node, state_id(node), operator, [[] for _ in range(count)], [], exchange)
 
-    def _open(self, node: Node, step: Step, context: OperatorContext) -> Operator:
+    def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
             case SourceNode(source=source, keyed=keyed):
-                return Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id])
+                self.sources.append(Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id]))
+                return self.sources[-1]
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
                 return node.logic(context)
             case ExchangeNode():
@@ -298,11 +304,8 @@ class Worker:
             case UnionNode():
                 return Merge(context, step.edges, in_turn=True)
             case SinkNode(sink=sink):
-                return (
-                    StatelessSinkWriter(context, sink)
-                    if isinstance(sink, StatelessSink)
-                    else StatefulSinkWriter(context, sink)
-                )
+                self.sinks.append(open_sink(context, sink))
+                return self.sinks[-1]
             case _:
                 assert_never(node)
 
@@ -347,8 +350,9 @@ class _Target(Protocol):
 
 @dataclass(slots=True)
 class _Active:
-    """An operator at work: what comes in during a tick, and where what it gives goes."""
+    """An operator at work: its input of a tick, and where its output goes."""
 
+    node: Node
     state_id: str
     operator: Operator
     edges: list[list[Batch]]

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from operator import length_hint
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from malflow.batch import Batch
 from malflow.diagnostics import operator_error, shown
@@ -45,7 +45,7 @@ class OperatorContext:
         tracked: whether its changes of state are asked for.
         debug: whether the run checks what costs too much to check always.
         placement: what chose the worker of each of its keys; None where nothing did, or the operator keeps no state.
-        travel: makes bytes of a reader that has no position, where workers move between processes.
+        pickle_reader: pickles a reader that has no position; None where workers stay in one process.
     """
 
     operator_name: str
@@ -54,7 +54,7 @@ class OperatorContext:
     tracked: bool = field(default=False, repr=False)
     debug: bool = field(default=False, repr=False)
     placement: Partitioner | None = field(default=None, repr=False)
-    travel: Callable[[Any], bytes] | None = field(default=None, repr=False)
+    pickle_reader: Callable[[Any], bytes] | None = field(default=None, repr=False)
 
     @property
     def admit(self) -> Callable[[Any], None]:
@@ -138,40 +138,72 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
 class Operator:
     """One operator on one worker.
 
-    `run` takes what came in during a tick and gives what goes out. An operator knows neither files nor threads nor
-    the runtime that hosts it; what must outlive it is in `state`.
+    A runtime treats all operators alike. It loads the state with `apply`, calls `open`, and then, once a tick, `run`
+    and `flush`; between ticks it may ask for a `delta`, and it ends with `close`. An operator overrides what concerns
+    it. It knows neither files nor threads nor the runtime that hosts it; what must outlive it is in `state`.
     """
 
     state: KeyedState | None = None
     takes_pieces = True
-    """Whether it comes to the same if what came in a tick, without epochs, is given in several runs."""
+    """Whether a tick's epoch-free input may be processed in several calls of `run` with the same result."""
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context
         self.callback = callback
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Take the batches of each input edge; give, any number of times, a batch for each output."""
+        """Process the batches of each input edge; yield, any number of times, a batch for each output."""
         for batch in edges[0]:
             yield self.process(batch)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Take one batch; give a batch for each output."""
+        """Process one batch; return a batch for each output."""
         raise NotImplementedError
 
-    def note_idle(self, edges: Sequence[int]) -> None:
-        """Learn how idle each input edge is, where that has changed: see `malflow.engine.idleness.Idle`."""
+    @property
+    def resource(self) -> object:
+        """The object that `flush` and `close` act on: the operator, or one that workers of a process share."""
+        return self
 
-    def settle(self) -> None:
-        """Bring `state` up to date with what is kept elsewhere while records flow."""
+    def open(self) -> None:
+        """Acquire what the operator needs; called after the state is loaded and before the first tick."""
+
+    def flush(self) -> None:
+        """Make the output so far visible; called at the end of every tick."""
+
+    def park(self) -> None:
+        """Close, but keep what may continue after a newer state is loaded and `open` is called again."""
+        self.close()
+
+    def close(self) -> None:
+        """Release what the operator holds."""
+
+    def sync_state(self) -> None:
+        """Write to `state` what the operator keeps elsewhere while records flow."""
+
+    def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
+        """Hand each part that the operator hosts over to the worker that holds it from now on.
+
+        Args:
+            holder_of: returns this operator on the worker that holds a part.
+        """
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set how idle each input edge is; called when that changes. See `malflow.engine.idleness.Idle`."""
+
+    def limit_batch(self, largest: int) -> None:
+        """Adapt to the size of the largest batch of the last tick."""
+
+    def reset_pacing(self) -> None:
+        """Ignore the time since the last tick when records are paced."""
 
     def delta(self) -> Delta:
-        """Give what changed in the state since the last call."""
-        self.settle()
+        """Return what has changed in the state since the last call."""
+        self.sync_state()
         return Delta() if self.state is None else self.state.delta()
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it."""
+        """Apply a delta to the state."""
         if self.state is not None:
             self.state.apply(delta)
 

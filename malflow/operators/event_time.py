@@ -178,12 +178,12 @@ class GenerateEpochs(Operator):
         late, self._late = self._late, 0
         return late
 
-    def note_idle(self, edges: Sequence[int]) -> None:
-        """Note whether records come at all: where none do, the epoch says nothing."""
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive: where none do, the epoch does not count."""
         (self._idle,) = edges
 
-    def settle(self) -> None:
-        """Write the epoch down."""
+    def sync_state(self) -> None:
+        """Write the epoch to the state."""
         past = None if self._floors is None else self._floors.past
         self.state.assign({"epoch": self._previous, "idle": int(self._idle) or None, "past": past})
 

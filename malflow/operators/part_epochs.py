@@ -10,9 +10,9 @@ from typing import Any
 from malflow.batch import Batch
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, refuse_kept
-from malflow.operators.endpoints import Source
 from malflow.operators.event_time import GenerateEpochs
 from malflow.operators.moments import check_epoch
+from malflow.operators.source import Source
 from malflow.state import Delta
 
 __all__ = ["PART", "GeneratePartEpochs"]
@@ -56,9 +56,9 @@ class GeneratePartEpochs(GenerateEpochs):
             yield self.process(batch)
         yield from self._hold(self.source.live_parts)
 
-    def settle(self) -> None:
+    def sync_state(self) -> None:
         """Write the epochs down: the stream's, and those of the parts that have moved on."""
-        super().settle()
+        super().sync_state()
         self.state.assign({(PART, part): self._by_part[part] for part in self._moved})
         self._moved.clear()
 

@@ -249,8 +249,8 @@ class Merge(Operator):
         self._idle: Sequence[int] = (0,) * edges
         self._busy = list(range(edges))
 
-    def note_idle(self, edges: Sequence[int]) -> None:
-        """Note which edges count."""
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set which edges count."""
         self._idle = edges
         self._busy = [edge for edge, idle in enumerate(edges) if not idle]
 
@@ -265,7 +265,7 @@ class Merge(Operator):
         except Exception as error:
             raise self.error(f"epochs of its inputs can't be compared: {told(error)}") from error
 
-    def settle(self) -> None:
+    def sync_state(self) -> None:
         """Write down the epochs, and which edges are idle."""
         known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._frontiers)}
         merged = None if self._merged is MIN else self._merged

@@ -13,7 +13,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import SourceNotReplayable
 from malflow.graph import Graph
 from malflow.operators.contract import OperatorContext
-from malflow.operators.endpoints import Source
+from malflow.operators.source import Source
 from malflow.sinks import StatelessSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -144,7 +144,7 @@ def values_moving_each_tick(source: Any) -> list[Any]:
     deltas: list[Any] = []
     while True:
         parts = {"source": [list(source.list_parts())]}
-        worker = Worker(program, 0, 0, parallelism=1, parts=parts, tracked=True, travel=cloudpickle.dumps)
+        worker = Worker(program, 0, 0, parallelism=1, parts=parts, tracked=True, pickle_reader=cloudpickle.dumps)
         for delta in deltas:
             worker.apply(delta)
         worker.open()

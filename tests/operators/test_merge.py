@@ -47,31 +47,31 @@ def test_the_least_epoch_is_given_when_it_grows() -> None:
 def test_edges_that_fall_idle_hold_back_no_more_and_need_no_input_for_it() -> None:
     merge = merge_of(3)
     assert tick(merge, epochs(9), epochs(5), []) == []
-    merge.note_idle([BUSY, BUSY, IDLE])
+    merge.set_idle_inputs([BUSY, BUSY, IDLE])
     assert tick(merge, [], [], []) == [5]
-    merge.note_idle([BUSY, IDLE, IDLE])
+    merge.set_idle_inputs([BUSY, IDLE, IDLE])
     assert tick(merge, epochs(12), [], []) == [9, 12]
-    merge.note_idle([IDLE, IDLE, IDLE])
+    merge.set_idle_inputs([IDLE, IDLE, IDLE])
     assert tick(merge, epochs(99), [], []) == []
-    merge.note_idle([BUSY, BUSY, BUSY])
+    merge.set_idle_inputs([BUSY, BUSY, BUSY])
     assert tick(merge, *[epochs(MAX)] * 3) == [99, MAX]
 
 
 def test_records_pass_along_idle_edges() -> None:
     merge = merge_of(2)
-    merge.note_idle([IDLE, IDLE])
+    merge.set_idle_inputs([IDLE, IDLE])
     assert [len(batch) for (batch,) in merge.run([epochs(1, records=2), epochs(2, records=3)])] == [5]
 
 
 @pytest.mark.parametrize("edges", [1, 2])
 def test_no_epoch_comes_twice_after_a_restart(edges: int) -> None:
     first = merge_of(edges)
-    first.note_idle([BUSY, IDLE][:edges])
+    first.set_idle_inputs([BUSY, IDLE][:edges])
     assert tick(first, *[epochs(4, 8)] * edges) == [4, 8]
     state = pickle.loads(pickle.dumps(first.delta())).changed
     for idle in ([BUSY, IDLE], [BUSY, BUSY]):
         second = merge_of(edges, state)
-        second.note_idle(idle[:edges])
+        second.set_idle_inputs(idle[:edges])
         assert not second.delta().changed.keys() - {"idle"}
         assert tick(second, *[epochs(2, 8)] * edges) == []
         assert tick(second, *[epochs(9)] * edges) == [9]
@@ -80,10 +80,10 @@ def test_no_epoch_comes_twice_after_a_restart(edges: int) -> None:
 def test_the_epoch_stays_when_an_edge_that_had_ended_has_more() -> None:
     merge = merge_of(2)
     assert tick(merge, epochs(3), epochs(2)) == [2]
-    merge.note_idle([IDLE, BUSY])
+    merge.set_idle_inputs([IDLE, BUSY])
     assert tick(merge, [], epochs(50)) == [50]
     again = merge_of(2, dict(merge.delta().changed))
-    again.note_idle([BUSY, IDLE])
+    again.set_idle_inputs([BUSY, IDLE])
     assert tick(again, epochs(7, 40), []) == []
     assert tick(again, epochs(60), []) == [60]
 
@@ -97,11 +97,11 @@ def test_an_epoch_before_those_that_an_edge_gave_is_nothing() -> None:
 def test_the_state_has_the_epochs_and_which_edges_are_idle() -> None:
     merge = merge_of(3)
     assert merge.delta() == Delta(whole=True)
-    merge.note_idle([BUSY, BUSY, IDLE])
+    merge.set_idle_inputs([BUSY, BUSY, IDLE])
     tick(merge, epochs(9), epochs(5), [])
     assert merge.delta().changed == {0: 9, 1: 5, "merged": 5, "idle": (0, 0, 1)}
     assert not merge.delta()
-    merge.note_idle([BUSY, BUSY, BUSY])
+    merge.set_idle_inputs([BUSY, BUSY, BUSY])
     tick(merge, epochs(10), [], [])
     assert merge.delta() == Delta({0: 10}, frozenset({"idle"}))
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
-from malflow.operators import endpoints
+from malflow.operators import parts
 from malflow.snapshot import commit, data_file, manifest, manifest_log, restore
 from malflow.snapshot import snapshot_writer as writer
 from malflow.snapshot.layout import DataName
@@ -342,7 +342,7 @@ BUGS = (
     Bug(
         "the position is that before the last records",
         Edit(
-            endpoints,
+            parts,
             "_snapshot",
             "    return partition.snapshot()",
             "    return max(partition.snapshot() - 1, 0) // 2 * 2",

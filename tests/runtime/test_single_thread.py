@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, SingleThreadRuntime, StreamProvider
-from malflow.operators import endpoints
+from malflow.operators import pacing
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -262,7 +262,7 @@ def test_what_a_tick_costs_anyway_does_not_make_it_smaller(monkeypatch: pytest.M
 
     sink = SlowToFlush()
     clock = SimpleNamespace(monotonic=lambda: 0.2 * len(ticks) + 1e-6 * len(sink))
-    monkeypatch.setattr(endpoints, "time", clock)
+    monkeypatch.setattr(pacing, "time", clock)
     SingleThreadRuntime(
         lambda provider: provider.new_stream().source("s", SingleIteratorSource(range(30_000))).sink("out", sink)
     ).execute()

@@ -11,7 +11,7 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed
 from malflow.operators.contract import OperatorContext
-from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.operators.sink import open_sink
 from malflow.runtime.control import Request, abandon
 from malflow.runtime.spark.changelog import Scratch
 from malflow.runtime.spark.changelog_index import Chains
@@ -23,7 +23,6 @@ from malflow.runtime.spark.protocol import Control, Report, counted
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import Keeping
 from malflow.runtime.spark.wishes import Wishes
-from malflow.sinks.contract import StatelessSink
 
 __all__ = ["Gate", "Outlets"]
 
@@ -35,11 +34,7 @@ class Outlets:
     """The sinks that are on the driver, over all queries of a run."""
 
     def __init__(self, program: Program) -> None:
-        self.writers = [
-            StatelessSinkWriter(OperatorContext(node.name), node.sink)
-            for node in driver_sinks(program)
-            if isinstance(node.sink, StatelessSink)
-        ]
+        self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in driver_sinks(program)]
 
     @property
     def reader_is_gone(self) -> bool:

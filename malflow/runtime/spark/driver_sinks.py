@@ -1,8 +1,8 @@
-"""Sinks that are on the driver: what workers do with their records, and how these get there."""
+"""Sinks on the driver: how workers collect the records for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,14 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
-from malflow.sinks.contract import StatelessSink, StatelessSinkImpl, is_resumable
+from malflow.operators.sink import SinkWriter
+from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 
-__all__ = ["Shipped", "check_sinks", "driver_sinks", "shipping"]
+__all__ = ["Shipped", "check_sinks", "collected", "driver_sinks", "shipping"]
 
 
 class Shipped(StatelessSinkImpl[Any, Any, Any]):
-    """Takes the place of a sink that is on the driver, and collects what is for it.
+    """Stands in for a sink that is on the driver, and collects its records.
 
     Args:
         number: which of the driver's sinks it stands for.
@@ -36,7 +37,7 @@ class Shipped(StatelessSinkImpl[Any, Any, Any]):
         self._batches.append(Batch(keys, values, timestamps))
 
     def take(self) -> list[Batch]:
-        """Give what was collected, and begin anew."""
+        """Return and clear the collected records."""
         batches, self._batches = self._batches, []
         return batches
 
@@ -44,7 +45,7 @@ class Shipped(StatelessSinkImpl[Any, Any, Any]):
 def driver_sinks(program: Program) -> list[SinkNode]:
     """List the sinks of a program that write from one place: the driver."""
     nodes = (vertex.node for vertex in program.vertices)
-    return [node for node in nodes if isinstance(node, SinkNode) and _is_on_driver(node)]
+    return [node for node in nodes if isinstance(node, SinkNode) and node.is_on_driver]
 
 
 def shipping(program: Program) -> Program:
@@ -59,6 +60,13 @@ def shipping(program: Program) -> Program:
     return replace(program, vertices=vertices)
 
 
+def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batch]]]:
+    """Take the records that a worker has collected for sinks on the driver: their number, their name, the records."""
+    for sink in sinks:
+        if isinstance(sink.resource, Shipped) and (batches := sink.resource.take()):
+            yield sink.resource.number, sink.context.operator_name, batches
+
+
 def check_sinks(program: Program) -> None:
     """Refuse a sink whose position would be kept, while each process has a copy of it.
 
@@ -67,16 +75,10 @@ def check_sinks(program: Program) -> None:
     """
     for vertex in program.vertices:
         node = vertex.node
-        if isinstance(node, SinkNode) and isinstance(node.sink, StatelessSink) and is_resumable(node.sink.impl):
-            if _is_on_driver(node):
-                continue
+        if isinstance(node, SinkNode) and node.is_resumable and not node.is_on_driver:
             raise GraphError(
                 f"sink '{node.name}' has a position, by its snapshot() and restore(), but each process of Spark would "
                 "have a copy of it; say on_driver = True in its class, or write it as a StatefulSink",
                 operator=node.name,
                 location=vertex.location,
             )
-
-
-def _is_on_driver(node: SinkNode) -> bool:
-    return isinstance(node.sink, StatelessSink) and bool(getattr(node.sink.impl, "on_driver", False))

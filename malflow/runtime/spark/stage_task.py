@@ -14,9 +14,9 @@ from malflow.diagnostics import shown
 from malflow.engine.plan import Program
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
-from malflow.operators.endpoints import Source, StatelessSinkWriter
+from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, Change
-from malflow.runtime.spark.driver_sinks import Shipped
+from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import CONTROL, Control, Job, Report, counted
 from malflow.runtime.spark.shuffle import (
@@ -32,7 +32,7 @@ from malflow.runtime.spark.shuffle import (
     write_rows,
 )
 from malflow.runtime.spark.transfer import CannotTravel
-from malflow.runtime.spark.worker_cache import HELD, SINKS, Held, load, process_name
+from malflow.runtime.spark.worker_cache import HELD, SHARED, Held, load, process_name
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
@@ -131,7 +131,7 @@ class _Turn:
                 if parcel:
                     sent[channel, target] = parcel.records
                     yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
-        for number, name, batches in _shipped(worker):
+        for number, name, batches in collected(worker.sinks):
             yield Row(self._worker, sink_row(number), self._worker, pack(batches, name))
         is_last = self._stage == len(self._program.stages) - 1
         report = replace(report, sent=sent, process=process_name() if is_last else "")
@@ -158,11 +158,11 @@ class _Turn:
         try:
             return worker, self._do(worker, arrived, before)
         except BaseException as error:
-            release_all((worker.release,), error)
+            release_all((worker.close,), error)
             raise
 
     def _do(self, worker: Worker, arrived: _Arrived, before: Change | None) -> Report | None:
-        for _ in _shipped(worker):
+        for _ in collected(worker.sinks):
             pass  # what a try that failed has left
         self._counts.clear()
         self._parcels = [
@@ -181,11 +181,11 @@ class _Turn:
             self._take_in(worker, arrived)
         report, size = self._written(worker, polls, before)
         if size is None:
-            worker.release()
+            worker.close()
             return None
         worker.flush()
         if before is not None:  # what is held is what was written then, whatever came of it now
-            worker.release()
+            worker.close()
             return report
         last = self._last if report.bytes is None else self._control.tick
         HELD[self._name] = Held(worker, self._control.tick, last, self._recount)
@@ -245,10 +245,9 @@ class _Turn:
             parts=self._parts,
             tracked=True,
             debug=self._job.debug,
-            travel=_travel,
+            pickle_reader=_pickle_reader,
         )
-        shared = [sink for sink in worker.sinks if isinstance(sink, StatelessSinkWriter)]
-        SINKS.setdefault(self._job.scratch.run, {}).update((id(sink.resource), sink) for sink in shared)
+        SHARED.setdefault(self._job.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
         worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
         self._begin_to_recount(worker)
         return worker
@@ -262,9 +261,9 @@ class _Turn:
                 if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
                     return changes
         except BaseException as error:
-            release_all((held.worker.release,), error)
+            release_all((held.worker.close,), error)
             raise
-        held.worker.release()
+        held.worker.close()
         return ()
 
     def _has_parts(self, source: Source) -> bool:
@@ -275,8 +274,8 @@ class _Turn:
     def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
         """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
         self._may_come = self._control.polls and any(self._has_parts(source) for source in worker.sources)
-        for source in worker.sources:
-            source.rest()
+        for operator in worker.operators:
+            operator.reset_pacing()
         try:
             if before is None:
                 self._poll_on(worker, polls)
@@ -299,8 +298,8 @@ class _Turn:
                 return
             if left is not None and (left := left - polled) <= 0:
                 return
-            for source in worker.sources:
-                source.adapt(worker.largest)
+            for operator in worker.operators:
+                operator.limit_batch(worker.largest)
 
     def _poll_again(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]) -> None:
         for counts in before or [{}]:
@@ -310,7 +309,7 @@ class _Turn:
 
     def _polled(self, worker: Worker, polls: list[Any]) -> int:
         self._run(worker)
-        polls.append({source.context.operator_name: dict(source.counts) for source in worker.sources})
+        polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
     def _written(self, worker: Worker, polls: list[Any], before: Change | None) -> tuple[Report, int | None]:
@@ -407,14 +406,6 @@ def _first_channels(program: Program) -> list[int]:
     return numbers
 
 
-def _shipped(worker: Worker) -> Iterator[tuple[int, str, list[Batch]]]:
-    for sink in worker.sinks:
-        if isinstance(sink.resource, Shipped):
-            batches = sink.resource.take()
-            if batches:
-                yield sink.resource.number, sink.context.operator_name, batches
-
-
 def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
     """Apply changes to a worker, and build its readers from where these left them."""
     try:
@@ -422,12 +413,12 @@ def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
             worker.apply(change.deltas)
         worker.open()
     except BaseException as error:
-        release_all((worker.release,), error)
+        release_all((worker.close,), error)
         raise
     return worker
 
 
-def _travel(partition: Any) -> bytes:
+def _pickle_reader(partition: Any) -> bytes:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     data: bytes = cloudpickle.dumps(partition, 5)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
-from malflow.operators.endpoints import StatelessSinkWriter
+from malflow.operators.contract import Operator
 from malflow.runtime.spark.changelog import Scratch
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import Going
@@ -28,7 +28,7 @@ from malflow.snapshot.recount import Recount
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HELD", "SINKS", "Held", "ReleaseTask", "load", "process_name"]
+__all__ = ["HELD", "SHARED", "Held", "ReleaseTask", "load", "process_name"]
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class Held:
 HELD: dict[tuple[str, int, int, int], Held] = {}
 """The workers, by run, generation, stage and number."""
 
-SINKS: dict[str, dict[int, StatelessSinkWriter]] = {}
-"""The sinks that are shared by all workers of this process, for each run."""
+SHARED: dict[str, dict[int, Operator]] = {}
+"""For each run, the operators that close what all workers of this process share, by the identity of that object."""
 
 _LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
 
@@ -92,13 +92,13 @@ def _release(run: str) -> list[bytes]:
     workers = [HELD.pop(name).worker for name in [name for name in HELD if name[0] == run]]
     for key in [key for key in _LOADED if key[0] == run]:
         del _LOADED[key]
-    sinks = SINKS.pop(run, {}).values()
+    shared = SHARED.pop(run, {}).values()
     _NUMBERS.pop(run, None)
     try:
         release_all(
             (
-                *(worker.release for worker in workers),
-                *(partial(act_for, sink, BaseException, sink.close) for sink in sinks),
+                *(worker.close for worker in workers),
+                *(partial(act_for, operator, BaseException, operator.close) for operator in shared),
             )
         )
     except MalflowError as error:
@@ -139,6 +139,6 @@ def _release_before(run: str, generation: int) -> None:
     """Release earlier generations of a run."""
     for name in [name for name in HELD if name[0] == run and name[1] < generation]:
         with suppress(Exception):  # what is over
-            HELD.pop(name).worker.release()
+            HELD.pop(name).worker.close()
     for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
         del _LOADED[loaded]
