@@ -1,0 +1,39 @@
+"""The page that describes the format names everything that is written."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow.snapshot import data_file, manifest
+from malflow.snapshot.codecs.msgpack_types import BUILT_IN, FORMS, RECORD
+from malflow.snapshot.codecs.shapes import Shape
+from malflow.snapshot.data_file import Section
+from malflow.snapshot.manifest import FileEntry, Manifest, OperatorEntry
+from malflow.state import StateKind
+
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("record", [Manifest, FileEntry, OperatorEntry, Shape, Section])
+def test_members_are_described(record: Any) -> None:
+    inside = {"frame"}  # of a section: its bytes, which the header does not hold
+    assert [field.name for field in fields(record) if f"`{field.name}`" not in PAGE and field.name not in inside] == []
+
+
+def test_kinds_of_states_are_described() -> None:
+    assert [kind.word for kind in StateKind if f"`{kind.word}`" not in PAGE] == []
+
+
+def test_codes_of_msgpack_are_described() -> None:
+    assert [code for code in {RECORD, *(form.code for form in FORMS)} if f"\n| {code} | " not in PAGE] == []
+    assert [name for name in BUILT_IN if f"`{name}`" not in PAGE] == []
+
+
+def test_versions_are_described() -> None:
+    versions = PAGE.split("## Versions", 1)[1].split("Every version", 1)[0]
+    assert f"| manifest | 1 | |\n| | {manifest.FORMAT} |" in versions
+    assert f"| data file | {data_file.FORMAT} | |" in versions
