@@ -11,16 +11,26 @@ from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.persistence import Restored
 from malflow.snapshot.restore import load
 
-__all__ = ["in_memory", "kept", "kept_states"]
+__all__ = ["at_once", "in_memory", "kept", "kept_states", "memory_filesystem"]
+
+
+def at_once(url: object, **options: Any) -> FsspecBackend:
+    """Make a backend that writes each snapshot before the run goes on."""
+    backend = FsspecBackend(str(url), **options)
+    backend._background = AtOnce
+    return backend
+
+
+def memory_filesystem() -> MemoryFileSystem:
+    """Make a file system in a memory of its own."""
+    filesystem = MemoryFileSystem(skip_instance_cache=True)
+    filesystem.store, filesystem.pseudo_dirs = {}, [""]
+    return filesystem
 
 
 def in_memory(**options: Any) -> FsspecBackend:
     """Make a backend in a memory of its own, which writes each snapshot at once."""
-    filesystem = MemoryFileSystem(skip_instance_cache=True)
-    filesystem.store, filesystem.pseudo_dirs = {}, [""]
-    backend = FsspecBackend("memory://kept", filesystem=filesystem, **options)
-    backend._background = AtOnce
-    return backend
+    return at_once("memory://kept", filesystem=memory_filesystem(), **options)
 
 
 def kept(backend: FsspecBackend, snapshot: int | None = None) -> Restored:

@@ -9,18 +9,10 @@ from typing import Any
 from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.executors import AtOnce
 from malflow.testing import PAUSE, ScriptedSource
 
 KEY = "0123456789abcdef-a-signing-key"
 MOMENT = timedelta(microseconds=1)
-
-
-def at_once(url: object, **options: Any) -> FsspecBackend:
-    """Make a backend that writes each snapshot before the run goes on."""
-    backend = FsspecBackend(str(url), **options)
-    backend._background = AtOnce
-    return backend
 
 
 def one_a_tick(items: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -18,9 +18,9 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import make_server
 
 _ANSWERS = {
-    "fail_before": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
-    "apply_then_fail": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
-    "503": ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    "error_before": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
+    "error_after": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
+    "throttled": ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
     "409": ("409 Conflict", "ConditionalRequestConflict", "A conflicting operation is in progress."),
     "412_without_condition": ("412 Precondition Failed", "PreconditionFailed", "A precondition did not hold."),
     "403": ("403 Forbidden", "AccessDenied", "Access Denied"),
@@ -61,11 +61,13 @@ class QuietHandler(MotoRequestHandler):
 class FaultyS3:
     """A moto server, and faults in front of it.
 
-    Kinds of fault: ``fail_before`` (500, nothing done), ``apply_then_fail`` (done, then 500), ``503``, ``409``,
-    ``412_without_condition``, ``403``, ``expired``, ``501``, ``404_without_code`` (answered so, nothing done),
-    ``delay`` (waits `seconds`, then does it), ``hold`` (waits until `release` is called, then does it), ``reset``
-    (drops the connection, nothing done), ``apply_then_reset``, ``truncate`` (does it, and drops the connection in the
-    middle of the body), ``trickle`` (answers a bit now and then, and never all).
+    Kinds of fault, with the words of `malflow.testing` where it has them:
+
+    - ``error_before`` (500, nothing done), ``error_after`` (done, then 500), ``throttled`` (503, nothing done);
+    - ``409``, ``412_without_condition``, ``403``, ``expired``, ``501``, ``404_without_code`` (answered so, not done);
+    - ``delay`` (waits `seconds`, then does it), ``late`` (waits until `release` is called, then does it);
+    - ``reset_before``, ``reset_after`` (drops the connection, before or after it is done), ``truncate`` (does it, and
+      drops the connection in the middle of the body), ``trickle`` (answers a bit now and then, and never all).
 
     Attributes:
         endpoint: its URL.
@@ -121,7 +123,7 @@ class FaultyS3:
         message: str = "",
     ) -> None:
         """Let the next requests of this kind fail; `message` is what the server says."""
-        assert kind in (*_ANSWERS, "delay", "hold", "reset", "apply_then_reset", "truncate", "trickle"), kind
+        assert kind in (*_ANSWERS, "delay", "late", "reset_before", "reset_after", "truncate", "trickle"), kind
         with self._lock:
             self._faults.append(Fault(kind, method, path_contains, times, seconds, message))
 
@@ -149,19 +151,19 @@ class FaultyS3:
         fault = self._next_fault(request)
         if fault is None:
             return self._do(environ, start_response)
-        if fault.kind in ("delay", "hold"):
+        if fault.kind in ("delay", "late"):
             time.sleep(fault.seconds)
             assert fault.kind == "delay" or self._released.wait(60)
             return self._do(environ, start_response)
         if fault.kind == "trickle":
             _trickle(environ)
-        if fault.kind == "reset":
+        if fault.kind == "reset_before":
             _drop(environ)
         if fault.kind == "truncate":
             return _half(self._do(environ, start_response), environ)
-        if fault.kind.startswith("apply_then"):
+        if fault.kind.endswith("_after"):
             self._do(environ, lambda *_: None)
-        if fault.kind == "apply_then_reset":
+        if fault.kind == "reset_after":
             _drop(environ)
         status, code, message = _ANSWERS[fault.kind]
         body = f"<Error><Code>{code}</Code><Message>{fault.message or message}</Message></Error>" if code else ""
@@ -181,14 +183,6 @@ class FaultyS3:
                     self.fired += 1
                     return fault
         return None
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass within a minute"
-        time.sleep(0.02)
 
 
 def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:

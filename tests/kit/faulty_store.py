@@ -1,4 +1,4 @@
-"""A store that fails where a test says so, and one in memory to put below it.
+"""A store that fails where a test says so.
 
     memory = MemoryStore()
     faults = Faults(Fault("error_after", "put_new", "manifest", nth=2))
@@ -9,16 +9,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from malflow.errors import StoreError
 from malflow.snapshot.layout import BOUNDARIES, DATA, JOB, MANIFESTS
-from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome, require_folder, require_key
+from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
 from malflow.testing import Crash
 
@@ -32,9 +31,7 @@ __all__ = [
     "Faults",
     "FaultyStore",
     "Late",
-    "MemoryStore",
     "can_tell",
-    "contents",
     "key_class_of",
 ]
 
@@ -46,10 +43,10 @@ KEY_CLASSES = tuple(_FOLDERS.values())
 
 _WRITE = ("crash_before", "crash_after", "error_before", "error_after", "unknown_before", "late", "crash_late")
 KINDS: dict[str, tuple[str, ...]] = {
-    "put_new": (*_WRITE, "transient"),
-    "get": ("crash_before", "error_before", "transient"),
-    "list": ("crash_before", "error_before", "transient"),
-    "delete": ("crash_before", "crash_after", "error_before", "error_after", "transient"),
+    "put_new": (*_WRITE, "throttled"),
+    "get": ("crash_before", "error_before", "throttled"),
+    "list": ("crash_before", "error_before", "throttled"),
+    "delete": ("crash_before", "crash_after", "error_before", "error_after", "throttled"),
     "sweep": ("crash_before", "crash_after", "error_before"),
 }
 """The kinds of fault that each operation can have, on any store; ``torn`` is one more for `put_new` of a LocalStore."""
@@ -76,7 +73,7 @@ class Fault:
         kind: one of
 
             - ``crash_before``, ``crash_after``: the process ends before or after it is done;
-            - ``error_before``: StoreError, not done; ``transient``: Transient, not done;
+            - ``error_before``: StoreError, not done; ``throttled``: Transient, not done;
             - ``error_after``: done, and UnknownOutcome (Transient, where it is no write);
             - ``unknown_before``: UnknownOutcome, not done and never will be;
             - ``late``: UnknownOutcome, and done when it is released; ``crash_late``: the process ends instead;
@@ -235,67 +232,9 @@ class FaultyStore:
 
 _REFUSALS: dict[str, type[StoreError]] = {
     "error_before": StoreError,
-    "transient": Transient,
+    "throttled": Transient,
     "unknown_before": UnknownOutcome,
 }
-
-
-class MemoryStore:
-    """Objects in a dict; two stores that share the dict are two views of one place."""
-
-    def __init__(self, objects: dict[str, bytes] | None = None) -> None:
-        self.objects = {} if objects is None else objects
-        self._lock = threading.Lock()
-
-    @classmethod
-    def copy_of(cls, store: Store) -> MemoryStore:
-        """Copy what another store holds now."""
-        return cls(dict(contents(store)))
-
-    def clone(self) -> MemoryStore:
-        """Copy it."""
-        return MemoryStore(dict(self.objects))
-
-    def put_new(self, key: str, data: bytes) -> None:
-        """Put an object into the dict."""
-        require_key(key)
-        with self._lock:
-            if key in self.objects:
-                raise KeyExists(f"'{key}' exists already")
-            self.objects[key] = bytes(data)
-
-    def get(self, key: str, limit: int) -> bytes:
-        """Read an object."""
-        require_key(key)
-        with self._lock:
-            if key not in self.objects:
-                raise KeyMissing(f"there is no '{key}'")
-            return self.objects[key][: limit + 1]
-
-    def list(self, prefix: str) -> list[str]:
-        """List the keys."""
-        require_folder(prefix)
-        with self._lock:
-            return sorted(key for key in self.objects if key.startswith(prefix))
-
-    def delete(self, key: str) -> None:
-        """Remove an object."""
-        require_key(key)
-        with self._lock:
-            self.objects.pop(key, None)
-
-    def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        """Do nothing: nothing is ever left behind here."""
-        require_folder(prefix)
-
-
-def contents(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Give all that a store holds."""
-    if isinstance(store, MemoryStore):
-        yield from store.objects.items()
-        return
-    for key in store.list(""):
-        yield key, store.get(key, 1 << 30)
 
 
 def can_tell(call: Call, key: str) -> bool:

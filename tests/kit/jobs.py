@@ -1,14 +1,12 @@
-"""A store that fails as told, a clock that nobody waits for, and jobs on them."""
+"""Runs of a job on a store with hooks, and a clock that nobody waits for."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from threading import Lock
 from typing import Any
 
 from malflow.snapshot.backend import FsspecBackend
@@ -17,71 +15,13 @@ from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
 from malflow.state import Delta, StateKind, StateSpec
-from malflow.store.contract import KeyExists, KeyMissing, Store
+from malflow.store.contract import Store
 from malflow.store.retry import Environment
+from tests.kit.memory_store import HookedStore
 
 SUM = StateSpec("sum", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
 KEY = "a signing key of the tests"
 _TOKENS = count(1)
-
-
-class MemoryStore:
-    """Objects in a dict, as the contract wants them.
-
-    Attributes:
-        objects: what is there.
-        calls: every operation and its key, in order.
-        before: called with each operation and key before it is done, and raises what goes wrong.
-        after: the same, after it was done.
-    """
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self._lock = Lock()
-        self.calls: list[tuple[str, str]] = []
-        self.before: list[Callable[[str, str], object]] = []
-        self.after: list[Callable[[str, str], object]] = []
-
-    def put_new(self, key: str, data: bytes) -> None:
-        self._meet(self.before, "put", key)
-        with self._lock:
-            if key in self.objects:
-                raise KeyExists(key)
-            self.objects[key] = data
-        self._pass(self.after, "put", key)
-
-    def get(self, key: str, limit: int) -> bytes:
-        self._meet(self.before, "get", key)
-        if key not in self.objects:
-            raise KeyMissing(key)
-        return self.objects[key][: limit + 1]
-
-    def list(self, prefix: str) -> list[str]:
-        self._meet(self.before, "list", prefix)
-        return sorted(key for key in self.objects.copy() if key.startswith(prefix))
-
-    def delete(self, key: str) -> None:
-        self._meet(self.before, "delete", key)
-        self.objects.pop(key, None)
-
-    def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        self._meet(self.before, "sweep", prefix)
-
-    def clear_calls(self) -> None:
-        """Forget what was asked."""
-        self.calls.clear()
-
-    def counted(self) -> Counter[str]:
-        """Count what was asked, by operation and folder."""
-        return Counter(f"{operation} {key.partition('/')[0]}" for operation, key in self.calls)
-
-    def _meet(self, hooks: list[Callable[[str, str], object]], operation: str, key: str) -> None:
-        self.calls.append((operation, key))
-        self._pass(hooks, operation, key)
-
-    def _pass(self, hooks: list[Callable[[str, str], object]], operation: str, key: str) -> None:
-        for hook in tuple(hooks):
-            hook(operation, key)
 
 
 @dataclass
@@ -188,19 +128,19 @@ class Job:
         return self.session.commit(self.tick, 1, [self.spec], deltas)
 
 
-def manifests(store: MemoryStore, backend: FsspecBackend) -> list[Manifest]:
+def manifests(store: HookedStore, backend: FsspecBackend) -> list[Manifest]:
     """Read all manifests that are there, by their numbers."""
     archive = backend.archive()
     assert archive.find() is not None
     return [archive.manifest(int(key[2:22])) for key in sorted(store.objects) if key.startswith("m/")]
 
 
-def data_keys(store: MemoryStore) -> set[str]:
+def data_keys(store: HookedStore) -> set[str]:
     """Name the data files that are there."""
     return {key for key in store.objects if key.startswith("d/")}
 
 
-def seqs(store: MemoryStore) -> list[int]:
+def seqs(store: HookedStore) -> list[int]:
     """Give the numbers of the manifests that are there."""
     return [int(key[2:22]) for key in sorted(store.objects) if key.startswith("m/")]
 
@@ -217,7 +157,6 @@ __all__ = [
     "Doing",
     "Failing",
     "Job",
-    "MemoryStore",
     "StoreBackend",
     "boundary_key",
     "data_keys",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -84,14 +84,6 @@ def run(folder: Path, options: Options, **more: Any) -> tuple[int, str]:
     """Run a counting process to its end."""
     with child(folder, options, **more) as started:
         return started.end()
-
-
-def poll(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not come to pass within {DEADLINE} seconds"
-        time.sleep(0.005)
 
 
 def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int = 3) -> None:

@@ -6,12 +6,12 @@ import os
 import random
 import signal
 import time
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from malflow.snapshot import fsck
+from tests.kit.waiting import wait_until
 from tests.processes.children import (
     assert_exact,
     assert_plausible,
@@ -20,7 +20,6 @@ from tests.processes.children import (
     counted,
     finish,
     newest,
-    poll,
 )
 from tests.processes.programs.counting import Options
 
@@ -37,7 +36,7 @@ def test_a_process_killed_at_random_moments_counts_every_number_once(tmp_path: P
         before = newest(tmp_path)
         with child(tmp_path, SLOW) as process:
             if moments.random() < 0.7:
-                poll(lambda before=before: newest(tmp_path) > before)
+                wait_until(lambda before=before: newest(tmp_path) > before)
                 time.sleep(moments.uniform(0, 0.06))
             else:
                 time.sleep(moments.uniform(0, 0.6))  # it may still be starting
@@ -65,13 +64,6 @@ def test_a_snapshot_list_can_be_read_while_a_run_deletes_old_ones(tmp_path: Path
     with child(tmp_path, Options(size=10 * SIZE, every=0.001, sleep=0.0001, writes=False)) as process:
         process.wait_for("started")
         seen: set[int] = set()
-        poll(lambda: seen.add(newest(tmp_path)) or len(seen) > 5)
+        wait_until(lambda: seen.add(newest(tmp_path)) or len(seen) > 5)
         assert [fsck(backend_of(tmp_path)).problems for _ in range(20)] == [()] * 20
         assert process.process.poll() is None, "it was deleting old ones all the while"
-
-
-def test_the_deadline_of_a_poll_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = count()
-    monkeypatch.setattr("tests.processes.children.DEADLINE", 0.05)
-    with pytest.raises(AssertionError, match="did not come to pass"):
-        poll(lambda: next(ticks) < 0)

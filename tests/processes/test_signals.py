@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
+from tests.kit.waiting import wait_until
 from tests.processes.children import (
     assert_exact,
     assert_plausible,
@@ -17,7 +18,6 @@ from tests.processes.children import (
     emitted,
     finish,
     newest,
-    poll,
 )
 from tests.processes.programs.counting import Options
 
@@ -30,7 +30,7 @@ STOPS = [signal.SIGTERM, signal.SIGINT]
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path) and counted(tmp_path))
+        wait_until(lambda: newest(tmp_path) and counted(tmp_path))
         process.process.send_signal(number)
         assert process.end() == (0, "")
     assert 0 < counted(tmp_path) == len(emitted(tmp_path)) < 3 * SIZE
@@ -63,7 +63,7 @@ def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path))
+        wait_until(lambda: newest(tmp_path))
         process.process.send_signal(number)
         assert process.end() == (0, "")
     before, count = newest(tmp_path), counted(tmp_path)
@@ -84,7 +84,7 @@ def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_nobody_handles_is_like_a_kill(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path))
+        wait_until(lambda: newest(tmp_path))
         process.process.send_signal(number)
         assert process.end()[0] == -number
     assert_plausible(tmp_path)
@@ -105,7 +105,7 @@ def test_nobody_reading_what_is_logged_does_not_stop_the_run(tmp_path: Path) -> 
 @pytest.mark.fault("H4")
 def test_an_interrupted_wait_in_a_folder_leaves_no_object_in_part(tmp_path: Path) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path))
+        wait_until(lambda: newest(tmp_path))
         for _ in range(2):
             process.process.send_signal(signal.SIGINT)
         process.end()

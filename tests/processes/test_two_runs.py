@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck, snapshots
+from tests.kit.waiting import wait_until
 from tests.processes.children import (
     Child,
     assert_exact,
@@ -19,7 +20,6 @@ from tests.processes.children import (
     emitted,
     finish,
     newest,
-    poll,
     run,
 )
 from tests.processes.programs.counting import Options
@@ -46,9 +46,9 @@ def is_stopped(pid: int) -> bool:
 @pytest.mark.parametrize("collected", [False, True], ids=["its_number_is_taken", "its_number_was_deleted"])
 def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path, collected: bool) -> None:
     with child(tmp_path, SLOW) as process:
-        poll(lambda: newest(tmp_path))
+        wait_until(lambda: newest(tmp_path))
         os.kill(process.pid, signal.SIGSTOP)
-        poll(lambda: is_stopped(process.pid))
+        wait_until(lambda: is_stopped(process.pid))
         slept_at = counted(tmp_path)
         archive = backend_of(tmp_path).archive()
         number = archive.sequences(archive.boundary())[-1] + 1
@@ -82,7 +82,7 @@ def test_of_two_processes_started_at_the_same_instant_one_has_the_job(tmp_path: 
             process.wait_for("ready")
         for process in (one, other):
             process.tell()
-        poll(lambda: {one.process.poll(), other.process.poll()} != {None})
+        wait_until(lambda: {one.process.poll(), other.process.poll()} != {None})
         loser, winner = (one, other) if other.process.poll() is None else (other, one)
         code, errors = loser.end()
         assert code == 1
@@ -110,7 +110,7 @@ def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
 @pytest.mark.fault("D1")
 def test_a_run_that_takes_over_goes_on_from_what_was_kept(tmp_path: Path) -> None:
     with child(tmp_path, SLOW) as first:
-        poll(lambda: newest(tmp_path))
+        wait_until(lambda: newest(tmp_path))
         with child(tmp_path, SLOW) as second:
             second.wait_for("started")
             assert_fenced(first)

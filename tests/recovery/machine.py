@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import Start
-from tests.kit.faulty_store import Fault, MemoryStore
+from tests.kit.faulty_store import Fault
+from tests.kit.memory_store import MemoryStore
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version
 from tests.recovery.scenario import Observed, Process, StoredBackend, Violation, World
 
@@ -29,21 +30,21 @@ DAMAGES = ("flip", "truncate", "append", "empty", "delete", "swap")
 
 _FAULTS = [
     *(Fault(kind, "put_new", "manifest") for kind in ("crash_before", "crash_after", "error_after", "late")),
-    *(Fault(kind, "put_new", "manifest") for kind in ("error_before", "crash_late", "transient", "unknown_before")),
+    *(Fault(kind, "put_new", "manifest") for kind in ("error_before", "crash_late", "throttled", "unknown_before")),
 ]
 COMMIT_FAULTS = [
     *_FAULTS,
     *(Fault(kind, "put_new", "data") for kind in ("crash_after", "error_before", "error_after", "late", "crash_late")),
     *(Fault(kind, "put_new", "boundary") for kind in ("crash_before", "crash_after", "error_before", "late")),
-    *(Fault(kind, "list", "boundary") for kind in ("crash_before", "error_before", "transient")),
+    *(Fault(kind, "list", "boundary") for kind in ("crash_before", "error_before", "throttled")),
     *(Fault(kind, "delete", "data") for kind in ("crash_before", "crash_after", "error_after")),
     *(Fault(kind, "delete", "manifest") for kind in ("crash_after", "error_before")),
 ]
 START_FAULTS = [
     *_FAULTS,
-    *(Fault(kind, "get", "manifest") for kind in ("crash_before", "error_before", "transient")),
-    *(Fault(kind, "get", "data") for kind in ("crash_before", "error_before", "transient")),
-    *(Fault(kind, "list", "manifest") for kind in ("error_before", "transient")),
+    *(Fault(kind, "get", "manifest") for kind in ("crash_before", "error_before", "throttled")),
+    *(Fault(kind, "get", "data") for kind in ("crash_before", "error_before", "throttled")),
+    *(Fault(kind, "list", "manifest") for kind in ("error_before", "throttled")),
     *(Fault(kind, "put_new", "job") for kind in ("crash_after", "error_after", "late", "crash_late")),
 ]
 

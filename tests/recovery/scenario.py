@@ -34,7 +34,8 @@ from malflow.store.contract import Store
 from malflow.store.retry import Environment
 from malflow.testing import PAUSE, ScriptedSource
 from malflow.testing.trial import built
-from tests.kit.faulty_store import Crash, Faults, FaultyStore, MemoryStore
+from tests.kit.faulty_store import Crash, Faults, FaultyStore
+from tests.kit.memory_store import MemoryStore
 
 __all__ = [
     "RECORDS",

@@ -21,7 +21,8 @@ from malflow.snapshot.persistence import Start
 from malflow.snapshot.restore import load
 from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
-from tests.kit.faulty_store import Crash, MemoryStore
+from tests.kit.faulty_store import Crash
+from tests.kit.memory_store import MemoryStore
 from tests.recovery.scenario import StoredBackend, Violation, environment
 
 __all__ = ["FAULTS", "POINTS", "Call", "CalmScheduler", "Process", "SchedulerMachine", "Stepper", "World", "interleave"]

@@ -20,14 +20,15 @@ from malflow.snapshot import snapshots
 from malflow.snapshot.data_file import Section, decode_file
 from malflow.snapshot.persistence import Start
 from malflow.store.local import LocalStore
-from tests.kit.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, MemoryStore, can_tell
+from tests.kit.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, can_tell
+from tests.kit.memory_store import MemoryStore
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
 LOCAL_STRIDE = 19
 REAL_STRIDE = 23
 PAIRS = 200
 
-MILD = ("transient", "error_after", "unknown_before", "late")
+MILD = ("throttled", "error_after", "unknown_before", "late")
 """After one of these, nothing may happen that anyone notices."""
 
 
@@ -228,7 +229,7 @@ def faults_in(log: tuple[Call, ...]) -> Iterator[Fault]:
                     yield Fault(kind, operation, key_class, nth, release_after=release_after)
             else:
                 yield Fault(kind, operation, key_class, nth)
-        for kind in ("error_before", "unknown_before", "late") if operation == "put_new" else ("transient",):
+        for kind in ("error_before", "unknown_before", "late") if operation == "put_new" else ("throttled",):
             if kind in KINDS[operation]:
                 yield Fault(kind, operation, key_class, nth, ALWAYS)
 

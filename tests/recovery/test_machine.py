@@ -49,7 +49,7 @@ def test_every_kind_of_fault_has_fired() -> None:
     kinds = {what.partition(",")[0] for what in FIRED}
     assert kinds == {
         *("crash_before", "crash_after", "crash_late", "error_before", "error_after", "unknown_before"),
-        *("late", "transient"),
+        *("late", "throttled"),
     }
     places = {what.partition(", ")[2] for what in FIRED}
     assert {"put_new manifest", "put_new data", "put_new boundary", "delete data", "delete manifest"} <= places

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from malflow.snapshot import FsspecBackend
-from tests.kit.counting import at_once
+from tests.kit.backends import at_once
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -18,8 +18,8 @@ from malflow import (
 )
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kit.backends import kept, kept_states
-from tests.kit.counting import MOMENT, Totals, at_once, count, counted, counting, run
+from tests.kit.backends import at_once, kept, kept_states
+from tests.kit.counting import MOMENT, Totals, count, counted, counting, run
 
 
 def test_an_operator_that_is_new_starts_empty(backend: FsspecBackend) -> None:

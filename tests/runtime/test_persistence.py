@@ -27,8 +27,8 @@ from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.store.contract import Store
 from malflow.store.local import LocalStore
 from malflow.testing import ScriptedSource
-from tests.kit.backends import in_memory, kept, kept_states
-from tests.kit.counting import MOMENT, Totals, at_once, counted, counting, ids, one_a_tick, run
+from tests.kit.backends import at_once, in_memory, kept, kept_states
+from tests.kit.counting import MOMENT, Totals, counted, counting, ids, one_a_tick, run
 
 
 def test_a_run_goes_on_where_the_last_one_ended(backend: FsspecBackend) -> None:

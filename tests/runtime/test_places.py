@@ -23,7 +23,8 @@ from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.store.contract import Store
 from malflow.store.local import LocalStore
-from tests.kit.counting import KEY, MOMENT, at_once, counted, counting, ids, one_a_tick, run
+from tests.kit.backends import at_once
+from tests.kit.counting import KEY, MOMENT, counted, counting, ids, one_a_tick, run
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "gs://bucket", "abfs://container/x", "nowhere://x", "ftp://h/x"])

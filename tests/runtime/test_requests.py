@@ -20,7 +20,8 @@ from malflow.sources import StatefulSource, StatelessSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import in_memory, kept_states
 from tests.kit.counting import count, counted, counting, ids, one_a_tick
-from tests.kit.jobs import Clock, Failing, MemoryStore, StoreBackend
+from tests.kit.jobs import Clock, Failing, StoreBackend
+from tests.kit.memory_store import HookedStore
 
 ITEMS = one_a_tick(range(20))
 
@@ -532,7 +533,7 @@ def test_requests_that_wait_share_one_snapshot(tmp_path: Any) -> None:
 @pytest.mark.fault("C6")
 @pytest.mark.parametrize("interval", [None, timedelta(hours=1)])
 def test_one_failed_snapshot_does_not_end_a_run_whose_store_is_well(interval: timedelta | None) -> None:
-    clock, store = Clock(), MemoryStore()
+    clock, store = Clock(), HookedStore()
     backend = StoreBackend(store, clock, tolerate_failures_for=timedelta(seconds=2))
     failing = Failing("put", "d/", StoreError("full for a moment"))
 
@@ -554,7 +555,7 @@ def test_one_failed_snapshot_does_not_end_a_run_whose_store_is_well(interval: ti
 
 
 def test_a_run_whose_store_stays_away_ends_after_the_time_that_was_given() -> None:
-    clock, store = Clock(), MemoryStore()
+    clock, store = Clock(), HookedStore()
     backend = StoreBackend(store, clock, tolerate_failures_for=timedelta(seconds=20))
     failing = Failing("put", "d/", StoreError("full"), times=10_000)
 

@@ -23,7 +23,8 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_file, joined, raw_of
 from malflow.snapshot.manifest import Manifest, seal
-from tests.kit.jobs import Job, MemoryStore, StoreBackend, manifest_key, manifests
+from tests.kit.jobs import Job, StoreBackend, manifest_key, manifests
+from tests.kit.memory_store import HookedStore
 
 msgpack = pytest.importorskip("msgpack")
 
@@ -209,7 +210,7 @@ MEMBERS = ["seq", "epoch", "snapshot", "tick", "parallelism"]
 @pytest.mark.fault("B14")
 @given(st.dictionaries(st.sampled_from([*MEMBERS, "bytes", "raw", "keys", "version"]), numbers, min_size=1))
 def test_numbers_in_a_manifest_are_never_believed(changed: dict[str, int]) -> None:
-    store = MemoryStore()
+    store = HookedStore()
     Job(StoreBackend(store)).save({"a": 1}).result()
     (*_, newest) = manifests(store, StoreBackend(store))
     body = json.loads(store.objects[manifest_key(newest.seq)])

@@ -26,7 +26,6 @@ from tests.kit.jobs import (
     Doing,
     Failing,
     Job,
-    MemoryStore,
     StoreBackend,
     boundary_key,
     data_keys,
@@ -35,11 +34,12 @@ from tests.kit.jobs import (
     seqs,
     steady,
 )
+from tests.kit.memory_store import HookedStore
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> HookedStore:
+    return HookedStore()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def job_on(store: Store, clock: Clock | None = None, *, start: dict[str, Any] | 
 # What a commit does
 
 
-def test_a_claim_is_a_commit_and_each_commit_has_the_next_number(store: MemoryStore) -> None:
+def test_a_claim_is_a_commit_and_each_commit_has_the_next_number(store: HookedStore) -> None:
     first = job_on(store)
     assert [first.save({"a": n}).result() for n in range(3)] == [2, 3, 4]
     second = job_on(store)
@@ -73,11 +73,11 @@ def test_a_claim_is_a_commit_and_each_commit_has_the_next_number(store: MemorySt
     assert len({it.runner for it in found}) == 2
 
 
-def _digests(store: MemoryStore) -> list[str]:
+def _digests(store: HookedStore) -> list[str]:
     return [sha256(store.objects[manifest_key(seq)]).hexdigest() for seq in seqs(store)]
 
 
-def test_a_commit_asks_the_store_for_no_more_than_it_must(store: MemoryStore) -> None:
+def test_a_commit_asks_the_store_for_no_more_than_it_must(store: HookedStore) -> None:
     job = job_on(store)
     job.save({"a": 1}).result()
     job.save({"a": 2}).result()
@@ -92,7 +92,7 @@ def test_a_commit_asks_the_store_for_no_more_than_it_must(store: MemoryStore) ->
     assert set(others) <= {"list", "sweep", "delete"}
 
 
-def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store: MemoryStore) -> None:
+def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store: HookedStore) -> None:
     job = job_on(store)
     job.save({"a": 1}).result()
     store.clear_calls()
@@ -107,7 +107,7 @@ def test_a_snapshot_of_nothing_new_writes_nothing_and_still_finds_a_rival(store:
 
 
 @pytest.mark.fault("C9")
-def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: MemoryStore) -> None:
+def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: HookedStore) -> None:
     job = job_on(store)
     lost = Failing("put", "m/", UnknownOutcome("no answer"))
     store.after.append(lost)
@@ -120,7 +120,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised_by_its_attempt(store: Memor
 
 
 @pytest.mark.fault("C10")
-def test_commit_that_arrives_before_the_retry_is_recognised(store: MemoryStore) -> None:
+def test_commit_that_arrives_before_the_retry_is_recognised(store: HookedStore) -> None:
     job = job_on(store)
     key = manifest_key(2)
     arriving: list[bytes] = []
@@ -145,7 +145,7 @@ def test_commit_that_arrives_before_the_retry_is_recognised(store: MemoryStore) 
 
 
 @pytest.mark.fault("C8")
-def test_missing_object_after_an_unknown_outcome_is_sent_again(store: MemoryStore) -> None:
+def test_missing_object_after_an_unknown_outcome_is_sent_again(store: HookedStore) -> None:
     job = job_on(store)
     sent: list[bytes] = []
     real = store.put_new
@@ -164,7 +164,7 @@ def test_missing_object_after_an_unknown_outcome_is_sent_again(store: MemoryStor
 
 
 def test_data_file_of_unknown_outcome_is_written_under_another_name(
-    store: MemoryStore,
+    store: HookedStore,
 ) -> None:
     job = job_on(store, retain=1)
     lost = Failing("put", "d/", UnknownOutcome("no answer"))
@@ -177,7 +177,7 @@ def test_data_file_of_unknown_outcome_is_written_under_another_name(
 
 
 @pytest.mark.fault("C8")
-def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: MemoryStore, clock: Clock) -> None:
+def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock, retry_for=timedelta(seconds=10))
     job.save({"a": 1}).result()
     silent = Failing("put", "m/", UnknownOutcome("no answer"), times=10_000)
@@ -199,7 +199,7 @@ def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: Memory
     assert job_on(store).state == {"a": 1}
 
 
-def test_a_commit_that_was_made_and_never_told_is_found_by_the_next_run(store: MemoryStore) -> None:
+def test_a_commit_that_was_made_and_never_told_is_found_by_the_next_run(store: HookedStore) -> None:
     job = job_on(store)
     job.save({"a": 1}).result()
     store.after.append(Failing("put", "m/", UnknownOutcome("no answer")))
@@ -212,7 +212,7 @@ def test_a_commit_that_was_made_and_never_told_is_found_by_the_next_run(store: M
     assert job_on(store).state == {"a": 2}
 
 
-def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store: MemoryStore) -> None:
+def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store: HookedStore) -> None:
     job = job_on(store)
     blind = Failing("list", "gc/", Transient("not now"), times=10_000)
     store.before.append(blind)
@@ -228,7 +228,7 @@ def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store:
 
 @pytest.mark.fault("C1")
 @pytest.mark.parametrize("folder", ["d/", "m/"])
-def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: MemoryStore, folder: str) -> None:
+def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: HookedStore, folder: str) -> None:
     job = job_on(store)
     job.save({"a": 1, "b": 1, "c": 1}).result()
     full = Failing("put", folder, StoreError("no space left"), times=2)
@@ -243,14 +243,14 @@ def test_a_snapshot_that_failed_is_in_the_next_one_with_nothing_lost(store: Memo
     assert job_on(store).state == {"a": 2, "d": 4, "c": 3} == job.state
 
 
-def job_on_copy(store: MemoryStore) -> Job:
+def job_on_copy(store: HookedStore) -> Job:
     """Restart on a copy, which fences nobody."""
-    copy = MemoryStore()
+    copy = HookedStore()
     copy.objects = dict(store.objects)
     return job_on(copy)
 
 
-def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: MemoryStore) -> None:
+def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: HookedStore) -> None:
     job = job_on(store)
     store.before.append(Failing("put", "d/", StoreError("no space left")))
     assert isinstance(job.save({"a": 1}).exception(), StoreError)
@@ -259,7 +259,7 @@ def test_the_first_snapshot_may_fail_and_the_next_is_a_whole_base(store: MemoryS
 
 
 @pytest.mark.fault("C6")
-def test_failures_beyond_the_tolerated_time_end_the_run(store: MemoryStore, clock: Clock) -> None:
+def test_failures_beyond_the_tolerated_time_end_the_run(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
     store.before.append(Failing("put", "d/", StoreError("no space left"), times=10_000))
     job.save({"a": 1})
@@ -274,7 +274,7 @@ def test_failures_beyond_the_tolerated_time_end_the_run(store: MemoryStore, cloc
 
 
 @pytest.mark.fault("C6")
-def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: MemoryStore, clock: Clock) -> None:
+def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(minutes=4))
     failing = Failing("put", "d/", StoreError("no space left"), times=10_000)
     store.before.append(failing)
@@ -292,7 +292,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: M
     assert failing.fired == len(tries)
 
 
-def test_what_was_tried_again_is_not_wanted_once_more(store: MemoryStore, clock: Clock) -> None:
+def test_what_was_tried_again_is_not_wanted_once_more(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock)
     store.before.append(Failing("put", "d/", StoreError("no space left")))
     job.save({"a": 1})
@@ -308,7 +308,7 @@ def test_what_was_tried_again_is_not_wanted_once_more(store: MemoryStore, clock:
     assert job.session.wants_retry, "the pauses begin anew"
 
 
-def test_a_success_begins_the_time_of_tolerance_anew(store: MemoryStore, clock: Clock) -> None:
+def test_a_success_begins_the_time_of_tolerance_anew(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock, tolerate_failures_for=timedelta(seconds=60))
     store.before.append(Failing("put", "d/", StoreError("no space left")))
     job.save({"a": 1})
@@ -321,7 +321,7 @@ def test_a_success_begins_the_time_of_tolerance_anew(store: MemoryStore, clock: 
 
 
 @pytest.mark.fault("C7")
-def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store: MemoryStore, clock: Clock) -> None:
+def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock, retry_for=timedelta(seconds=30))
     throttled = Failing("put", "d/", Transient("slow down"), times=10_000)
     store.before.append(throttled)
@@ -333,7 +333,7 @@ def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store
 
 
 @pytest.mark.parametrize("operation", ["list", "get", "put"])
-def test_what_passes_is_tried_again_when_a_run_begins(store: MemoryStore, clock: Clock, operation: str) -> None:
+def test_what_passes_is_tried_again_when_a_run_begins(store: HookedStore, clock: Clock, operation: str) -> None:
     job_on(store).save({"a": 1}).result()
     passing = [Failing(operation, folder, Transient("slow down"), times=3) for folder in ("m/", "gc/", "job", "d/")]
     store.before.extend(passing)
@@ -343,7 +343,7 @@ def test_what_passes_is_tried_again_when_a_run_begins(store: MemoryStore, clock:
 
 @pytest.mark.fault("C3")
 @pytest.mark.parametrize("operation", ["list", "get", "put"])
-def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, operation: str) -> None:
+def test_a_store_that_refuses_is_told_when_the_run_begins(store: HookedStore, operation: str) -> None:
     job_on(store).save({"a": 1}).result()
     before = dict(store.objects)
     store.before.append(Failing(operation, "", StoreError("access denied"), times=10_000))
@@ -356,7 +356,7 @@ def test_a_store_that_refuses_is_told_when_the_run_begins(store: MemoryStore, op
 
 
 @pytest.mark.fault("D1")
-def test_older_of_two_runs_is_fenced_at_its_next_commit(store: MemoryStore, clock: Clock) -> None:
+def test_older_of_two_runs_is_fenced_at_its_next_commit(store: HookedStore, clock: Clock) -> None:
     older = job_on(store)
     older.save({"a": 1}).result()
     clock.time = 3600
@@ -375,7 +375,7 @@ def test_older_of_two_runs_is_fenced_at_its_next_commit(store: MemoryStore, cloc
 
 
 @pytest.mark.fault("D4")
-def test_commit_after_the_rival_collected_its_number_is_fenced(store: MemoryStore) -> None:
+def test_commit_after_the_rival_collected_its_number_is_fenced(store: HookedStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
     newer = job_on(store, retain=1)
@@ -388,7 +388,7 @@ def test_commit_after_the_rival_collected_its_number_is_fenced(store: MemoryStor
 
 
 @pytest.mark.fault("D4")
-def test_commit_whose_number_is_collected_meanwhile_is_fenced(store: MemoryStore) -> None:
+def test_commit_whose_number_is_collected_meanwhile_is_fenced(store: HookedStore) -> None:
     older = job_on(store, retain=1)
     older.save({"a": 1}).result()
     newer = job_on(store, retain=1)
@@ -400,7 +400,7 @@ def test_commit_whose_number_is_collected_meanwhile_is_fenced(store: MemoryStore
     assert job_on(store).state == {"a": 1, "b": 5}
 
 
-def test_later_of_two_concurrent_claims_wins(store: MemoryStore) -> None:
+def test_later_of_two_concurrent_claims_wins(store: HookedStore) -> None:
     job_on(store).save({"a": 1}).result()
     others: list[Job] = []
     store.before.append(Doing("put", manifest_key(3), lambda: others.append(job_on(store))))
@@ -414,7 +414,7 @@ def test_later_of_two_concurrent_claims_wins(store: MemoryStore) -> None:
     late.save({"a": 3}).result()
 
 
-def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryStore) -> None:
+def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: HookedStore) -> None:
     def come_first(operation: str, key: str) -> None:
         if operation == "put" and key.startswith("m/"):
             store.objects[key] = b"another's"
@@ -427,7 +427,7 @@ def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: MemoryS
 
 @pytest.mark.fault("C13")
 @pytest.mark.parametrize("folder", ["m/", "gc/", "d/"])
-def test_stale_listing_overwrites_nothing(store: MemoryStore, folder: str) -> None:
+def test_stale_listing_overwrites_nothing(store: HookedStore, folder: str) -> None:
     _fill(job_on(store, retain=2), 5)
     before = dict(store.objects)
     lists = count()
@@ -449,7 +449,7 @@ def test_stale_listing_overwrites_nothing(store: MemoryStore, folder: str) -> No
 
 
 @pytest.mark.fault("C13")
-def test_a_listing_that_never_shows_what_is_there_is_told(store: MemoryStore) -> None:
+def test_a_listing_that_never_shows_what_is_there_is_told(store: HookedStore) -> None:
     _fill(job_on(store), 1)
     store.list = lambda prefix: []  # type: ignore[method-assign] # it hides everything
     with pytest.raises(SnapshotError, match=r"'m/0+1.json' is there, and the store's listing does not show it"):
@@ -457,7 +457,7 @@ def test_a_listing_that_never_shows_what_is_there_is_told(store: MemoryStore) ->
 
 
 @pytest.mark.fault("D6")
-def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: MemoryStore) -> None:
+def test_a_run_alone_never_fences_itself_whatever_the_store_answers(store: HookedStore) -> None:
     job = job_on(store)
     kinds = (UnknownOutcome("no answer"), Transient("slow down"), StoreError("access denied"))
     for when in (store.before, store.after):
@@ -479,7 +479,7 @@ ROUNDS, RUNNERS = 50, 8
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("kind", ["memory", "local"])
 def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str) -> None:
-    store: Store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
+    store: Store = HookedStore() if kind == "memory" else LocalStore(tmp_path)
     backend = StoreBackend(store)
     start = threading.Barrier(RUNNERS)
     claims: list[list[Any]] = [[] for _ in range(ROUNDS)]
@@ -522,7 +522,7 @@ def _can_commit(held: Any) -> bool:
 # Collection
 
 
-def test_retention_counts_snapshots_and_the_oldest_go(store: MemoryStore) -> None:
+def test_retention_counts_snapshots_and_the_oldest_go(store: HookedStore) -> None:
     job = job_on(store, retain=3)
     for n in range(8):
         job.save({n: n}).result()
@@ -532,7 +532,7 @@ def test_retention_counts_snapshots_and_the_oldest_go(store: MemoryStore) -> Non
     assert [key for key in store.objects if key.startswith("gc/")] == [boundary_key(7)]
 
 
-def test_claims_do_not_push_out_snapshots(store: MemoryStore) -> None:
+def test_claims_do_not_push_out_snapshots(store: HookedStore) -> None:
     job = job_on(store, retain=3)
     for n in range(5):
         job.save({n: n}).result()
@@ -543,7 +543,7 @@ def test_claims_do_not_push_out_snapshots(store: MemoryStore) -> None:
 
 
 @pytest.mark.fault("D8")
-def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -> None:
+def test_the_boundary_is_raised_before_anything_is_deleted(store: HookedStore) -> None:
     job = job_on(store, retain=1)
     for n in range(4):
         job.save({n: n}).result()
@@ -558,7 +558,7 @@ def test_the_boundary_is_raised_before_anything_is_deleted(store: MemoryStore) -
 
 
 @pytest.mark.fault("A3")
-def test_only_unreferenced_files_below_the_boundary_are_deleted(store: MemoryStore) -> None:
+def test_only_unreferenced_files_below_the_boundary_are_deleted(store: HookedStore) -> None:
     job = job_on(store, retain=2, growth=1000)
     job.save({"a": 1}).result()
     base = data_keys(store)
@@ -574,7 +574,7 @@ def test_only_unreferenced_files_below_the_boundary_are_deleted(store: MemorySto
     assert data_keys(store) == named_files(store, job) | {young}
 
 
-def named_files(store: MemoryStore, job: Job) -> set[str]:
+def named_files(store: HookedStore, job: Job) -> set[str]:
     return {entry.name for manifest in manifests(store, job.backend) for entry in manifest.files}
 
 
@@ -582,7 +582,7 @@ FOREIGN = ["notes.txt", "d/notes.txt", "m/7", "m/00000000000000000001.json.bak",
 
 
 @pytest.mark.fault("B11")
-def test_foreign_files_are_never_touched(store: MemoryStore) -> None:
+def test_foreign_files_are_never_touched(store: HookedStore) -> None:
     for key in FOREIGN:
         store.objects[f"{key}"] = b""
     job = job_on_with_foreign(store)
@@ -593,7 +593,7 @@ def test_foreign_files_are_never_touched(store: MemoryStore) -> None:
     assert fsck(job.backend).problems == ()
 
 
-def job_on_with_foreign(store: MemoryStore) -> Job:
+def job_on_with_foreign(store: HookedStore) -> Job:
     others = {key: store.objects.pop(key) for key in FOREIGN}
     job = job_on(store, retain=1)
     store.objects.update(others)
@@ -602,7 +602,7 @@ def job_on_with_foreign(store: MemoryStore) -> Job:
 
 @pytest.mark.fault("A8")
 @pytest.mark.parametrize("deletion", range(6))
-def test_interrupted_collection_is_finished_by_the_next(store: MemoryStore, deletion: int) -> None:
+def test_interrupted_collection_is_finished_by_the_next(store: HookedStore, deletion: int) -> None:
     job = job_on(store, retain=1)
     _fill(job, 3)
     deletions = count()
@@ -629,7 +629,7 @@ def _fill(job: Job, times: int) -> None:
 
 
 @pytest.mark.fault("C17")
-def test_a_failed_deletion_does_not_fail_the_snapshot(store: MemoryStore) -> None:
+def test_a_failed_deletion_does_not_fail_the_snapshot(store: HookedStore) -> None:
     job = job_on(store, retain=1)
     fault = Failing("delete", "", StoreError("access denied"), times=10_000)
     store.before.append(fault)
@@ -644,7 +644,7 @@ def test_a_failed_deletion_does_not_fail_the_snapshot(store: MemoryStore) -> Non
 
 
 @pytest.mark.fault("D5")
-def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: MemoryStore) -> None:
+def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: HookedStore) -> None:
     older = job_on(store, retain=5)
     _fill(older, 4)
     newer = job_on(store, retain=5, start={"restore": 3})
@@ -657,7 +657,7 @@ def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: M
     assert job_on(store).state == {0: 0, 1: 1, "new": 1}
 
 
-def test_snapshot_collected_during_a_claim_has_been_copied(store: MemoryStore) -> None:
+def test_snapshot_collected_during_a_claim_has_been_copied(store: HookedStore) -> None:
     older = job_on(store, retain=5)
     _fill(older, 4)
     collecting = Doing("put", manifest_key(6), lambda: older.session._claim.collect(1))  # type: ignore[attr-defined]
@@ -669,7 +669,7 @@ def test_snapshot_collected_during_a_claim_has_been_copied(store: MemoryStore) -
     assert job_on(store, start={"restore": 4}).state == {0: 0, 1: 1, 2: 2}
 
 
-def test_snapshot_collected_before_the_claim_is_not_there(store: MemoryStore) -> None:
+def test_snapshot_collected_before_the_claim_is_not_there(store: HookedStore) -> None:
     older = job_on(store, retain=2)
     _fill(older, 4)
     going_on = Doing("put", manifest_key(6), lambda: _fill(older, 3))
@@ -680,7 +680,7 @@ def test_snapshot_collected_before_the_claim_is_not_there(store: MemoryStore) ->
 
 
 @pytest.mark.fault("B12")
-def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: MemoryStore) -> None:
+def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: HookedStore) -> None:
     job = job_on(store, retain=3, growth=0.001)
     _fill(job, 4)
     store.objects[manifest_key(4)] = b"damaged"
@@ -696,7 +696,7 @@ def test_unreadable_retained_manifest_stops_the_deletion_of_data(store: MemorySt
 
 
 @pytest.mark.fault("H9")
-def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: MemoryStore) -> None:
+def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: HookedStore) -> None:
     job = job_on(store, retain=3)
     _fill(job, 3)
     for _ in range(200):
@@ -713,7 +713,7 @@ def test_crash_loop_of_two_hundred_claims_costs_no_snapshot(store: MemoryStore) 
 
 
 @pytest.mark.fault("B9")
-def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -> None:
+def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: HookedStore) -> None:
     job_on(store).save({"a": 1}).result()
     job_file = store.objects.pop("job.json")
     before = dict(store.objects)
@@ -725,15 +725,15 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: MemoryStore) -
 
 
 @pytest.mark.fault("D10")
-def test_a_job_that_was_copied_to_another_name_is_refused(store: MemoryStore) -> None:
+def test_a_job_that_was_copied_to_another_name_is_refused(store: HookedStore) -> None:
     job_on(store, job="sums").save({"a": 1}).result()
     with pytest.raises(SnapshotCorrupt, match=r"that of job 'sums', copied into the folder of job 'counts'"):
         job_on(store, job="counts")
 
 
 @pytest.mark.fault("D10")
-def test_snapshots_of_another_job_of_the_same_name_are_refused(store: MemoryStore) -> None:
-    other = MemoryStore()
+def test_snapshots_of_another_job_of_the_same_name_are_refused(store: HookedStore) -> None:
+    other = HookedStore()
     for place in (store, other):
         job_on(place).save({"a": 1}).result()
     store.objects["job.json"] = other.objects["job.json"]
@@ -742,7 +742,7 @@ def test_snapshots_of_another_job_of_the_same_name_are_refused(store: MemoryStor
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{}", b"nonsense", b"[]", b"\xff"])
-def test_a_damaged_job_file_is_told(store: MemoryStore, damaged: bytes) -> None:
+def test_a_damaged_job_file_is_told(store: HookedStore, damaged: bytes) -> None:
     job_on(store).save({"a": 1}).result()
     store.objects["job.json"] = damaged
     with pytest.raises(SnapshotCorrupt, match=r"'job\.json'"):
@@ -752,14 +752,14 @@ def test_a_damaged_job_file_is_told(store: MemoryStore, damaged: bytes) -> None:
 
 @pytest.mark.fault("B9")
 @pytest.mark.parametrize("restore", ["latest", None, 2])
-def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: MemoryStore, restore: Any) -> None:
+def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: HookedStore, restore: Any) -> None:
     job_on(store).save({"a": 1}).result()
     store.objects = {key: data for key, data in store.objects.items() if not key.startswith("m/")}
     with pytest.raises(SnapshotIncomplete, match=r"all manifests of job 'default' are missing, while other files"):
         job_on(store, start={"restore": restore})
 
 
-def test_an_answer_lost_while_the_job_is_made_is_no_other_job(store: MemoryStore) -> None:
+def test_an_answer_lost_while_the_job_is_made_is_no_other_job(store: HookedStore) -> None:
     lost = Failing("put", "job.json", UnknownOutcome("no answer"))
     store.after.append(lost)
     job_on(store).save({"a": 1}).result()
@@ -768,7 +768,7 @@ def test_an_answer_lost_while_the_job_is_made_is_no_other_job(store: MemoryStore
 
 
 @pytest.mark.fault("D2")
-def test_two_runs_that_make_the_job_at_once_make_one(store: MemoryStore) -> None:
+def test_two_runs_that_make_the_job_at_once_make_one(store: HookedStore) -> None:
     others: list[Job] = []
     store.before.append(Doing("put", "job.json", lambda: others.append(job_on(store))))
     late = job_on(store)
@@ -779,7 +779,7 @@ def test_two_runs_that_make_the_job_at_once_make_one(store: MemoryStore) -> None
 # Going back
 
 
-def test_any_retained_snapshot_can_be_gone_back_to(store: MemoryStore) -> None:
+def test_any_retained_snapshot_can_be_gone_back_to(store: HookedStore) -> None:
     job = job_on(store)
     states = {}
     for n in range(4):
@@ -790,7 +790,7 @@ def test_any_retained_snapshot_can_be_gone_back_to(store: MemoryStore) -> None:
     assert job_on(store).state == states[5], "the last claim went on from this one"
 
 
-def test_going_back_and_on_again_makes_a_new_line_of_snapshots(store: MemoryStore) -> None:
+def test_going_back_and_on_again_makes_a_new_line_of_snapshots(store: HookedStore) -> None:
     job = job_on(store)
     _fill(job, 3)
     back = job_on(store, start={"restore": 2})
@@ -801,19 +801,19 @@ def test_going_back_and_on_again_makes_a_new_line_of_snapshots(store: MemoryStor
 
 
 @pytest.mark.parametrize("snapshot", [0, 1, 99, -1])
-def test_an_id_that_no_snapshot_has_is_refused_with_those_there_are(store: MemoryStore, snapshot: int) -> None:
+def test_an_id_that_no_snapshot_has_is_refused_with_those_there_are(store: HookedStore, snapshot: int) -> None:
     job = job_on(store)
     _fill(job, 2)
     with pytest.raises(SnapshotError, match=rf"no snapshot with the id {snapshot}; it has \[2, 3\]"):
         job_on(store, start={"restore": snapshot})
 
 
-def test_an_id_is_refused_where_there_is_no_snapshot_at_all(store: MemoryStore) -> None:
+def test_an_id_is_refused_where_there_is_no_snapshot_at_all(store: HookedStore) -> None:
     with pytest.raises(SnapshotError, match=r"has no snapshots, so none with the id 3"):
         job_on(store, start={"restore": 3})
 
 
-def test_to_begin_with_nothing_must_be_said_and_keeps_the_old_snapshots(store: MemoryStore) -> None:
+def test_to_begin_with_nothing_must_be_said_and_keeps_the_old_snapshots(store: HookedStore) -> None:
     job = job_on(store)
     _fill(job, 2)
     assert job_on(store, start={"restore": None}).state == {}
@@ -869,7 +869,7 @@ def test_store_without_exclusive_creation_is_usable_on_request(overwriting: Over
 
 
 @pytest.mark.fault("H7")
-def test_a_forked_process_can_not_commit(store: MemoryStore, clock: Clock) -> None:
+def test_a_forked_process_can_not_commit(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock)
     job.save({"a": 1}).result()
     clock.process = 2
@@ -898,7 +898,7 @@ def test_a_really_forked_process_can_not_commit(tmp_path: Path) -> None:
     assert Job(FsspecBackend(str(tmp_path))).state == {"a": 3}
 
 
-def test_a_commit_never_writes_over_anything(store: MemoryStore) -> None:
+def test_a_commit_never_writes_over_anything(store: HookedStore) -> None:
     job = job_on(store)
     _fill(job, 3)
     before = dict(store.objects)
@@ -911,7 +911,7 @@ def test_a_commit_never_writes_over_anything(store: MemoryStore) -> None:
 
 
 @pytest.mark.fault("D7", "D8")
-def test_the_clock_of_the_day_may_jump_and_nothing_depends_on_it(store: MemoryStore) -> None:
+def test_the_clock_of_the_day_may_jump_and_nothing_depends_on_it(store: HookedStore) -> None:
     times = iter([5_000_000.0, 0.0, 86400.0 * 365, -3600.0, 7.0, 3.0, 1.0, 2.0])
     clock = Clock()
 

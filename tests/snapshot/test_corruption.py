@@ -16,13 +16,14 @@ from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.data_file import Section, compress, encode_file
 from malflow.state import StateKind, StateSpec
-from tests.kit.jobs import SUM, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
+from tests.kit.jobs import SUM, Job, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
+from tests.kit.memory_store import HookedStore
 
 STATE = {"a": 1, "b": "two", ("c", 3): [4.0, None]}
 OTHER = StateSpec("count", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
 
 
-def job_on(store: MemoryStore, spec: StateSpec = SUM, *, job: str = "default", **options: Any) -> Job:
+def job_on(store: HookedStore, spec: StateSpec = SUM, *, job: str = "default", **options: Any) -> Job:
     start = {name: options.pop(name) for name in ("restore", "recovery") if name in options}
     return Job(StoreBackend(store, job=job, **options), spec, **start)
 
@@ -30,15 +31,15 @@ def job_on(store: MemoryStore, spec: StateSpec = SUM, *, job: str = "default", *
 @pytest.fixture(params=["lz4", "none"])
 def written(request: pytest.FixtureRequest) -> dict[str, bytes]:
     """Write one snapshot."""
-    store = MemoryStore()
+    store = HookedStore()
     job_on(store, compression=request.param).save(dict(STATE)).result()
     return store.objects
 
 
 @pytest.fixture
-def three() -> MemoryStore:
+def three() -> HookedStore:
     """Write three snapshots: 2 with {a: 1}, 3 with {a: 2}, 4 with {a: 3}; each a base of its own."""
-    store = MemoryStore()
+    store = HookedStore()
     job = job_on(store, growth=1e-9)
     for n in (1, 2, 3):
         job.session._must_base = True  # type: ignore[attr-defined] # so that each stands alone
@@ -46,7 +47,7 @@ def three() -> MemoryStore:
     return store
 
 
-def data_key(store: MemoryStore, snapshot: int) -> str:
+def data_key(store: HookedStore, snapshot: int) -> str:
     """Name the one data file that a snapshot wrote."""
     (key,) = (key for key in store.objects if key.startswith(f"d/{snapshot:020d}-"))
     return key
@@ -54,7 +55,7 @@ def data_key(store: MemoryStore, snapshot: int) -> str:
 
 def refusal_of(objects: dict[str, bytes], key: str, damaged: bytes | None) -> SnapshotCorrupt:
     """Open a copy of a job with one damaged file, and give what is said."""
-    store = MemoryStore()
+    store = HookedStore()
     store.objects = {**objects, key: damaged or b""}
     if damaged is None:
         del store.objects[key]
@@ -123,7 +124,7 @@ def test_an_empty_data_file_is_a_damaged_one(written: dict[str, bytes]) -> None:
     assert "it has 0 bytes" in str(refusal_of(written, key, b""))
 
 
-def test_fsck_tells_of_every_damaged_file_and_how(three: MemoryStore) -> None:
+def test_fsck_tells_of_every_damaged_file_and_how(three: HookedStore) -> None:
     flip, gone, torn = (data_key(three, snapshot) for snapshot in (2, 3, 4))
     three.objects[flip] = flipped(three.objects[flip], 40)
     three.objects[torn] = three.objects[torn][:-1]
@@ -138,15 +139,15 @@ def test_fsck_tells_of_every_damaged_file_and_how(three: MemoryStore) -> None:
 
 
 @pytest.mark.fault("B7")
-def test_the_file_of_another_snapshot_is_found(three: MemoryStore) -> None:
+def test_the_file_of_another_snapshot_is_found(three: HookedStore) -> None:
     three.objects[data_key(three, 4)] = three.objects[data_key(three, 3)]
     with pytest.raises(SnapshotCorrupt, match=r"is damaged"):
         job_on(three)
 
 
 @pytest.mark.fault("B7")
-def test_the_file_of_another_operator_is_found(three: MemoryStore) -> None:
-    other = MemoryStore()
+def test_the_file_of_another_operator_is_found(three: HookedStore) -> None:
+    other = HookedStore()
     job_on(other, OTHER).save({"a": 3}).result()
     three.objects[data_key(three, 4)] = other.objects[data_key(other, 2)]
     with pytest.raises(SnapshotCorrupt, match=r"is damaged"):
@@ -154,9 +155,9 @@ def test_the_file_of_another_operator_is_found(three: MemoryStore) -> None:
 
 
 @pytest.mark.fault("B7")
-def test_the_file_of_another_job_with_the_same_key_is_found(three: MemoryStore) -> None:
+def test_the_file_of_another_job_with_the_same_key_is_found(three: HookedStore) -> None:
     key = "a signing key for both of them"
-    mine, other = MemoryStore(), MemoryStore()
+    mine, other = HookedStore(), HookedStore()
     job_on(mine, signing_key=key).save({"a": 1}).result()
     job_on(other, signing_key=key, job="other").save({"a": 2}).result()
     mine.objects[data_key(mine, 2)] = other.objects[data_key(other, 2)]
@@ -164,7 +165,7 @@ def test_the_file_of_another_job_with_the_same_key_is_found(three: MemoryStore) 
         job_on(mine, signing_key=key)
 
 
-def test_a_file_of_another_codec_is_never_given_to_this_one(three: MemoryStore) -> None:
+def test_a_file_of_another_codec_is_never_given_to_this_one(three: HookedStore) -> None:
     class Text:
         name, executes = "text", False
 
@@ -181,16 +182,16 @@ def test_a_file_of_another_codec_is_never_given_to_this_one(three: MemoryStore) 
 # Going back
 
 
-def damage_data(store: MemoryStore, snapshot: int) -> None:
+def damage_data(store: HookedStore, snapshot: int) -> None:
     key = data_key(store, snapshot)
     store.objects[key] = flipped(store.objects[key], 40)
 
 
-def damage_manifest(store: MemoryStore, snapshot: int) -> None:
+def damage_manifest(store: HookedStore, snapshot: int) -> None:
     store.objects[manifest_key(snapshot)] = store.objects[manifest_key(snapshot)][:-5]
 
 
-def lose_data(store: MemoryStore, snapshot: int) -> None:
+def lose_data(store: HookedStore, snapshot: int) -> None:
     del store.objects[data_key(store, snapshot)]
 
 
@@ -198,12 +199,12 @@ DAMAGES = [damage_data, damage_manifest, lose_data]
 
 
 @pytest.fixture(params=DAMAGES)
-def damage(request: pytest.FixtureRequest) -> Callable[[MemoryStore, int], None]:
+def damage(request: pytest.FixtureRequest) -> Callable[[HookedStore, int], None]:
     return request.param  # type: ignore[no-any-return]
 
 
 def test_a_damaged_newest_snapshot_stops_the_run_again_and_again(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     damage(three, 4)
     for _ in range(3):
@@ -213,7 +214,7 @@ def test_a_damaged_newest_snapshot_stops_the_run_again_and_again(
 
 @pytest.mark.fault("B1")
 def test_going_back_picks_the_newest_whole_snapshot(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     damage(three, 4)
     job = job_on(three, recovery="previous")
@@ -224,14 +225,14 @@ def test_going_back_picks_the_newest_whole_snapshot(
     assert job_on(three).state == {"a": 3}, "strict again: the newest is whole"
 
 
-def test_going_back_goes_as_far_as_it_must(three: MemoryStore, damage: Callable[[MemoryStore, int], None]) -> None:
+def test_going_back_goes_as_far_as_it_must(three: HookedStore, damage: Callable[[HookedStore, int], None]) -> None:
     damage(three, 4)
     damage(three, 3)
     assert job_on(three, recovery="previous").state == {"a": 1}
 
 
 def test_going_back_after_a_refused_try_finds_the_same(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     damage(three, 4)
     with pytest.raises(SnapshotCorrupt):
@@ -241,7 +242,7 @@ def test_going_back_after_a_refused_try_finds_the_same(
 
 
 def test_when_none_is_whole_the_run_never_begins_with_nothing(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     for snapshot in (2, 3, 4):
         damage(three, snapshot)
@@ -251,13 +252,13 @@ def test_when_none_is_whole_the_run_never_begins_with_nothing(
     assert job_on(three, restore=None).state == {}, "unless it is told to"
 
 
-def test_going_back_where_nothing_is_damaged_changes_nothing(three: MemoryStore) -> None:
+def test_going_back_where_nothing_is_damaged_changes_nothing(three: HookedStore) -> None:
     assert job_on(three, recovery="previous").state == {"a": 3}
-    assert job_on(MemoryStore(), recovery="previous").state == {}
+    assert job_on(HookedStore(), recovery="previous").state == {}
 
 
 def test_damaged_snapshot_chosen_by_id_is_an_error_or_gone_back_from(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     damage(three, 3)
     with pytest.raises(SnapshotCorrupt, match=r"recovery='previous'"):
@@ -268,19 +269,19 @@ def test_damaged_snapshot_chosen_by_id_is_an_error_or_gone_back_from(
         job_on(three, restore=99, recovery="previous")
 
 
-def test_id_is_restored_although_a_later_run_resumed_an_older_one(three: MemoryStore) -> None:
+def test_id_is_restored_although_a_later_run_resumed_an_older_one(three: HookedStore) -> None:
     assert job_on(three, restore=2).state == {"a": 1}
     assert job_on(three, restore=4, recovery="previous").state == {"a": 3}
 
 
-def test_nothing_is_deleted_by_going_back(three: MemoryStore) -> None:
+def test_nothing_is_deleted_by_going_back(three: HookedStore) -> None:
     damage_data(three, 4)
     before = set(three.objects)
     job_on(three, recovery="previous").save({"b": 1}).result()
     assert before <= set(three.objects)
 
 
-def test_going_back_does_not_pass_over_a_newer_malflow(three: MemoryStore) -> None:
+def test_going_back_does_not_pass_over_a_newer_malflow(three: HookedStore) -> None:
     body = json.loads(three.objects[manifest_key(4)])
     del body["mac"], body["sha256"]
     body["format"] = 3
@@ -296,7 +297,7 @@ def test_going_back_does_not_pass_over_a_newer_malflow(three: MemoryStore) -> No
 
 @pytest.mark.fault("B12")
 def test_a_damaged_older_snapshot_stops_nobody_and_is_kept(
-    three: MemoryStore, damage: Callable[[MemoryStore, int], None]
+    three: HookedStore, damage: Callable[[HookedStore, int], None]
 ) -> None:
     damage(three, 3)
     before = set(three.objects)
@@ -311,7 +312,7 @@ def test_a_damaged_older_snapshot_stops_nobody_and_is_kept(
 def test_file_damaged_during_a_run_is_replaced_when_met(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = MemoryStore()
+    store = HookedStore()
     job = job_on(store, growth=1e9)
     job.save({n: n for n in range(50)}).result()
     for n in range(3):
@@ -326,7 +327,7 @@ def test_file_damaged_during_a_run_is_replaced_when_met(
 # Bombs
 
 
-def forged(store: MemoryStore, data: bytes, **changes: Any) -> None:
+def forged(store: HookedStore, data: bytes, **changes: Any) -> None:
     """Put a data file of one's own into snapshot 2, with digests that fit."""
     key = data_key(store, 2)
     store.objects[key] = data
@@ -340,7 +341,7 @@ def forged(store: MemoryStore, data: bytes, **changes: Any) -> None:
 
 @pytest.mark.parametrize("told", [10, 1 << 20, 1 << 40])
 def test_frame_larger_than_it_says_is_refused_early(told: int) -> None:
-    store = MemoryStore()
+    store = HookedStore()
     job_on(store).save({"a": 1}).result()
     frame = compress(bytes(200 << 20), "lz4")
     section = Section("sum", 0, 1, "changed", 1, told, frame)
@@ -357,7 +358,7 @@ def test_frame_larger_than_it_says_is_refused_early(told: int) -> None:
 
 def test_sections_that_contradict_the_manifest_are_found() -> None:
     def refuse(*sections: Section, **changes: Any) -> None:
-        store = MemoryStore()
+        store = HookedStore()
         job_on(store).save({"a": 1}).result()
         forged(store, encode_file(sections, codec="pickle", compression="none"), **changes)
         with pytest.raises(SnapshotCorrupt):
@@ -428,7 +429,7 @@ def test_foreign_hidden_temporary_and_empty_files(
 
 @pytest.mark.fault("B11")
 @pytest.mark.parametrize("content", [b"", b"{}"])
-def test_an_empty_manifest_is_a_damaged_one_and_not_none(three: MemoryStore, content: bytes) -> None:
+def test_an_empty_manifest_is_a_damaged_one_and_not_none(three: HookedStore, content: bytes) -> None:
     three.objects[manifest_key(5)] = content
     with pytest.raises(SnapshotCorrupt, match=r"'m/0+5\.json' is damaged"):
         job_on(three)
@@ -436,7 +437,7 @@ def test_an_empty_manifest_is_a_damaged_one_and_not_none(three: MemoryStore, con
 
 
 @pytest.mark.fault("B10")
-def test_a_job_put_back_whole_from_an_old_copy_goes_on_from_there(three: MemoryStore) -> None:
+def test_a_job_put_back_whole_from_an_old_copy_goes_on_from_there(three: HookedStore) -> None:
     old = dict(three.objects)
     job = job_on(three)
     job.save({"a": 9}).result()
@@ -445,7 +446,7 @@ def test_a_job_put_back_whole_from_an_old_copy_goes_on_from_there(three: MemoryS
     assert fsck(StoreBackend(three)).problems == ()
 
 
-def test_only_snapshots_that_are_there_are_listed(three: MemoryStore) -> None:
+def test_only_snapshots_that_are_there_are_listed(three: HookedStore) -> None:
     assert [(it.id, it.tick, it.parallelism, it.kind, it.operators) for it in snapshots(StoreBackend(three))] == [
         (2, 1, 1, "base", {"sum": 1}),
         (3, 2, 1, "base", {"sum": 1}),

@@ -16,7 +16,8 @@ from malflow.sources import StatefulSource
 from malflow.state import Delta, StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
 from tests.kit.backends import in_memory, kept_states
-from tests.kit.jobs import Job, MemoryStore, StoreBackend
+from tests.kit.jobs import Job, StoreBackend
+from tests.kit.memory_store import HookedStore
 
 BY_KEY = "malflow.partitioners.rendezvous_select"
 
@@ -26,9 +27,9 @@ def spec(name: str, kind: StateKind = StateKind.STATEFUL_MAP, version: int = 1) 
 
 
 @pytest.fixture
-def store() -> MemoryStore:
+def store() -> HookedStore:
     """Write a snapshot of three operators: sum and count have state, idle has none, and time has a frontier's."""
-    store = MemoryStore()
+    store = HookedStore()
     backend = StoreBackend(store)
     specs = [spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("idle"), spec("time", StateKind.FRONTIER)]
     session, _ = backend.open(specs, Start())
@@ -38,9 +39,9 @@ def store() -> MemoryStore:
     return store
 
 
-def restored(store: MemoryStore, *specs: StateSpec, **start: Any) -> Restored:
+def restored(store: HookedStore, *specs: StateSpec, **start: Any) -> Restored:
     """Open a copy with another program."""
-    copy = MemoryStore()
+    copy = HookedStore()
     copy.objects = dict(store.objects)
     found = StoreBackend(copy).open(specs, Start(**start))[1]
     assert found is not None
@@ -51,7 +52,7 @@ def states_in(found: Restored) -> dict[str, dict[Any, Any]]:
     return {name: by_worker[0] for name, by_worker in found.states.items() if by_worker.get(0)}
 
 
-def refusal(store: MemoryStore, *specs: StateSpec, **start: Any) -> str:
+def refusal(store: HookedStore, *specs: StateSpec, **start: Any) -> str:
     before = dict(store.objects)
     with pytest.raises(SnapshotError) as raised:
         StoreBackend(store).open(specs, Start(**start))
@@ -60,13 +61,13 @@ def refusal(store: MemoryStore, *specs: StateSpec, **start: Any) -> str:
 
 
 @pytest.mark.fault("G3")
-def test_an_operator_that_was_added_begins_empty(store: MemoryStore) -> None:
+def test_an_operator_that_was_added_begins_empty(store: HookedStore) -> None:
     found = restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("new"))
     assert states_in(found) == {"sum": {"a": 1}, "count": {"a": 1, "b": 2}}
 
 
 @pytest.mark.fault("G2")
-def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> None:
+def test_removed_operator_is_refused_with_both_ways_out(store: HookedStore) -> None:
     assert refusal(store, spec("sum"), spec("new"), spec("newer", StateKind.TTL_MAP)) == (
         "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
         "program that have no state in it: 'new' (stateful_map), 'newer' (ttl_map); say renamed={'count': 'new'} for "
@@ -75,24 +76,24 @@ def test_removed_operator_is_refused_with_both_ways_out(store: MemoryStore) -> N
 
 
 @pytest.mark.fault("G2")
-def test_state_is_dropped_where_that_is_said_by_name(store: MemoryStore) -> None:
+def test_state_is_dropped_where_that_is_said_by_name(store: HookedStore) -> None:
     found = restored(store, spec("sum"), allow_dropped_state=["count"])
     assert states_in(found) == {"sum": {"a": 1}}
     assert "'count'" in refusal(store, spec("sum"), allow_dropped_state=["sum"])
 
 
-def test_an_operator_without_keys_or_with_nothing_but_time_may_go(store: MemoryStore) -> None:
+def test_an_operator_without_keys_or_with_nothing_but_time_may_go(store: HookedStore) -> None:
     assert set(states_in(restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP)))) == {"sum", "count"}
 
 
 @pytest.mark.fault("G1")
-def test_state_follows_a_new_name(store: MemoryStore) -> None:
+def test_state_follows_a_new_name(store: HookedStore) -> None:
     found = restored(store, spec("sum"), spec("tally", StateKind.STATEFUL_OP), renamed={"count": "tally"})
     assert states_in(found) == {"sum": {"a": 1}, "tally": {"a": 1, "b": 2}}
 
 
 @pytest.mark.fault("G4")
-def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: MemoryStore) -> None:
+def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: HookedStore) -> None:
     assert refusal(store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP)) == (
         "operator 'sum' is a ttl_map now; in snapshot 2 it is a stateful_map with state of 1 keys, which does not fit; "
         "give the new one another name, and say allow_dropped_state=['sum'] if that state may be dropped"
@@ -115,16 +116,16 @@ def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: Memor
         ({"count": "tally", "idle": "tally"}, "renamed= gives two operators the name 'tally'"),
     ],
 )
-def test_a_name_that_can_not_be_is_refused(store: MemoryStore, renamed: dict[str, str], told: str) -> None:
+def test_a_name_that_can_not_be_is_refused(store: HookedStore, renamed: dict[str, str], told: str) -> None:
     assert told in refusal(store, spec("sum"), spec("tally", StateKind.STATEFUL_OP), renamed=renamed)
 
 
-def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: MemoryStore) -> None:
+def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: HookedStore) -> None:
     found = restored(store, spec("sum"), spec("count", StateKind.STATEFUL_OP), renamed={"old": "sum"})
     assert states_in(found)["sum"] == {"a": 1}
 
 
-def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
+def test_renamed_needs_saying_only_once(store: HookedStore) -> None:
     specs = [spec("sum"), spec("tally", StateKind.STATEFUL_OP)]
     session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
     assert session.wants_base(1)
@@ -134,14 +135,14 @@ def test_renamed_needs_saying_only_once(store: MemoryStore) -> None:
 
 
 @pytest.mark.fault("D9")
-def test_another_program_under_the_same_job_is_refused(store: MemoryStore) -> None:
+def test_another_program_under_the_same_job_is_refused(store: HookedStore) -> None:
     told = refusal(store, spec("quite", StateKind.TTL_MAP), spec("different", StateKind.STATEFUL_OP))
     assert "'sum' (stateful_map, 1 keys), 'count' (stateful_op, 2 keys)" in told
     assert "'quite' (ttl_map), 'different' (stateful_op)" in told
 
 
 @pytest.mark.fault("G4")
-def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: MemoryStore) -> None:
+def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: HookedStore) -> None:
     class Text:
         name, executes = "text", False
 
@@ -160,7 +161,7 @@ def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: Memo
 
 
 def test_the_version_of_a_state_comes_back_with_it() -> None:
-    store = MemoryStore()
+    store = HookedStore()
     Job(StoreBackend(store), spec("sum", version=3)).save({"a": 1}).result()
     found = restored(store, spec("sum", version=4))
     assert found.versions == {"sum": 3}
@@ -169,7 +170,7 @@ def test_the_version_of_a_state_comes_back_with_it() -> None:
 
 @pytest.mark.fault("G7")
 def test_a_state_whose_class_is_gone_is_told_with_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore()
+    store = HookedStore()
     monkeypatch.setitem(globals(), "Gone", type("Gone", (), {"__module__": __name__}))
     Job(StoreBackend(store)).save({"a": globals()["Gone"]()}).result()
     monkeypatch.delitem(globals(), "Gone")

@@ -11,15 +11,16 @@ from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
 from malflow.state import Delta
 from malflow.store.contract import Transient
-from tests.kit.jobs import SUM, Clock, Failing, Job, MemoryStore, StoreBackend, data_keys, manifest_key, steady
+from tests.kit.jobs import SUM, Clock, Failing, Job, StoreBackend, data_keys, manifest_key, steady
+from tests.kit.memory_store import HookedStore
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> HookedStore:
+    return HookedStore()
 
 
-def test_a_job_that_never_ran_has_no_snapshots_and_is_not_begun_by_looking(store: MemoryStore, tmp_path: Path) -> None:
+def test_a_job_that_never_ran_has_no_snapshots_and_is_not_begun_by_looking(store: HookedStore, tmp_path: Path) -> None:
     assert list(snapshots(StoreBackend(store))) == []
     assert fsck(StoreBackend(store)) == Report(0, (), ())
     assert store.objects == {}
@@ -27,7 +28,7 @@ def test_a_job_that_never_ran_has_no_snapshots_and_is_not_begun_by_looking(store
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_snapshot_tells_what_it_holds(store: MemoryStore) -> None:
+def test_a_snapshot_tells_what_it_holds(store: HookedStore) -> None:
     clock = Clock()
     job = Job(StoreBackend(store, clock, growth=1e9))
     job.save({n: n for n in range(100)}).result()
@@ -51,7 +52,7 @@ def test_a_snapshot_tells_what_it_holds(store: MemoryStore) -> None:
     assert increment.bytes == sum(len(store.objects[key]) for key in data_keys(store))
 
 
-def test_each_snapshot_is_listed_once_however_many_runs_went_on_from_it(store: MemoryStore) -> None:
+def test_each_snapshot_is_listed_once_however_many_runs_went_on_from_it(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     for _ in range(5):
         Job(StoreBackend(store))
@@ -59,7 +60,7 @@ def test_each_snapshot_is_listed_once_however_many_runs_went_on_from_it(store: M
     assert fsck(StoreBackend(store)).snapshots == 1
 
 
-def test_looking_claims_nothing_and_fences_nobody(store: MemoryStore) -> None:
+def test_looking_claims_nothing_and_fences_nobody(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
     before = dict(store.objects)
@@ -70,7 +71,7 @@ def test_looking_claims_nothing_and_fences_nobody(store: MemoryStore) -> None:
     job.save({"a": 2}).result()
 
 
-def test_a_damaged_manifest_ends_the_list_with_its_name(store: MemoryStore) -> None:
+def test_a_damaged_manifest_ends_the_list_with_its_name(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     for n in range(3):
         job.save({"a": n}).result()
@@ -84,7 +85,7 @@ def test_a_damaged_manifest_ends_the_list_with_its_name(store: MemoryStore) -> N
 
 @pytest.mark.fault("C19")
 @pytest.mark.parametrize("vanished", [2, 3])
-def test_a_retained_file_that_somebody_deleted_is_named(store: MemoryStore, vanished: int) -> None:
+def test_a_retained_file_that_somebody_deleted_is_named(store: HookedStore, vanished: int) -> None:
     job = Job(StoreBackend(store, growth=1e9))
     for n in range(3):
         job.save({n: n}).result()
@@ -98,7 +99,7 @@ def test_a_retained_file_that_somebody_deleted_is_named(store: MemoryStore, vani
 
 
 @pytest.mark.fault("C16")
-def test_a_store_that_can_not_be_read_is_no_damage(store: MemoryStore) -> None:
+def test_a_store_that_can_not_be_read_is_no_damage(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     for operation in ("get", "list"):
         store.before = [Failing(operation, "", StoreError("access denied"), times=10_000)]
@@ -111,7 +112,7 @@ def test_a_store_that_can_not_be_read_is_no_damage(store: MemoryStore) -> None:
     assert passing.fired == 3
 
 
-def test_what_a_crash_left_behind_is_told_as_unused(store: MemoryStore) -> None:
+def test_what_a_crash_left_behind_is_told_as_unused(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
     orphan = "d/00000000000000000003-1-0123456789abcdef-0123456789abcdef.mfs"
@@ -122,7 +123,7 @@ def test_what_a_crash_left_behind_is_told_as_unused(store: MemoryStore) -> None:
 
 
 @pytest.mark.fault("B4")
-def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: MemoryStore) -> None:
+def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
     job.save({"a": 2}).result()
@@ -133,7 +134,7 @@ def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: MemoryStore) ->
     assert "there is data of snapshot 3 and no manifest, the newest one is 2" in report.notes[0]
 
 
-def test_several_deleted_manifests_leave_a_note_each(store: MemoryStore) -> None:
+def test_several_deleted_manifests_leave_a_note_each(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     for value in (1, 2, 3):
         job.save({"a": value}).result()
@@ -147,7 +148,7 @@ def test_several_deleted_manifests_leave_a_note_each(store: MemoryStore) -> None
     ]
 
 
-def _miscounted(store: MemoryStore) -> StoreBackend:
+def _miscounted(store: HookedStore) -> StoreBackend:
     """Write a whole snapshot, and then one that says that there are more keys than there are."""
     backend = StoreBackend(store)
     job = Job(backend)
@@ -157,7 +158,7 @@ def _miscounted(store: MemoryStore) -> StoreBackend:
 
 
 @pytest.mark.fault("B13")
-def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: MemoryStore) -> None:
+def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: HookedStore) -> None:
     backend = _miscounted(store)
     assert fsck(backend).problems == ("snapshot 3: operator 'sum' has 2 keys of 3",)
     assert fsck(backend, states=False).problems == ()
@@ -166,11 +167,11 @@ def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: MemoryStor
 
 
 @pytest.mark.fault("B13")
-def test_going_back_passes_over_a_snapshot_with_a_wrong_count(store: MemoryStore) -> None:
+def test_going_back_passes_over_a_snapshot_with_a_wrong_count(store: HookedStore) -> None:
     assert Job(_miscounted(store), recovery="previous").state == {"a": 1}
 
 
-def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: MemoryStore) -> None:
+def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: HookedStore) -> None:
     backend = StoreBackend(store)
     job = Job(backend)
     job.session.wants_base(1)
@@ -181,7 +182,7 @@ def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: MemoryStore) -> No
         Job(backend)
 
 
-def test_fsck_finds_what_another_codec_wrote(store: MemoryStore) -> None:
+def test_fsck_finds_what_another_codec_wrote(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     (problem,) = fsck(StoreBackend(store, codec="msgpack")).problems
     assert "was written with codec 'pickle', and codec 'msgpack' is asked for" in problem

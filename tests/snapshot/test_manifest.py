@@ -16,7 +16,8 @@ from malflow.snapshot import fsck, manifest, snapshots
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
-from tests.kit.jobs import KEY, Job, MemoryStore, StoreBackend, data_keys, flipped, manifest_key
+from tests.kit.jobs import KEY, Job, StoreBackend, data_keys, flipped, manifest_key
+from tests.kit.memory_store import HookedStore
 
 FILE = FileEntry("d/00000000000000000006-5-0123456789abcdef-0123456789abcdef.mfs", 100, "a" * 64, 200, True)
 MANIFEST = Manifest(
@@ -65,8 +66,8 @@ def seal(request: pytest.FixtureRequest) -> Seal:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> HookedStore:
+    return HookedStore()
 
 
 def sealed(body: dict[str, Any]) -> bytes:
@@ -249,7 +250,7 @@ def test_a_forged_shape_is_an_error_of_a_snapshot_or_fits(field: str, value: Any
 
 def forge_and_open(forge: Any) -> None:
     """Replace the newest manifest, and do all that reads it."""
-    store = MemoryStore()
+    store = HookedStore()
     Job(StoreBackend(store)).save({"a": 1}).result()
     key = manifest_key(2)
     store.objects[key] = sealed(forge(body_of(store.objects[key])))
@@ -280,7 +281,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_forged_name_is_refused_before_anything_is_read_or_deleted(store: MemoryStore, name: str) -> None:
+def test_a_forged_name_is_refused_before_anything_is_read_or_deleted(store: HookedStore, name: str) -> None:
     job = Job(StoreBackend(store, retain=1))
     for n in range(3):
         job.save({n: n}).result()
@@ -295,7 +296,7 @@ def test_a_forged_name_is_refused_before_anything_is_read_or_deleted(store: Memo
     assert {key.partition("/")[0] for _, key in store.calls} <= {"job.json", "m", "d", "gc"}
 
 
-def test_a_forged_size_makes_nobody_read_more_than_there_is(store: MemoryStore) -> None:
+def test_a_forged_size_makes_nobody_read_more_than_there_is(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     body = body_of(store.objects[manifest_key(2)])
     store.objects[manifest_key(2)] = sealed({**body, "files": [{**body["files"][0], "bytes": 2**80}]})
@@ -307,7 +308,7 @@ def test_a_forged_size_makes_nobody_read_more_than_there_is(store: MemoryStore) 
 
 
 @pytest.fixture
-def three(store: MemoryStore) -> MemoryStore:
+def three(store: HookedStore) -> HookedStore:
     job = Job(StoreBackend(store))
     for n in range(2):
         job.save({"a": n}).result()
@@ -315,7 +316,7 @@ def three(store: MemoryStore) -> MemoryStore:
 
 
 @pytest.mark.fault("B5")
-def test_a_manifest_under_the_number_of_another_is_found(three: MemoryStore) -> None:
+def test_a_manifest_under_the_number_of_another_is_found(three: HookedStore) -> None:
     three.objects[manifest_key(4)] = three.objects[manifest_key(3)]
     with pytest.raises(SnapshotCorrupt, match=r"'m/0+4\.json' has the number 3 inside; expected 4"):
         Job(StoreBackend(three))
@@ -323,9 +324,9 @@ def test_a_manifest_under_the_number_of_another_is_found(three: MemoryStore) -> 
 
 
 @pytest.mark.fault("B5")
-def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: MemoryStore) -> None:
+def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: HookedStore) -> None:
     Job(StoreBackend(three)).save({"a": 2}).result()
-    other = MemoryStore()
+    other = HookedStore()
     other.objects = {key: data for key, data in three.objects.items() if key < manifest_key(4)}
     Job(StoreBackend(other))
     three.objects[manifest_key(4)] = other.objects[manifest_key(4)]
@@ -333,8 +334,8 @@ def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: MemoryStor
 
 
 @pytest.mark.fault("B7")
-def test_a_manifest_of_another_job_is_found(three: MemoryStore) -> None:
-    other = MemoryStore()
+def test_a_manifest_of_another_job_is_found(three: HookedStore) -> None:
+    other = HookedStore()
     Job(StoreBackend(other)).save({"a": 9}).result()
     three.objects[manifest_key(3)] = other.objects[manifest_key(2)]
     with pytest.raises(SnapshotCorrupt, match=r"has the number 2 inside; expected 3"):
@@ -345,7 +346,7 @@ def test_a_manifest_of_another_job_is_found(three: MemoryStore) -> None:
 
 
 @pytest.mark.fault("B4")
-def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: MemoryStore) -> None:
+def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: HookedStore) -> None:
     del three.objects[manifest_key(2)]
     assert fsck(StoreBackend(three)).problems == ("manifests 2 to 2 are missing",)
     with pytest.raises(SnapshotError, match=r"'m/0+2\.json' is missing, while earlier and later ones are there"):
@@ -356,7 +357,7 @@ def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: MemoryStore) 
 # Signatures
 
 
-def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: MemoryStore) -> None:
+def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: HookedStore) -> None:
     Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
     assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}
     with pytest.raises(SnapshotCorrupt, match=r"it is signed, and no signing key is given; give signing_key="):
@@ -367,7 +368,7 @@ def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: MemorySt
         Job(StoreBackend(store, signing_key="another key of sixteen bytes", allow_unsigned_pickle=True))
 
 
-def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: MemoryStore) -> None:
+def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     before = dict(store.objects)
     with pytest.raises(SnapshotCorrupt, match=r"it is not signed, and a signing key is given; allow_unsigned_pickle"):
@@ -377,7 +378,7 @@ def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: MemoryStor
     assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}, "from here on everything is signed"
 
 
-def test_a_key_is_replaced_and_the_old_one_needed_no_more(store: MemoryStore) -> None:
+def test_a_key_is_replaced_and_the_old_one_needed_no_more(store: HookedStore) -> None:
     old, new = "an old key of the tests", "a new key of the tests"
     Job(StoreBackend(store, signing_key=old)).save({"a": 1}).result()
     with pytest.raises(SnapshotCorrupt):
@@ -390,14 +391,14 @@ def test_a_key_is_replaced_and_the_old_one_needed_no_more(store: MemoryStore) ->
     assert fsck(StoreBackend(store, signing_key=new)).problems == ()
 
 
-def test_the_key_may_come_from_the_environment(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_may_come_from_the_environment(store: HookedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     assert Job(StoreBackend(store)).state == {"a": 1}
 
 
 @pytest.mark.parametrize("mac", [None, "", "x", 7, [], "00000000:" + "0" * 64, "\u0661" * 8 + ":" + "0" * 64])
-def test_a_wrong_signature_is_found(store: MemoryStore, mac: Any) -> None:
+def test_a_wrong_signature_is_found(store: HookedStore, mac: Any) -> None:
     Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
     changed = {**json.loads(store.objects[manifest_key(2)]), "mac": mac}
     store.objects[manifest_key(2)] = json.dumps(changed, sort_keys=True, separators=(",", ":")).encode()
@@ -405,7 +406,7 @@ def test_a_wrong_signature_is_found(store: MemoryStore, mac: Any) -> None:
         Job(StoreBackend(store, signing_key=KEY))
 
 
-def test_a_signature_of_other_content_is_found(store: MemoryStore) -> None:
+def test_a_signature_of_other_content_is_found(store: HookedStore) -> None:
     job = Job(StoreBackend(store, signing_key=KEY))
     job.save({"a": 1}).result()
     job.save({"a": 2}).result()
@@ -417,7 +418,7 @@ def test_a_signature_of_other_content_is_found(store: MemoryStore) -> None:
 
 
 @pytest.mark.fault("B7")
-def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: MemoryStore) -> None:
+def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: HookedStore) -> None:
     Job(StoreBackend(store, signing_key=KEY, job="others")).save({"a": 1}).result()
     body = body_of(store.objects["job.json"])
     store.objects["job.json"] = sealed({**body, "name": "mine"})
@@ -425,7 +426,7 @@ def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: 
         Job(StoreBackend(store, signing_key=KEY, job="mine"))
 
 
-def test_nothing_of_a_snapshot_that_can_not_be_trusted_is_even_read(store: MemoryStore) -> None:
+def test_nothing_of_a_snapshot_that_can_not_be_trusted_is_even_read(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     store.clear_calls()
     with pytest.raises(SnapshotCorrupt):

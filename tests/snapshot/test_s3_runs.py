@@ -21,8 +21,9 @@ from malflow.store.contract import Store
 from malflow.store.opening import open_store
 from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
 from tests.kit.backends import kept_states
-from tests.kit.faulty_s3 import FaultyS3, wait_for
+from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.jobs import KEY, Clock, steady
+from tests.kit.waiting import wait_until
 
 EVERY_TICK = timedelta(microseconds=1)
 SCRIPT: Mapping[Any, list[Any]] = {"x": [1, PAUSE, 2, PAUSE, 3, CRASH, 4], "y": [10, 20, PAUSE, 30, PAUSE, 40]}
@@ -129,7 +130,16 @@ def place(s3: FaultyS3, client: Store) -> Iterator[Place]:
     s3.reset()
 
 
-FAULTS = ["fail_before", "apply_then_fail", "503", "409", "reset", "apply_then_reset", "412_without_condition", "delay"]
+FAULTS = [
+    "error_before",
+    "error_after",
+    "throttled",
+    "409",
+    "reset_before",
+    "reset_after",
+    "412_without_condition",
+    "delay",
+]
 
 
 @pytest.mark.fault("C5", "C7", "C11", "C12")
@@ -149,7 +159,7 @@ def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Pla
 
 
 @pytest.mark.fault("C9")
-@pytest.mark.parametrize(("fault", "rest"), [("503", [2, 3]), ("apply_then_fail", [3])])
+@pytest.mark.parametrize(("fault", "rest"), [("throttled", [2, 3]), ("error_after", [3])])
 def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
     place: Place, fault: str, rest: list[int]
 ) -> None:
@@ -157,7 +167,7 @@ def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
 
     def go_dark() -> None:
         server.inject(fault, "PUT", "/m/", times=10_000)
-        server.inject("503", "GET", "/m/", times=10_000)
+        server.inject("throttled", "GET", "/m/", times=10_000)
 
     with pytest.raises(CommitUnknown, match=r"did not tell whether 'm/0+3\.json' was written"):
         place.run(source, {2: go_dark}, backend=place.brief())
@@ -171,7 +181,7 @@ def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
 def test_totals_are_exact_whatever_happens_to_the_reads_of_a_restart(place: Place) -> None:
     source, server = ScriptedSource(SCRIPT), place.server
     place.crash(source)
-    kinds = ["fail_before", "503", "reset", "truncate", "delay"]
+    kinds = ["error_before", "throttled", "reset_before", "truncate", "delay"]
     paths = ["/d/", "/m/", "job.json"]
     for path in paths:
         for kind in kinds:
@@ -184,7 +194,7 @@ def test_totals_are_exact_whatever_happens_to_the_reads_of_a_restart(place: Plac
 @pytest.mark.fault("C16")
 def test_totals_are_exact_whatever_happens_to_listings(place: Place) -> None:
     source, server = ScriptedSource(SCRIPT), place.server
-    kinds = ["fail_before", "503", "reset", "truncate"]
+    kinds = ["error_before", "throttled", "reset_before", "truncate"]
 
     def fail() -> None:
         for kind in kinds:
@@ -200,7 +210,7 @@ def test_totals_are_exact_whatever_happens_to_listings(place: Place) -> None:
 @pytest.mark.fault("C17")
 def test_deletions_that_fail_are_made_up_for(place: Place) -> None:
     server = place.server
-    kinds = ["fail_before", "apply_then_fail", "reset", "503", "403"]
+    kinds = ["error_before", "error_after", "reset_before", "throttled", "403"]
 
     def fail() -> None:
         for kind in kinds:
@@ -228,7 +238,7 @@ def test_store_that_is_down_is_asked_little_and_the_run_catches_up(place: Place)
 
     def go_down() -> None:
         server.requests.clear()
-        server.inject("503", "PUT", "", times=10_000)
+        server.inject("throttled", "PUT", "", times=10_000)
 
     def come_back() -> None:
         asked.append(len(server.requests))
@@ -245,7 +255,7 @@ def test_store_that_stays_down_ends_the_run_after_the_tolerated_time(place: Plac
     source = paced(*range(1, 9))
     backend = place.brief(tolerate_failures_for=timedelta(seconds=3))
     with pytest.raises(SnapshotError, match=r"have been failing for 3 seconds: .*SlowDown") as raised:
-        place.run(source, {1: lambda: server.inject("503", "PUT", "", times=10_000)}, backend=backend)
+        place.run(source, {1: lambda: server.inject("throttled", "PUT", "", times=10_000)}, backend=backend)
     assert isinstance(raised.value.__cause__, StoreError)
     assert server.fired == 3 * 6
     server.reset()
@@ -326,14 +336,14 @@ def test_backend_of_url_and_options_alone(place: Place) -> None:
         return FsspecBackend(f"{place.url}/", job="plain", storage_options=server.options, signing_key=KEY)
 
     def let_go() -> None:
-        wait_for(lambda: server.fired == 1)
+        wait_until(lambda: server.fired == 1)
         server.release()
 
-    at = {1: lambda: server.inject("hold", "PUT", "/d/"), 5: let_go}
+    at = {1: lambda: server.inject("late", "PUT", "/d/"), 5: let_go}
     place.crash(source, at, backend=backend(), snapshots=EVERY_TICK)
     assert server.fired == 1, "records went on flowing while the first snapshot was held up"
     server.reset()
-    server.inject("apply_then_fail", "PUT", "/m/")
+    server.inject("error_after", "PUT", "/m/")
     place.run(source, backend=backend())
     assert server.fired == 1
     assert kept_states(backend(), "sum") == {"odd": 9, "even": 12}

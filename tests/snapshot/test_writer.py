@@ -14,7 +14,8 @@ from malflow.snapshot.executors import Background
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
 from malflow.state import Delta
-from tests.kit.jobs import SUM, Failing, Job, MemoryStore, StoreBackend, seqs
+from tests.kit.jobs import SUM, Failing, Job, StoreBackend, seqs
+from tests.kit.memory_store import HookedStore
 
 
 class Later:
@@ -41,13 +42,13 @@ class Later:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store() -> HookedStore:
+    return HookedStore()
 
 
 @pytest.mark.fault("C1")
 def test_last_snapshot_contains_what_a_failed_one_could_not_write(
-    store: MemoryStore,
+    store: HookedStore,
 ) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
@@ -60,7 +61,7 @@ def test_last_snapshot_contains_what_a_failed_one_could_not_write(
     assert Job(StoreBackend(store)).state == {"a": 2}
 
 
-def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: MemoryStore) -> None:
+def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: HookedStore) -> None:
     later = Later()
     backend = StoreBackend(store, growth=0.01)
     backend._background = lambda: later
@@ -77,7 +78,7 @@ def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: Mem
 
 
 def test_rescaling_back_during_a_snapshot_begins_a_base(
-    store: MemoryStore,
+    store: HookedStore,
 ) -> None:
     later = Later()
     backend = StoreBackend(store)
@@ -104,7 +105,7 @@ def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.Mon
     def fault(_self: object, _seal: object) -> bytes:
         raise SystemError("bad argument")
 
-    job = Job(StoreBackend(MemoryStore()))
+    job = Job(StoreBackend(HookedStore()))
     monkeypatch.setattr(Manifest, "to_bytes", fault)
     told = (
         r"could not be made, by a fault in fault \(test_writer.py:\d+\): SystemError: bad argument; the last snapshot"

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from malflow import MissingDependency
 from malflow.runtime.spark.spark_session import _require_java, require_spark
 from tests.kit.spark_session import QUICK_JAVA
 
-__all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "poll", "users_environment"]
+__all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "users_environment"]
 
 CLUSTER = "local-cluster[2,1,1024]"
 SECONDS = 300
@@ -40,14 +39,6 @@ def users_environment() -> dict[str, str]:
     """Give an environment as a user has it, but for a Java that starts more quickly."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     return {**environment, "SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
-
-
-def poll(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not come to pass within {SECONDS} seconds"
-        time.sleep(0.02)
 
 
 class Driver:

@@ -106,11 +106,11 @@ def test_remote_changes_are_signed_and_passing_failures_retried(
 ) -> None:
     place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, *(PLACE.run, PLACE.key))
     scratch = Scratch(place, 1)
-    server.inject("503", "PUT")
+    server.inject("throttled", "PUT")
     assert scratch.write(0, 2, change(5, 50))
-    server.inject("apply_then_fail", "PUT")
+    server.inject("error_after", "PUT")
     assert scratch.write(0, 2, change(6, 51, before=5)) is None, "whose it is, is not known: the tick is done again"
-    server.inject("503", "GET")
+    server.inject("throttled", "GET")
     assert [it.tick for it in scratch.since(0, 2, 6, NEVER)] == [5, 6]
     assert server.fired == 3
     (name,) = [it for it in server.filesystem().find(place.url) if it.endswith("000005-0-2")]
@@ -128,7 +128,7 @@ def test_remote_changes_are_signed_and_passing_failures_retried(
     assert "a-secret-key" not in told
     assert "an-access-key" not in told
     caplog.set_level(logging.DEBUG)
-    server.inject("hold", "DELETE", times=9)
+    server.inject("late", "DELETE", times=9)
     scratch.discard([(0, 2, 5), (0, 2, 6)])  # it is not waited for
     assert len([*scratch.since(0, 2, 6, NEVER)]) == 2
     server.release()

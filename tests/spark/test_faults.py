@@ -15,7 +15,8 @@ from malflow import SingleThreadRuntime, SparkRuntime, rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
 from tests.kit.disks import make_room, small_disk
-from tests.spark.clusters import SECONDS, Driver, need_spark, poll
+from tests.kit.waiting import wait_until
+from tests.spark.clusters import SECONDS, Driver, need_spark
 from tests.spark.flows import KEYS, PARTS, WRITTEN, assert_written_once, expected_sums, kept_sums
 from tests.spark.programs.faults import Options, backend_of, faulty
 
@@ -174,12 +175,12 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     before = cluster.executors()
     assert len(before) == 2
     cluster.ask("start", folder=str(tmp_path), sleep=0.002)
-    poll(lambda: cluster.ask("progress")["tick"] >= 3)
+    wait_until(lambda: cluster.ask("progress")["tick"] >= 3)
     os.kill(before[0], signal.SIGKILL)
     end = cluster.wait()
     assert (end["error"], end["restarts"], end["outputs"]) == (None, 0, RECORDS)
     assert_exact(tmp_path)
-    poll(lambda: len(cluster.executors()) == 2)
+    wait_until(lambda: len(cluster.executors()) == 2)
     assert before[0] not in cluster.executors()
 
 
@@ -214,7 +215,7 @@ def test_an_executor_that_is_killed_in_a_write_of_changes_costs_no_record(cluste
     assert set(killed(tmp_path)) == {"executor torn at 10 in check"}
     assert [it for it in (tmp_path / "scratch").rglob("*") if it.is_file()] == []
     assert_exact(tmp_path)
-    poll(lambda: len(cluster.executors()) == 2)
+    wait_until(lambda: len(cluster.executors()) == 2)
     assert set(cluster.executors()) != set(before)
 
 
@@ -227,10 +228,10 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
     late = temporary.with_name(temporary.name.removeprefix(".tmp-").rpartition("-")[0])
     assert not late.exists()
     (tmp_path / "over").touch()
-    poll(late.exists)
+    wait_until(late.exists)
     assert f"d/{late.name}" in fsck(backend_of(Options(str(tmp_path)))).unused
     assert_exact(tmp_path)
-    poll(lambda: len(cluster.executors()) == 2)
+    wait_until(lambda: len(cluster.executors()) == 2)
     assert set(cluster.executors()) != set(before)
 
 
@@ -252,7 +253,7 @@ def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path
 def test_a_driver_that_is_killed_anywhere_is_continued_exactly(spark: Any, tmp_path: Path) -> None:
     with Driver(tmp_path / "driver", "local[2]") as driver:
         driver.ask("start", folder=str(tmp_path), every=0.01)
-        poll(lambda: driver.ask("progress")["tick"] >= 2)
+        wait_until(lambda: driver.ask("progress")["tick"] >= 2)
         driver.process.kill()
         assert driver.process.wait(SECONDS) == -signal.SIGKILL
     options = Options(str(tmp_path))

@@ -11,7 +11,8 @@ import pytest
 from malflow import RestartPolicy, SparkRuntime
 from malflow.sinks import TextFileSink
 from malflow.snapshot import FsspecBackend, snapshots
-from tests.spark.clusters import SECONDS, poll
+from tests.kit.waiting import wait_until
+from tests.spark.clusters import SECONDS
 from tests.spark.flows import WRITTEN, as_line, assert_written_once, backend_at, sums
 
 pytestmark = pytest.mark.spark
@@ -59,9 +60,9 @@ def test_each_line_is_written_once(spark: Any, tmp_path: Path) -> None:
     handle = runtime(spark, backend, tmp_path).start()
     for parallelism in (3, 1):
         tick = handle.progress.tick
-        poll(lambda: handle.progress.tick > tick)  # noqa: B023 - at once
+        wait_until(lambda: handle.progress.tick > tick)  # noqa: B023 - at once
         handle.rescale(parallelism).result(SECONDS)
-    poll(lambda: handle.progress.snapshot)
+    wait_until(lambda: handle.progress.snapshot)
     lose_changes(tmp_path)
     assert handle.await_termination(SECONDS)
     assert_written_once(tmp_path / WRITTEN, SIZE)

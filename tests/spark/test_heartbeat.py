@@ -16,7 +16,7 @@ from malflow.runtime.spark import heartbeat
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
-from tests.spark.clusters import poll
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +69,7 @@ def test_a_run_whose_idle_processes_end_goes_on_with_its_state(spark: Any, tmp_p
         noted(tmp_path, out), parallelism=2, spark=spark, trigger=timedelta(seconds=2), max_records_per_tick=4
     )
     handle = runtime.start()
-    poll(lambda: handle.progress.tick == 1)
+    wait_until(lambda: handle.progress.tick == 1)
     ended = {int(file.name) for file in tmp_path.iterdir()}
     for pid in ended:
         os.kill(pid, signal.SIGKILL)

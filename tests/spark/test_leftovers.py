@@ -27,7 +27,8 @@ from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, 
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import Start
 from tests.kit.faulty_s3 import FaultyS3
-from tests.spark.clusters import SECONDS, poll, users_environment
+from tests.kit.waiting import wait_until
+from tests.spark.clusters import SECONDS, users_environment
 from tests.spark.flows import backend_at, sums
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
@@ -72,7 +73,7 @@ def folders_of(process: subprocess.Popen[str], place: ScratchPlace) -> list[Path
     """Wait until the process has its folders, and return them."""
     assert process.stdout is not None
     run, *folders = process.stdout.readline().split()
-    poll(Path(place.url, RUNS, run, "claim").exists)
+    wait_until(Path(place.url, RUNS, run, "claim").exists)
     return [Path(place.url, RUNS, run), *map(Path, folders)]
 
 
@@ -277,7 +278,7 @@ def running(tmp_path: Path, job: str, *place: str) -> Iterator[subprocess.Popen[
     try:
         backend = FsspecBackend(str(state), job=job)
         before = newest(backend)
-        poll(lambda: process.poll() is not None or newest(backend) > before + 1)
+        wait_until(lambda: process.poll() is not None or newest(backend) > before + 1)
         assert process.poll() is None
         yield process
     finally:
@@ -299,7 +300,7 @@ def test_the_next_run_sweeps_what_a_killed_driver_left(tmp_path: Path, temporary
     assert folders() >= left
     assert len(left) == 4, "two of queries, one of changes, one in the scratch folder"
     with running(tmp_path, "live", str(scratch)) as live:
-        poll(lambda: not folders() & left)
+        wait_until(lambda: not folders() & left)
         kept = folders()
         assert len(kept) == 2, "one of its query, one of its changes"
         with running(tmp_path, "killed", str(scratch)) as last:

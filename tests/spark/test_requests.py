@@ -14,7 +14,7 @@ from malflow import GraphError, RestartPolicy, SparkRuntime, StreamProvider
 from malflow.errors import OperatorError, RunFailed, SnapshotError, StoreError
 from malflow.runtime.spark.runtime import SparkHandle
 from malflow.sources import SingleIteratorSource
-from tests.spark.clusters import poll
+from tests.kit.waiting import wait_until
 from tests.spark.flows import Waiting, backend_at, expected_sums, kept_sums, sums
 
 SECONDS = 120
@@ -71,7 +71,7 @@ def test_who_asked_is_answered_whatever_ends_the_run(
         max_records_per_tick=100,
         restart=RestartPolicy(0),
     ).start()
-    poll(lambda: handle.progress.tick > 1)
+    wait_until(lambda: handle.progress.tick > 1)
     asked = end(handle)
     with pytest.raises(error):
         handle.await_termination(SECONDS)
@@ -91,7 +91,7 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     for again in (runtime.start, runtime.execute):
         with pytest.raises(GraphError, match="this runtime is executing already; make another one"):
             again()
-    poll(lambda: handle.progress.records.get("lines") == 2)
+    wait_until(lambda: handle.progress.records.get("lines") == 2)
     runtime.stop()
     assert handle.await_termination(SECONDS)
     lines.write_text("a\nb\nend\n")
@@ -106,12 +106,12 @@ def test_a_snapshot_that_failed_is_tried_again_soon(spark: Any, tmp_path: Path) 
     backend = backend_at(tmp_path, retry_for=timedelta(milliseconds=1))
     handle = SparkRuntime(sums(3_000), backend, parallelism=2, spark=spark, max_records_per_tick=100).start()
     data = tmp_path / "state" / "sums" / "d"
-    poll(lambda: handle.progress.tick > 1)
+    wait_until(lambda: handle.progress.tick > 1)
     data.write_text("no folder")
     with pytest.raises(StoreError):
         handle.snapshot().result(SECONDS)
     data.unlink()
-    poll(lambda: handle.progress.snapshot is not None)
+    wait_until(lambda: handle.progress.snapshot is not None)
     handle.stop()
     assert handle.await_termination(SECONDS)
     assert 0 < sum(kept_sums(backend).values()) <= sum(expected_sums(3_000).values())

@@ -23,7 +23,7 @@ from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import Restored, Session, Start
 from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec
-from tests.spark.clusters import poll
+from tests.kit.waiting import wait_until
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 
 pytestmark = pytest.mark.spark
@@ -87,7 +87,7 @@ def test_what_is_asked_of_a_run_that_waits_for_its_restart(
     runtime = SparkRuntime(sums(numbers), away, parallelism=2, spark=spark, max_records_per_tick=300, restart=policy)
     handle = runtime.start()
     asked: list[Future[Any]] = [handle.snapshot()]
-    poll(lambda: pauses(caplog.text))
+    wait_until(lambda: pauses(caplog.text))
     asked += [handle.rescale(3), handle.snapshot()]
     assert isinstance(asked[0].result(SECONDS), int)
     assert asked[1].result(SECONDS) is None
@@ -183,7 +183,7 @@ def test_older_of_two_runs_of_a_job_in_one_session_is_fenced(spark: Any, tmp_pat
     often = timedelta(milliseconds=50)
     shared: dict[str, Any] = {"spark": spark, "scratch": scratch, "max_records_per_tick": 60}
     older = SparkRuntime(sums(20_000), backend, often, 2, name="older", **shared).start()
-    poll(lambda: older.progress.snapshot)
+    wait_until(lambda: older.progress.snapshot)
     shared["max_records_per_tick"] = 30_000
     newer = SparkRuntime(sums(20_000), backend, often, 2, name="newer", **shared).start()
     with pytest.raises(FencedError):

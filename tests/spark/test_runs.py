@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,12 @@ from malflow.sources import (
     StatelessSource,
 )
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
+from tests.kit.waiting import wait_until
 from tests.spark.flows import Waiting, add, backend_at, expected_sums, kept_sums, sums
 
 pytestmark = pytest.mark.spark
 
 SECONDS = 120
-
-
-def poll(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def as_rows(sink: VecSink[Any, Any, Any]) -> list[tuple[Any, Any, Any]]:
@@ -134,7 +127,7 @@ def test_a_run_that_keeps_nothing_is_rescaled_too(spark: Any) -> None:
 def test_a_stop_keeps_what_was_done_and_the_next_run_goes_on(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     handle = SparkRuntime(sums(2_000), backend, parallelism=2, spark=spark, max_records_per_tick=300).start()
-    poll(lambda: handle.progress.tick > 2)
+    wait_until(lambda: handle.progress.tick > 2)
     handle.stop()
     assert handle.await_termination(SECONDS)
     done = kept_sums(backend)
@@ -189,7 +182,7 @@ def test_a_run_of_a_job_that_another_run_claims_is_fenced(spark: Any, tmp_path: 
     handle = SparkRuntime(
         sums(20_000), backend, timedelta(seconds=0.1), 2, spark=spark, max_records_per_tick=60
     ).start()
-    poll(lambda: handle.progress.snapshot)
+    wait_until(lambda: handle.progress.snapshot)
     SingleThreadRuntime(sums(20_000), backend).execute()
     with pytest.raises(FencedError):
         handle.await_termination(SECONDS)
@@ -287,7 +280,7 @@ def test_what_can_not_work_is_refused_before_anything_runs(spark: Any, tmp_path:
 
 def test_the_progress_of_the_query_tells_what_each_operator_took(spark: Any) -> None:
     handle = SparkRuntime(sums(200), parallelism=2, spark=spark, max_records_per_tick=100, name="told").start()
-    poll(lambda: handle.query is not None)
+    wait_until(lambda: handle.query is not None)
     query = handle.query
     assert query is not None
     assert handle.await_termination(SECONDS)
@@ -327,7 +320,7 @@ def test_a_long_tick_takes_what_waits(spark: Any) -> None:
         numbers.map("slow", slowly).sink("out", VecSink())
 
     handle = SparkRuntime(build, parallelism=1, spark=spark, trigger=timedelta(seconds=5)).start()
-    poll(lambda: handle.query is not None)
+    wait_until(lambda: handle.query is not None)
     query = handle.query
     assert query is not None
     assert handle.await_termination(SECONDS)
@@ -344,12 +337,12 @@ def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, t
         provider.new_stream().source("lines", StatefulSource(Waiting(path))).sink("out", out)
 
     handle = SparkRuntime(build, parallelism=1, spark=spark).start()
-    poll(lambda: handle.progress.tick > 3)
+    wait_until(lambda: handle.progress.tick > 3)
     first = handle.progress.tick
     handle.await_termination(1.0)
     assert 0 < handle.progress.tick - first <= 20, "a rest is of 50 ms"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    poll(lambda: len(out) == 2)
+    wait_until(lambda: len(out) == 2)
     path.write_text("one\ntwo\nend\n", encoding="utf-8")
     assert handle.await_termination(SECONDS)
     assert out.values == ["one", "two", "end"]
@@ -369,7 +362,7 @@ def test_a_slow_function_behind_an_exchange_is_paced(spark: Any, tmp_path: Path)
 
     backend = backend_at(tmp_path)
     handle = SparkRuntime(build, backend, timedelta(seconds=0.5), 2, spark=spark).start()
-    poll(lambda: len([*snapshots(backend)]) > 3)
+    wait_until(lambda: len([*snapshots(backend)]) > 3)
     assert handle.progress.polled < 5_000
     asked = time.monotonic()
     handle.stop()

@@ -36,8 +36,8 @@ def test_job_on_s3_resumes_with_other_numbers_of_workers(
         "scratch_options": options,
         "restart": RestartPolicy(0),
     }
-    server.inject("503", "PUT", "/scratch/")
-    server.inject("503", "PUT", "/d/")
+    server.inject("throttled", "PUT", "/scratch/")
+    server.inject("throttled", "PUT", "/d/")
     SparkRuntime(sums(60), backend, timedelta(seconds=0.5), 2, max_records_per_tick=90, **place).execute()
     assert server.fired == 2
     assert kept_sums(backend) == expected_sums(60)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import FsspecBackend, snapshots
-from tests.spark.clusters import SECONDS, poll, users_environment
+from tests.kit.waiting import wait_until
+from tests.spark.clusters import SECONDS, users_environment
 
 pytestmark = pytest.mark.spark
 
@@ -126,7 +127,7 @@ def test_script_with_own_classes_stops_at_a_signal_and_resumes_quietly(
     before, so_far = 0, 0
     for number in (signal.SIGTERM, signal.SIGINT):
         process = started(tmp_path)
-        poll(lambda: process.poll() is not None or len([*snapshots(backend)]) > before + 1)  # noqa: B023 - at once
+        wait_until(lambda: process.poll() is not None or len([*snapshots(backend)]) > before + 1)  # noqa: B023 - at once
         os.killpg(process.pid, number)  # as a terminal does, timeout, and many a scheduler
         out, errors = process.communicate(timeout=SECONDS)
         assert (process.returncode, out) == (0, "begins\nwent on\n")

@@ -13,7 +13,7 @@ from malflow import DataMessage, GraphError, SparkRuntime
 from malflow.runtime.spark.live_runs import Census
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource
-from tests.spark.clusters import poll
+from tests.kit.waiting import wait_until
 from tests.spark.flows import expected_sums, sums
 
 SECONDS = 120
@@ -81,7 +81,7 @@ def test_two_runs_at_once_keep_their_sinks_and_workers(
         SparkRuntime(writing(tmp_path / name, size, pause=0.001), **options).start()
         for name, size in (("left", 200), ("right", 300))
     ]
-    poll(lambda: all(handle.query is not None for handle in handles))
+    wait_until(lambda: all(handle.query is not None for handle in handles))
     names = {handle.query.name for handle in handles if handle.query is not None}
     assert len(names) == 2
     assert "malflow" in names
@@ -98,7 +98,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_left(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = SparkRuntime(sums(10**6), parallelism=1, spark=spark, name="mine", max_records_per_tick=10).start()
-    poll(lambda: first.progress.tick)
+    wait_until(lambda: first.progress.tick)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(GraphError, match=r"a query named 'mine' runs in this session already; give another name="):
         SparkRuntime(sums(10), parallelism=1, spark=spark, name="mine").execute()

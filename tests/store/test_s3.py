@@ -17,7 +17,8 @@ from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.opening import open_store
 from malflow.store.remote import FsspecStore
-from tests.kit.faulty_s3 import FaultyS3, wait_for
+from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.waiting import wait_until
 from tests.store.conftest import moved
 
 Operation = Callable[[Store], object]
@@ -60,11 +61,11 @@ def outcome(operation: Operation, store: Store) -> Exception:
 @pytest.mark.parametrize(
     ("fault", "kind", "lands"),
     [
-        ("fail_before", UnknownOutcome, False),
-        ("apply_then_fail", UnknownOutcome, True),
-        ("503", UnknownOutcome, False),
-        ("reset", UnknownOutcome, False),
-        ("apply_then_reset", UnknownOutcome, True),
+        ("error_before", UnknownOutcome, False),
+        ("error_after", UnknownOutcome, True),
+        ("throttled", UnknownOutcome, False),
+        ("reset_before", UnknownOutcome, False),
+        ("reset_after", UnknownOutcome, True),
         ("404_without_code", UnknownOutcome, False),
         ("409", Transient, False),
         ("412_without_condition", KeyExists, False),
@@ -91,10 +92,10 @@ def test_a_write_tells_what_is_known_of_it(
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        ("fail_before", Transient),
-        ("503", Transient),
+        ("error_before", Transient),
+        ("throttled", Transient),
         ("409", Transient),
-        ("reset", Transient),
+        ("reset_before", Transient),
         ("403", StoreError),
         ("expired", StoreError),
         ("501", StoreError),
@@ -151,7 +152,7 @@ def test_a_listing_has_all_pages_or_is_none(server: FaultyS3, store: Store, monk
     assert store.list("p/") == keys
     assert server.count("GET") == 3
     server.inject("delay", "GET", times=2)
-    server.inject("fail_before", "GET")
+    server.inject("error_before", "GET")
     assert type(outcome(lambda store: store.list("p/"), store)) is Transient
     assert server.fired == 3
 
@@ -167,14 +168,14 @@ def impatient(s3: FaultyS3) -> Store:
 @pytest.mark.fault("C8")
 def test_a_write_that_times_out_may_land_later(server: FaultyS3, impatient: Store) -> None:
     store = impatient
-    server.inject("hold", "GET", "m/0")
+    server.inject("late", "GET", "m/0")
     assert type(outcome(GET, store)) is Transient
-    server.inject("hold", "PUT", "m/1")
+    server.inject("late", "PUT", "m/1")
     assert type(outcome(PUT, store)) is UnknownOutcome
-    wait_for(lambda: server.fired == 2)
+    wait_until(lambda: server.fired == 2)
     assert not is_there(server, store)
     server.release()
-    wait_for(lambda: is_there(server, store))
+    wait_until(lambda: is_there(server, store))
     assert server.count("PUT") == 1
 
 
@@ -202,12 +203,12 @@ def test_a_large_body_has_more_time(server: FaultyS3, store: Store) -> None:
 
 @pytest.mark.fault("H4")
 def test_an_interrupt_passes_through_a_write_that_goes_on(server: FaultyS3, store: Store) -> None:
-    server.inject("hold", "PUT")
+    server.inject("late", "PUT")
     main = threading.main_thread().ident
     assert main is not None
 
     def interrupt() -> None:
-        wait_for(lambda: server.fired == 1)
+        wait_until(lambda: server.fired == 1)
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -217,7 +218,7 @@ def test_an_interrupt_passes_through_a_write_that_goes_on(server: FaultyS3, stor
     thread.join()
     assert not is_there(server, store)
     server.release()
-    wait_for(lambda: is_there(server, store))
+    wait_until(lambda: is_there(server, store))
     assert store.get("m/1", 10) == b"body"
 
 
@@ -284,7 +285,7 @@ def test_a_file_system_of_the_users_is_asked_once_and_never_from_its_cache(serve
     open_store(f"s3://{server.bucket}/theirs", server.options).put_new("m/2", b"two")
     assert (store.list("m/"), store.get("m/2", 9)) == (["m/1", "m/2"], b"two")
     server.reset()
-    server.inject("503", "PUT")
+    server.inject("throttled", "PUT")
     assert type(outcome(lambda store: store.put_new("m/3", b""), store)) is UnknownOutcome
     assert (server.count("PUT"), theirs.retries) == (1, 5)
     own, another = (place._filesystem() for place in (store, FsspecStore(theirs, server.bucket)))  # type: ignore[attr-defined]
@@ -318,7 +319,7 @@ def hushed(s3: FaultyS3) -> Store:
     return open_store(f"s3://{s3.bucket}/hush", {**s3.options, **SECRETS})
 
 
-@pytest.mark.parametrize("fault", ["403", "fail_before", "409", "expired", "503"])
+@pytest.mark.parametrize("fault", ["403", "error_before", "409", "expired", "throttled"])
 @pytest.mark.parametrize("operation", [GET, LIST, DELETE, PUT])
 def test_no_error_shows_a_secret(
     server: FaultyS3, hushed: Store, fault: str, operation: Operation, caplog: pytest.LogCaptureFixture

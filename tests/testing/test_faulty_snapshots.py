@@ -6,26 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow import SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.errors import SnapshotCorrupt
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.testing import CRASH, END, Crash, Fault, FaultyFileSystem, ScriptedSource
+from tests.kit.backends import memory_filesystem
 
 
-def memory() -> Any:
-    filesystem = MemoryFileSystem(skip_instance_cache=True)
-    filesystem.store, filesystem.pseudo_dirs = {}, [""]
-    return filesystem
-
-
-class Job:
+class RunningSum:
     """A running sum, whose source ends twice: behind 3 and behind 5."""
 
     def __init__(self, faults: Sequence[Fault], script: Sequence[Any] = (1, 2, 3, END, 4, 5)) -> None:
-        self.faulty = FaultyFileSystem(memory(), faults)
+        self.faulty = FaultyFileSystem(memory_filesystem(), faults)
         self.source = ScriptedSource(script)
         self.sums: VecSink[Any, Any, Any] = VecSink()
 
@@ -52,7 +46,7 @@ class Job:
 
 
 def test_without_a_fault_the_second_run_goes_on_where_the_first_ended() -> None:
-    job = Job([])
+    job = RunningSum([])
 
     assert job.run_until_done() == 2
     assert job.sums.values == [1, 3, 6, 10, 15]
@@ -62,7 +56,7 @@ def test_without_a_fault_the_second_run_goes_on_where_the_first_ended() -> None:
 @pytest.mark.parametrize("nth", [0, 1])
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after", "error_before", "error_after", "throttled", "late"])
 def test_a_fault_in_any_write_leaves_the_total_right(kind: str, folder: str, nth: int) -> None:
-    job = Job([Fault(kind, "write", folder, nth)])
+    job = RunningSum([Fault(kind, "write", folder, nth)])
 
     tries = job.run_until_done()
 
@@ -75,7 +69,7 @@ def test_a_fault_in_any_write_leaves_the_total_right(kind: str, folder: str, nth
 
 
 def test_a_torn_data_file_is_never_read() -> None:
-    job = Job([Fault("torn", "write", "/d/")])
+    job = RunningSum([Fault("torn", "write", "/d/")])
 
     assert job.run_until_done() == 3
     assert job.sums.values == [1, 3, 6, 1, 3, 6, 10, 15]
@@ -85,7 +79,7 @@ def test_a_torn_data_file_is_never_read() -> None:
 @pytest.mark.damages_snapshots("a bit is flipped")
 @pytest.mark.parametrize("folder", ["/m/", "/d/"])
 def test_a_flipped_bit_stops_the_next_run(folder: str) -> None:
-    job = Job([Fault("bit_flip", "write", folder, 1 if folder == "/m/" else 0)])
+    job = RunningSum([Fault("bit_flip", "write", folder, 1 if folder == "/m/" else 0)])
     job.run()
 
     with pytest.raises(SnapshotCorrupt, match=folder.strip("/")):
@@ -94,7 +88,7 @@ def test_a_flipped_bit_stops_the_next_run(folder: str) -> None:
 
 
 def test_a_crash_of_the_program_goes_back_to_the_last_snapshot() -> None:
-    job = Job([], [1, 2, 3, END, 4, CRASH, 5])
+    job = RunningSum([], [1, 2, 3, END, 4, CRASH, 5])
 
     assert job.run_until_done() == 3
     assert job.sums.values == [1, 3, 6, 10, 10, 15]
@@ -102,7 +96,7 @@ def test_a_crash_of_the_program_goes_back_to_the_last_snapshot() -> None:
 
 def test_the_same_faults_lead_to_the_same_operations() -> None:
     def operations() -> list[tuple[str, str, str | None]]:
-        job = Job([Fault("error_after", "write", "/m/"), Fault("crash_after", "write", "/d/")])
+        job = RunningSum([Fault("error_after", "write", "/m/"), Fault("crash_after", "write", "/d/")])
         job.run_until_done()
         return [(call.operation, call.path.split("/")[-2], call.fault) for call in job.faulty.log]
 

@@ -17,7 +17,8 @@ from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import StatefulSource
 from malflow.testing import CRASH, END, PAUSE, Crash, ScriptedSource
 from tests.kit.backends import in_memory, kept_states
-from tests.kit.jobs import Job, MemoryStore, StoreBackend, data_keys
+from tests.kit.jobs import Job, StoreBackend, data_keys
+from tests.kit.memory_store import HookedStore
 
 
 def run(backend: FsspecBackend, source: ScriptedSource, **options: Any) -> None:
@@ -94,7 +95,7 @@ def test_key_that_does_not_equal_its_copy_is_refused(key: Any) -> None:
 @pytest.mark.fault("E15")
 def test_a_state_larger_than_a_file_may_be_is_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
-    store = MemoryStore()
+    store = HookedStore()
     huge = os.urandom(80 << 20)
     job = Job(StoreBackend(store, compression="none"))
     job.save({"small": 1, "huge": huge, "after": 2}).result()
@@ -136,7 +137,7 @@ Operations = st.lists(
 def test_keys_that_come_and_go_are_as_they_were_at_the_last_snapshot(
     operations: list[tuple[str, str, int]], growth: float, codec: str
 ) -> None:
-    store = MemoryStore()
+    store = HookedStore()
     job = Job(StoreBackend(store, growth=growth, codec=codec))
     live: dict[str, int] = {}
     kept: dict[str, int] = {}
