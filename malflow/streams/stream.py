@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from inspect import currentframe
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from malflow.callables import advice, deferred, misspelt, takes
-from malflow.diagnostics import describe, shown
-from malflow.errors import GraphError, offers
+from malflow.callables import advice
+from malflow.errors import shown
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -26,7 +22,6 @@ from malflow.graph import (
     StatelessNode,
     TimestampsNode,
     UnionNode,
-    check_name,
     names_of,
 )
 from malflow.message import DataMessage, NoKeyType
@@ -42,6 +37,19 @@ from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
 from malflow.state import StateKind
+from malflow.streams.arguments import (
+    STATEFUL_HOOKS,
+    STATELESS_HOOKS,
+    checked_count,
+    checked_default,
+    checked_function,
+    checked_logic,
+    checked_sink,
+    checked_source,
+    location,
+    malformed,
+)
+from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
 __all__ = ["KeyedStream", "NeedsEpochs", "Stream", "StreamProvider"]
 
@@ -52,8 +60,6 @@ KO = TypeVar("KO")
 VO = TypeVar("VO")
 TO = TypeVar("TO")
 S = TypeVar("S")
-
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class StreamProvider:
@@ -111,20 +117,11 @@ class Stream(Generic[K, V_co, T]):
             name: the operator's name; the positions are kept under it.
             source: a `StatelessSource` or `StatefulSource`, or an implementation derived from the contracts' classes.
         """
-        check_name(name, _location())
-        if isinstance(source, StatelessSourceImpl):
-            source = StatelessSource(source)
-        if isinstance(source, StatefulSourceImpl):
-            source = StatefulSource(source)
-        if not isinstance(source, (StatelessSource, StatefulSource)):
-            raise _malformed(
-                name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; {_source_instead(source)}"
-            )
+        source = checked_source(name, source)
         if self._port is not None:
-            raise _malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
-        self._graph.claim(name, _location())
+            raise malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
         keyed = bool(getattr(source.impl, "keyed", True))
-        port = self._graph.add(SourceNode(name, source, keyed), (), _location())
+        port = self._append(SourceNode(name, source, keyed))
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
     def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
@@ -133,7 +130,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
         """
-        return self._stateless(name, partial(Map, callback=_function(name, "mapper", mapper)))
+        return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper)))
 
     def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
         """Keep the records whose value the predicate holds for.
@@ -141,7 +138,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
         [2]
         """
-        return self._stateless(name, partial(Filter, callback=_function(name, "predicate", predicate)))
+        return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate)))
 
     def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
         """Replace each value by what the mapper makes of it, and drop the record where that is None.
@@ -149,7 +146,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
         [1]
         """
-        return self._stateless(name, partial(FilterMap, callback=_function(name, "mapper", mapper)))
+        return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper)))
 
     def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
         """Replace each value by any number of values: the elements of what the function returns.
@@ -166,7 +163,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run([123, 4], lambda stream: stream.flat_map("digits", digits))
         [3, 2, 1, 4]
         """
-        function = _function(name, "function", function, generators=True)
+        function = checked_function(name, "function", function, generators=True)
         return self._stateless(name, partial(FlatMap, callback=function))
 
     def flatten(self: Stream[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
@@ -188,7 +185,7 @@ class Stream(Generic[K, V_co, T]):
         1 show
         [1]
         """
-        return self._stateless(name, partial(Inspect, callback=_function(name, "inspector", inspector)))
+        return self._stateless(name, partial(Inspect, callback=checked_function(name, "inspector", inspector)))
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
         """Show each epoch that passes to the inspector; the last one is `MAX`, which is no number or date.
@@ -197,7 +194,7 @@ class Stream(Generic[K, V_co, T]):
         MAX
         [1]
         """
-        return self._stateless(name, partial(InspectFrontier, callback=_function(name, "inspector", inspector)))
+        return self._stateless(name, partial(InspectFrontier, callback=checked_function(name, "inspector", inspector)))
 
     def stateless_op(
         self,
@@ -216,7 +213,7 @@ class Stream(Generic[K, V_co, T]):
         [1, 1, 2, 2]
         """
         return self._stateless(
-            name, partial(StatelessOp, logic=_logic(name, logic, _STATELESS_HOOKS)), keeps_keys=False
+            name, partial(StatelessOp, logic=checked_logic(name, logic, STATELESS_HOOKS)), keeps_keys=False
         )
 
     def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
@@ -246,10 +243,10 @@ class Stream(Generic[K, V_co, T]):
         >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
         [1, 2, 3]
         """
-        exchange = ExchangeNode(name, _function(name, "partitioner", partitioner))
+        exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner))
         keyed = self._key(name, key_fn)
-        self._graph.claim(f"{name}-distribute", _location())
-        return KeyedStream(self._graph, self._graph.add(exchange, (keyed,), _location()))
+        self._graph.claim(f"{name}-distribute", location())
+        return KeyedStream(self._graph, self._add(exchange, keyed))
 
     def assign_timestamps(
         self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
@@ -258,10 +255,11 @@ class Stream(Generic[K, V_co, T]):
 
         Epochs of the old time end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
         """
-        logic = partial(AssignTimestamps, callback=_function(name, "assigner", assigner))
+        logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner))
         stamped = self._at(self._append(TimestampsNode(name, logic)))
         self._graph.unfinished.add(name)
-        return (KeyedNeedsEpochs if isinstance(self, KeyedStream) else NeedsEpochs)(name, stamped)
+        kind = KeyedNeedsEpochs if isinstance(self, KeyedStream) else NeedsEpochs
+        return kind(name, stamped, self._graph.unfinished)
 
     def generate_epochs(
         self,
@@ -305,9 +303,9 @@ class Stream(Generic[K, V_co, T]):
         >>> run([5, 1, 2], late)
         [1, 2]
         """
-        generator, port = _function(name, "generator", generator), self._input(name)
+        generator, port = checked_function(name, "generator", generator), self._input(name)
         if not isinstance(per_part, bool):
-            raise _malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
+            raise malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
         source = self._graph.parts(port) if per_part else None
         checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
         logic: Logic = partial(GenerateEpochs, generator=generator, checked=checked)
@@ -328,7 +326,7 @@ class Stream(Generic[K, V_co, T]):
         >>> run([1, 20], small)
         [1]
         """
-        _function(name, "partitioner", partitioner)
+        checked_function(name, "partitioner", partitioner)
         return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
 
     def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
@@ -347,13 +345,13 @@ class Stream(Generic[K, V_co, T]):
         """
         for stream in streams:
             if not isinstance(stream, Stream):
-                raise _malformed("union", f"takes streams, one by one; got {shown(stream)}")
+                raise malformed("union", f"takes streams, one by one; got {shown(stream)}")
             if stream._graph is not self._graph:
-                raise _malformed("union", "joins streams of one dataflow; got one of another")
+                raise malformed("union", "joins streams of one dataflow; got one of another")
         joined = (self, *streams)
         ports = [stream._input("union") for stream in joined]
         name = names_of(self._graph.vertices, ports)
-        port = self._graph.add(UnionNode(name), ports, _location())
+        port = self._add(UnionNode(name), *ports)
         keyed = all(isinstance(stream, KeyedStream) for stream in joined)
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
@@ -371,22 +369,14 @@ class Stream(Generic[K, V_co, T]):
             name: the operator's name; the state of a stateful sink is kept under it.
             sink: a `StatelessSink` or `StatefulSink`, or an implementation derived from the contracts' classes.
         """
-        check_name(name, _location())
-        if isinstance(sink, StatelessSinkImpl):
-            sink = StatelessSink(sink)
-        if isinstance(sink, StatefulSinkImpl):
-            sink = StatefulSink(sink)
-        if not isinstance(sink, (StatelessSink, StatefulSink)):
-            raise _malformed(name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; {_sink_instead(sink)}")
-        port = self._input(name)
-        self._graph.claim(name, _location())
-        if isinstance(sink, StatefulSink):
-            self._graph.claim(f"{name}-distribute", _location())
-            port = self._graph.add(
-                KeyNode(name, partial(AssignPart, callback=sink.impl.assign_part)), (port,), _location()
-            )
-            port = self._graph.add(ExchangeNode(name, rendezvous_select), (port,), _location())
-        self._graph.add(SinkNode(name, sink), (port,), _location())
+        sink = checked_sink(name, sink)
+        if isinstance(sink, StatelessSink):
+            self._append(SinkNode(name, sink))
+            return
+        keyed = self._append(KeyNode(name, partial(AssignPart, callback=sink.impl.assign_part)))
+        self._graph.claim(f"{name}-distribute", location())
+        exchanged = self._add(ExchangeNode(name, rendezvous_select), keyed)
+        self._add(SinkNode(name, sink), exchanged)
 
     if not TYPE_CHECKING:  # a type checker says it by itself
 
@@ -397,7 +387,7 @@ class Stream(Generic[K, V_co, T]):
                 )
 
             def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
-                raise _malformed(
+                raise malformed(
                     name,
                     f"needs a keyed stream; its input has no key; call .key_distribute() before .{attribute}()",
                 )
@@ -408,23 +398,25 @@ class Stream(Generic[K, V_co, T]):
         return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
 
     def _key(self, name: str, key_fn: Any) -> Port:
-        return self._append(KeyNode(name, partial(KeyBy, callback=_function(name, "key_fn", key_fn))))
+        return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn))))
 
     def _split(self, name: str, logic: Logic, outputs: int) -> Any:
-        if not isinstance(outputs, int) or outputs < 1:
-            raise _malformed(name, f"needs a number of outputs of one or more; got {shown(outputs)}")
+        checked_count(name, outputs, "number of outputs")
         port = self._append(SplitNode(name, logic, outputs))
         return [self._at(Port(port.vertex, output)) for output in range(outputs)]
 
     def _append(self, node: Node) -> Port:
-        """Put a named node after this stream."""
-        port = self._input(node.name)
-        self._graph.claim(node.name, _location())
-        return self._graph.add(node, (port,), _location())
+        """Claim the node's name, and add the node after this stream."""
+        inputs = () if isinstance(node, SourceNode) else (self._input(node.name),)
+        self._graph.claim(node.name, location())
+        return self._add(node, *inputs)
+
+    def _add(self, node: Node, *inputs: Port) -> Port:
+        return self._graph.add(node, inputs, location())
 
     def _input(self, name: object) -> Port:
         if self._port is None:
-            raise _malformed(name, "needs a stream that has a source; call .source() on the new stream first")
+            raise malformed(name, "needs a stream that has a source; call .source() on the new stream first")
         return self._port
 
     def _at(self, port: Port) -> Any:
@@ -479,7 +471,7 @@ class KeyedStream(Stream[K, V_co, T]):
         >>> run([1, 2, 3], total)
         [1, 3, 6]
         """
-        mapper, default = _function(name, "mapper", mapper), _default(name, default)
+        mapper, default = checked_function(name, "mapper", mapper), checked_default(name, default)
         logic = partial(StatefulMap, mapper=mapper, default=default)
         return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate)
 
@@ -526,7 +518,7 @@ class KeyedStream(Stream[K, V_co, T]):
         >>> run([1, 2, 3, 4], pairs)
         [(1, 2), (3, 4)]
         """
-        logic, default = _logic(name, logic, _STATEFUL_HOOKS), _default(name, default)
+        logic, default = checked_logic(name, logic, STATEFUL_HOOKS), checked_default(name, default)
         logic = partial(StatefulOp, logic=logic, default=default)
         return self._stateful(name, logic, StateKind.STATEFUL_OP, version, migrate, keeps_keys=False)
 
@@ -558,7 +550,7 @@ class KeyedStream(Stream[K, V_co, T]):
         >>> run(["a", "b", "a"], seen_before)
         [False, False, True]
         """
-        logic = partial(TtlMap, mapper=_function(name, "mapper", mapper))
+        logic = partial(TtlMap, mapper=checked_function(name, "mapper", mapper))
         return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map)
 
     def _stateful(
@@ -566,17 +558,16 @@ class KeyedStream(Stream[K, V_co, T]):
         name: str,
         logic: Logic,
         kind: StateKind,
-        version: object,
+        version: int,
         migrate: Any,
         *,
         validate: Any = None,
         keeps_keys: bool = True,
     ) -> Any:
-        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-            raise _malformed(name, f"needs a whole number of one or more as its version; got {shown(version)}")
+        checked_count(name, version, "version")
         if migrate is not None:
-            _function(name, "migrate", migrate)
-        placement = self._graph.placement(name, self._input(name), _location())
+            checked_function(name, "migrate", migrate)
+        placement = self._graph.placement(name, self._input(name), location())
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys)
         return self._at(self._append(node))
 
@@ -622,159 +613,5 @@ class KeyedStream(Stream[K, V_co, T]):
         def union(self, *streams: Any) -> Any: ...
 
 
-class NeedsEpochs(Generic[K, V_co, T]):
-    """A stream with new timestamps and no epochs yet: all it can do is to get some."""
-
-    __slots__ = ("_name", "_stream")
-
-    def __init__(self, name: str, stream: Stream[K, V_co, T]) -> None:
-        self._name = name
-        self._stream = stream
-
-    def generate_epochs(
-        self,
-        name: str,
-        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
-        *,
-        per_part: bool = True,
-    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
-        """Issue epochs, and part late records from those on time: see `Stream.generate_epochs`.
-
-        >>> def on_time(stream):
-        ...     stamped = stream.assign_timestamps("when", lambda msg: msg.value)
-        ...     return stamped.generate_epochs("now", lambda msg, previous: msg.timestamp)[0]
-        >>> run([5, 1, 7], on_time)
-        [5, 7]
-        """
-        streams = self._stream.generate_epochs(name, generator, per_part=per_part)
-        self._stream._graph.unfinished.discard(self._name)
-        return streams
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
-            if attribute not in _STREAM_METHODS:
-                raise AttributeError(
-                    f"{type(self).__name__!r} object has no attribute {attribute!r}{advice(attribute, _STREAM_METHODS)}"
-                )
-
-            def refuse(name: object = None, *_: object, **__: object) -> NoReturn:
-                raise _malformed(name, f"needs a stream with epochs; call .generate_epochs() before .{attribute}()")
-
-            return refuse
-
-
-class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
-    """A keyed stream with new timestamps and no epochs yet."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        def generate_epochs(
-            self,
-            name: str,
-            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
-            *,
-            per_part: bool = True,
-        ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
-
-
-_KEYED_METHODS = frozenset({"stateful_map", "stateful_op", "ttl_map"})
+_KEYED_METHODS = frozenset(method for method in vars(KeyedStream) if not method.startswith("_"))
 _STREAM_METHODS = _KEYED_METHODS | {method for method in vars(Stream) if not method.startswith("_")}
-
-
-def _malformed(name: object, what: str) -> GraphError:
-    operator = name if isinstance(name, str) else None
-    subject = f"operator {name!r}" if isinstance(name, str) else "an operator"
-    return GraphError(f"{subject} {what}", operator=operator, location=_location())
-
-
-def _source_instead(source: Any) -> str:
-    if isinstance(source, type):
-        return f"write {source.__name__}(...)"
-    if isinstance(source, (StatelessSink, StatefulSink, StatelessSinkImpl, StatefulSinkImpl)):
-        return "that is a sink: call .sink() on a stream that has a source"
-    if offers(source, "build_part"):
-        return f"write {'StatelessSource' if takes(source.build_part, 1) else 'StatefulSource'}(...)"
-    return "write SingleIteratorSource(...)" if isinstance(source, Iterable) else "write StatelessSource(...)"
-
-
-def _sink_instead(sink: Any) -> str:
-    if isinstance(sink, type):
-        return f"write {sink.__name__}(...)"
-    if isinstance(sink, (StatelessSource, StatefulSource, StatelessSourceImpl, StatefulSourceImpl)):
-        return "that is a source: call .source() on provider.new_stream()"
-    if offers(sink, "assign_part"):
-        return "write StatefulSink(...)"
-    if callable(sink):
-        return "call .inspect() for a function, or write StatelessSink(...) with an object that has sink(msg)"
-    return "write StatelessSink(...)"
-
-
-_STATELESS_HOOKS = ("on_data", "on_epoch")
-_STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule")
-
-_INSTEAD = {
-    "mapper": "return the value, or call .flat_map() for any number of values",
-    "logic": "send messages by output.send(DataMessage(...))",
-}
-"""What to write where nothing of a function would run, by its role."""
-
-
-def _function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:
-    check_name(name, _location())
-    if not callable(function):
-        raise _malformed(name, f"needs a function as its {role}; got {shown(function)}")
-    _refuse_deferred(name, role, function, generators=generators)
-    return function
-
-
-def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
-    kind = deferred(function, generators=generators)
-    if kind is not None:
-        words = "'yield'" if kind == "a generator function" else "'async'"
-        instead = _INSTEAD.get(role, "return the answer itself")
-        raise _malformed(
-            name,
-            f"needs a plain function as its {role}; got {kind}, {describe(function)}, of which nothing runs when it is "
-            f"called; write it without {words}: {instead}",
-        )
-
-
-def _logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
-    check_name(name, _location())
-    if isinstance(logic, type):
-        raise _malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
-    if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
-        raise _malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
-    if not hasattr(logic, "on_data"):
-        _refuse_deferred(name, "logic", logic)
-        return logic
-    for hook in hooks:
-        if hasattr(logic, hook):
-            _refuse_deferred(name, "logic", getattr(logic, hook))
-    found = misspelt(logic, hooks)
-    if found is not None:
-        meant = f"write {found[1]}()" if found[1] else f"what is called is {', '.join(f'{hook}()' for hook in hooks)}"
-        raise _malformed(name, f"has a logic with a method {found[0]}(), which nothing would call; {meant}")
-    return logic
-
-
-def _default(name: str, default: Any) -> Any:
-    if default is not None and not callable(default):
-        raise _malformed(
-            name,
-            f"needs a function that makes a state as its default; got {shown(default)}; write lambda: {shown(default)}",
-        )
-    if default is not None:
-        _refuse_deferred(name, "default", default)
-    return default
-
-
-def _location() -> str | None:
-    """Tell which line of the user's code is calling."""
-    frame = currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -133,7 +133,7 @@ def test_a_logic_is_an_object_with_on_data() -> None:
 
 @pytest.mark.parametrize("outputs", [0, -1, "2", 1.0])
 def test_outputs_are_one_or_more(outputs: Any) -> None:
-    with refused("operator 'op' needs a number of outputs of one or more"):
+    with refused("operator 'op' needs a positive integer as its number of outputs"):
         build(lambda provider: source(provider).cloned("op", outputs))
 
 

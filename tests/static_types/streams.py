@@ -10,7 +10,7 @@ from malflow.message import NoKeyType
 from malflow.operators.contract import Output
 from malflow.sinks import StatelessSink, StdOutSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
-from malflow.streams.stream import KeyedNeedsEpochs, NeedsEpochs
+from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
 
 def sources(provider: StreamProvider, files: StatefulSourceImpl[str, bytes, int, int]) -> Stream[NoKeyType, int, int]:

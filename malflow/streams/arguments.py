@@ -1,0 +1,182 @@
+"""Checks of the arguments of stream methods; they raise `GraphError` with the user's file and line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from inspect import currentframe
+from pathlib import Path
+from typing import Any
+
+from malflow.callables import deferred, misspelt, takes
+from malflow.diagnostics import describe, shown
+from malflow.errors import GraphError, offers
+from malflow.graph import check_name
+from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
+from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
+
+__all__ = [
+    "STATEFUL_HOOKS",
+    "STATELESS_HOOKS",
+    "checked_count",
+    "checked_default",
+    "checked_function",
+    "checked_logic",
+    "checked_sink",
+    "checked_source",
+    "location",
+    "malformed",
+]
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+def malformed(name: object, what: str) -> GraphError:
+    """Return the error for an operator that cannot be added, with the location in the user's code."""
+    operator = name if isinstance(name, str) else None
+    subject = f"operator {name!r}" if isinstance(name, str) else "an operator"
+    return GraphError(f"{subject} {what}", operator=operator, location=location())
+
+
+def _source_instead(source: Any) -> str:
+    if isinstance(source, type):
+        return f"write {source.__name__}(...)"
+    if isinstance(source, (StatelessSink, StatefulSink, StatelessSinkImpl, StatefulSinkImpl)):
+        return "that is a sink: call .sink() on a stream that has a source"
+    if offers(source, "build_part"):
+        return f"write {'StatelessSource' if takes(source.build_part, 1) else 'StatefulSource'}(...)"
+    return "write SingleIteratorSource(...)" if isinstance(source, Iterable) else "write StatelessSource(...)"
+
+
+def _sink_instead(sink: Any) -> str:
+    if isinstance(sink, type):
+        return f"write {sink.__name__}(...)"
+    if isinstance(sink, (StatelessSource, StatefulSource, StatelessSourceImpl, StatefulSourceImpl)):
+        return "that is a source: call .source() on provider.new_stream()"
+    if offers(sink, "assign_part"):
+        return "write StatefulSink(...)"
+    if callable(sink):
+        return "call .inspect() for a function, or write StatelessSink(...) with an object that has sink(msg)"
+    return "write StatelessSink(...)"
+
+
+STATELESS_HOOKS = ("on_data", "on_epoch")
+STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule")
+
+_INSTEAD = {
+    "mapper": "return the value, or call .flat_map() for any number of values",
+    "logic": "send messages by output.send(DataMessage(...))",
+}
+"""What to write where nothing of a function would run, by its role."""
+
+
+def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
+    """Return the source, wrapped if it is an implementation."""
+    check_name(name, location())
+    if isinstance(source, StatelessSourceImpl):
+        return StatelessSource(source)
+    if isinstance(source, StatefulSourceImpl):
+        return StatefulSource(source)
+    if isinstance(source, (StatelessSource, StatefulSource)):
+        return source
+    raise malformed(
+        name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; {_source_instead(source)}"
+    )
+
+
+def checked_sink(name: str, sink: Any) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
+    """Return the sink, wrapped if it is an implementation."""
+    check_name(name, location())
+    if isinstance(sink, StatelessSinkImpl):
+        return StatelessSink(sink)
+    if isinstance(sink, StatefulSinkImpl):
+        return StatefulSink(sink)
+    if isinstance(sink, (StatelessSink, StatefulSink)):
+        return sink
+    raise malformed(name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; {_sink_instead(sink)}")
+
+
+def checked_count(name: str, count: Any, what: str) -> None:
+    """Check that an argument is a positive integer.
+
+    Args:
+        name: the operator's name.
+        count: the argument.
+        what: the name of the argument, such as ``version``.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise malformed(name, f"needs a positive integer as its {what}; got {shown(count)}")
+
+
+def checked_function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:
+    """Return the function, having checked that it is callable and runs when it is called.
+
+    Args:
+        name: the operator's name.
+        role: the name of the argument.
+        function: the argument.
+        generators: whether a generator function is allowed.
+    """
+    check_name(name, location())
+    if not callable(function):
+        raise malformed(name, f"needs a function as its {role}; got {shown(function)}")
+    _refuse_deferred(name, role, function, generators=generators)
+    return function
+
+
+def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
+    kind = deferred(function, generators=generators)
+    if kind is not None:
+        words = "'yield'" if kind == "a generator function" else "'async'"
+        instead = _INSTEAD.get(role, "return the answer itself")
+        raise malformed(
+            name,
+            f"needs a plain function as its {role}; got {kind}, {describe(function)}, of which nothing runs when it is "
+            f"called; write it without {words}: {instead}",
+        )
+
+
+def checked_logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
+    """Return the logic, having checked its hooks.
+
+    Args:
+        name: the operator's name.
+        logic: the argument: a function, or an object with some of the hooks.
+        hooks: the methods that the operator calls.
+    """
+    check_name(name, location())
+    if isinstance(logic, type):
+        raise malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
+    if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
+        raise malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
+    if not hasattr(logic, "on_data"):
+        _refuse_deferred(name, "logic", logic)
+        return logic
+    for hook in hooks:
+        if hasattr(logic, hook):
+            _refuse_deferred(name, "logic", getattr(logic, hook))
+    found = misspelt(logic, hooks)
+    if found is not None:
+        meant = f"write {found[1]}()" if found[1] else f"what is called is {', '.join(f'{hook}()' for hook in hooks)}"
+        raise malformed(name, f"has a logic with a method {found[0]}(), which nothing would call; {meant}")
+    return logic
+
+
+def checked_default(name: str, default: Any) -> Any:
+    """Return the factory of default states, having checked it; None is allowed."""
+    if default is not None and not callable(default):
+        raise malformed(
+            name,
+            f"needs a function that makes a state as its default; got {shown(default)}; write lambda: {shown(default)}",
+        )
+    if default is not None:
+        _refuse_deferred(name, "default", default)
+    return default
+
+
+def location() -> str | None:
+    """Return the ``file:line`` of the user's code that called malflow."""
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
