@@ -15,7 +15,7 @@ from malflow.batch import Batch, concat
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.shuffle import Parcel, opened, pack, unpack
+from malflow.runtime.spark.shuffle import ShuffleBuffer, opened, pack, unpack
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -60,22 +60,22 @@ batches = st.lists(
 )
 
 
-@given(sent=batches, piece=st.integers(1, 8), blob=st.integers(1, 200), random=st.randoms())
+@given(sent=batches, chunk=st.integers(1, 8), blob=st.integers(1, 200), random=st.randoms())
 def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
-    sent: list[Batch], piece: int, blob: int, random: Any
+    sent: list[Batch], chunk: int, blob: int, random: Any
 ) -> None:
-    with patch.object(shuffle, "_PIECE", piece), patch.object(shuffle, "_BLOB", blob):
-        parcel = Parcel()
+    with patch.object(shuffle, "_CHUNK", chunk), patch.object(shuffle, "_BLOB", blob):
+        buffer = ShuffleBuffer()
         for batch in sent:
-            parcel.add([batch])
-        blobs = [*parcel.blobs()]
-    assert bool(parcel) == bool(sent)
-    assert parcel.records == sum(map(len, sent))
+            buffer.add([batch])
+        blobs = [*buffer.blobs()]
+    assert bool(buffer) == bool(sent)
+    assert buffer.records == sum(map(len, sent))
     random.shuffle(blobs)
-    pieces = opened(blobs)
-    assert sum(piece.records for piece in pieces) == parcel.records
-    assert all(it.timed == bool(it.batch().epochs) for it in pieces)
-    came, went = concat([Batch(None, (), ()), *(it.batch() for it in pieces)]), concat([Batch(None, (), ()), *sent])
+    chunks = opened(blobs)
+    assert sum(chunk.records for chunk in chunks) == buffer.records
+    assert all(it.timed == bool(it.batch().epochs) for it in chunks)
+    came, went = concat([Batch(None, (), ()), *(it.batch() for it in chunks)]), concat([Batch(None, (), ()), *sent])
     for column in map(attrgetter, ("values", "timestamps", "epochs")):
         assert typed(column(came)) == typed(column(went))
     assert typed(came.key_column()) == typed(went.key_column())
@@ -83,8 +83,8 @@ def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
 
 def test_debug_finds_a_value_that_changes_before_it_is_sent() -> None:
     value = [1]
-    parcel = Parcel("key", debug=True)
-    parcel.add([watch(Batch(["k"], [value], [0]), "maker")])
+    buffer = ShuffleBuffer("key", debug=True)
+    buffer.add([watch(Batch(["k"], [value], [0]), "maker")])
     value.append(2)
     with pytest.raises(OperatorError, match=r"'maker' failed at key 'k'.*changed before operator 'key' read it"):
-        list(parcel.blobs())
+        list(buffer.blobs())

@@ -24,7 +24,7 @@ from malflow.runtime.spark.coordinator import Gate, Outlets
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import Control, Job, Report
-from malflow.runtime.spark.shuffle import FAILURE, REPORT, Parcel, Row, unpack
+from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import _Turn
 from malflow.runtime.spark.wishes import Wishes
@@ -87,9 +87,9 @@ def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> N
     control = Control(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
-        parcel = Parcel()
-        parcel.add([Batch([0] * len(values), values, values)])
-        rows = [Row(0, 0, 1, blob) for blob in parcel.blobs()]
+        buffer = ShuffleBuffer()
+        buffer.add([Batch([0] * len(values), values, values)])
+        rows = [Row(0, 0, 1, blob) for blob in buffer.blobs()]
         return [*_Turn(job, 1, 0, control).take(rows)]
 
     def reported(rows: list[Row]) -> Any:
@@ -147,13 +147,13 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
     monkeypatch.setattr(Worker, "run", counted)
 
     def taken(size: int) -> tuple[list[Any], list[Any], int]:
-        monkeypatch.setattr(shuffle, "_PIECE", size)
+        monkeypatch.setattr(shuffle, "_CHUNK", size)
         rows = []
         for sender in range(WORKERS):
-            parcel = Parcel()
+            buffer = ShuffleBuffer()
             for number in range(sender, 40, 2):
-                parcel.add([Batch([OURS[number % 5]], [number], [number])])
-            rows += [Row(0, 0, sender, blob) for blob in parcel.blobs()]
+                buffer.add([Batch([OURS[number % 5]], [number], [number])])
+            rows += [Row(0, 0, sender, blob) for blob in buffer.blobs()]
         job = Job(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False)
         runs.clear()
         given = [*_Turn(replace(job, generation=size), 1, 0, control).take(rows)]
@@ -206,9 +206,9 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
     made = compile_graph(graph)
     job = Job(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
-    parcel = Parcel()
-    parcel.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
-    turn = _Turn(job, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in parcel.blobs()])
+    buffer = ShuffleBuffer()
+    buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
+    turn = _Turn(job, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in buffer.blobs()])
     if debug:
         with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
             list(turn)

@@ -18,9 +18,9 @@ __all__ = [
     "FAILURE",
     "REPORT",
     "SCHEMA",
-    "Parcel",
-    "Piece",
+    "Chunk",
     "Row",
+    "ShuffleBuffer",
     "opened",
     "pack",
     "read_rows",
@@ -40,8 +40,8 @@ FAILURE: Final = -2
 
 _FIRST_SINK = -3
 
-_PIECE = 4_096
-"""Records of a piece, at least: few enough to stay in the processor's cache while they are packed and worked on."""
+_CHUNK = 4_096
+"""Records of a chunk, at least: few enough to stay in the processor's cache while they are packed and worked on."""
 
 _BLOB = 4 << 20
 """Bytes after which a blob is full: Java holds each of them whole."""
@@ -93,7 +93,7 @@ def unpack(blob: bytes, operator: str = "") -> list[Batch]:
     return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Some records, packed on their own.
 
     Attributes:
@@ -115,10 +115,10 @@ class Piece(NamedTuple):
         return Batch(*load_columns(self.data, operator))
 
 
-class Parcel:
+class ShuffleBuffer:
     """What one worker sends to another on one channel in a tick.
 
-    It is packed as it comes, and can be read piece by piece: so that a long tick takes no more room than its bytes.
+    It is packed as it comes, and can be read chunk by chunk: so that a long tick takes no more room than its bytes.
 
     Args:
         operator: the one that sends it.
@@ -128,18 +128,18 @@ class Parcel:
         records: how many there are.
     """
 
-    __slots__ = ("_batches", "_debug", "_operator", "_pieces", "_waiting", "records")
+    __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "records")
 
     def __init__(self, operator: str = "", *, debug: bool = False) -> None:
         self.records = 0
         self._debug = debug
         self._operator = operator
-        self._pieces: list[Piece] = []
+        self._chunks: list[Chunk] = []
         self._batches: list[Batch] = []
         self._waiting = 0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces or self._batches)
+        return bool(self._chunks or self._batches)
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Put some batches in."""
@@ -147,22 +147,22 @@ class Parcel:
             self._batches.append(batch)
             self.records += len(batch)
             self._waiting += len(batch)
-            if self._waiting >= _PIECE:
+            if self._waiting >= _CHUNK:
                 self._pack()
 
     def blobs(self) -> Iterator[bytes]:
         """Give what is in it, as blobs that are not too large."""
         if self._batches:
             self._pack()
-        number, size, pieces = 0, 0, list[Piece]()
-        for piece in self._pieces:
-            pieces.append(piece)
-            size += len(piece.data)
+        number, size, chunks = 0, 0, list[Chunk]()
+        for chunk in self._chunks:
+            chunks.append(chunk)
+            size += len(chunk.data)
             if size >= _BLOB:
-                yield pickle.dumps((number, pieces), 5)
-                number, size, pieces = number + 1, 0, []
-        if pieces:
-            yield pickle.dumps((number, pieces), 5)
+                yield pickle.dumps((number, chunks), 5)
+                number, size, chunks = number + 1, 0, []
+        if chunks:
+            yield pickle.dumps((number, chunks), 5)
 
     def _pack(self) -> None:
         """Pack what waits.
@@ -175,14 +175,14 @@ class Parcel:
             for emitted in self._batches:
                 verify(emitted, self._operator)
         batch = concat(self._batches)
-        self._pieces.append(Piece(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
+        self._chunks.append(Chunk(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
         self._batches, self._waiting = [], 0
 
 
-def opened(blobs: Iterable[bytes]) -> list[Piece]:
-    """Give the pieces of a parcel, whose blobs may come in any order."""
+def opened(blobs: Iterable[bytes]) -> list[Chunk]:
+    """Give the chunks of a buffer, whose blobs may come in any order."""
     numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
-    return [piece for _, pieces in numbered for piece in pieces]
+    return [chunk for _, chunks in numbered for chunk in chunks]
 
 
 def _columns(batch: Batch) -> tuple[Any, ...]:

@@ -22,9 +22,9 @@ from malflow.runtime.spark.protocol import CONTROL, Control, Job, Report, counte
 from malflow.runtime.spark.shuffle import (
     FAILURE,
     REPORT,
-    Parcel,
-    Piece,
+    Chunk,
     Row,
+    ShuffleBuffer,
     opened,
     pack,
     read_rows,
@@ -47,7 +47,7 @@ __all__ = ["StageTask"]
 _MOSTLY = 4 / 3
 """Keys that all states of a stage may have, for each key of those that are written whole, to be written whole, too."""
 
-_Arrived = Mapping[tuple[int, int], Sequence[Piece]]
+_Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 """What has come to a stage, by the place of its input and the worker that sent it."""
 
 
@@ -98,7 +98,7 @@ class _Turn:
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
-        self._parcels: list[list[Parcel]] = []
+        self._buffers: list[list[ShuffleBuffer]] = []
         self._may_come = False
         self._recount: Recount | None = None
         self._name = (job.scratch.run, job.generation, stage, worker)
@@ -115,10 +115,10 @@ class _Turn:
                 passing.append(row)
         yield from passing
         del rows, passing
-        arrived: dict[tuple[int, int], list[Piece]] = {}
+        arrived: dict[tuple[int, int], list[Chunk]] = {}
         for (channel, sender), them in blobs.items():
-            arrived[own[channel], sender] = pieces = opened(them)
-            self._taken[channel, sender] = sum(piece.records for piece in pieces)
+            arrived[own[channel], sender] = chunks = opened(them)
+            self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
         del blobs
         worker, report = self._done(arrived, None)
         if report is None:  # it was done before: what was read then is what counts
@@ -126,11 +126,11 @@ class _Turn:
             worker, report = self._done(arrived, before)
         assert report is not None  # noqa: S101 - there is one where it is known what was done before
         sent: dict[tuple[int, int], int] = {}
-        for channel, by_target in enumerate(self._parcels, _first_channels(self._program)[self._stage]):
-            for target, parcel in enumerate(by_target):
-                if parcel:
-                    sent[channel, target] = parcel.records
-                    yield from (Row(target, channel, self._worker, blob) for blob in parcel.blobs())
+        for channel, by_target in enumerate(self._buffers, _first_channels(self._program)[self._stage]):
+            for target, buffer in enumerate(by_target):
+                if buffer:
+                    sent[channel, target] = buffer.records
+                    yield from (Row(target, channel, self._worker, blob) for blob in buffer.blobs())
         for number, name, batches in collected(worker.sinks):
             yield Row(self._worker, sink_row(number), self._worker, pack(batches, name))
         is_last = self._stage == len(self._program.stages) - 1
@@ -165,8 +165,8 @@ class _Turn:
         for _ in collected(worker.sinks):
             pass  # what a try that failed has left
         self._counts.clear()
-        self._parcels = [
-            [Parcel(it.name, debug=self._job.debug) for _ in range(self._job.parallelism)]
+        self._buffers = [
+            [ShuffleBuffer(it.name, debug=self._job.debug) for _ in range(self._job.parallelism)]
             for it in worker.stage.outputs
         ]
         polls: list[dict[str, dict[Any, int]]] = []
@@ -192,27 +192,27 @@ class _Turn:
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
-        """Take what has come, piece by piece where that comes to the same: each is worked on as soon as it is read."""
-        pieces = [(place, sender, piece) for (place, sender), them in sorted(arrived.items()) for piece in them]
-        timed = any(piece.timed for _, _, piece in pieces)
-        if not pieces or timed or self._control.final or not worker.takes_pieces:
-            self._run(worker, self._input(worker, pieces))
+        """Take what has come, chunk by chunk where that comes to the same: each is worked on as soon as it is read."""
+        chunks = [(place, sender, chunk) for (place, sender), them in sorted(arrived.items()) for chunk in them]
+        timed = any(chunk.timed for _, _, chunk in chunks)
+        if not chunks or timed or self._control.final or not worker.takes_pieces:
+            self._run(worker, self._input(worker, chunks))
             return
-        for piece in pieces:
-            self._run(worker, self._input(worker, [piece]))
+        for chunk in chunks:
+            self._run(worker, self._input(worker, [chunk]))
 
-    def _input(self, worker: Worker, pieces: Iterable[tuple[int, int, Piece]]) -> Inputs:
+    def _input(self, worker: Worker, chunks: Iterable[tuple[int, int, Chunk]]) -> Inputs:
         inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in worker.stage.inputs]
-        for place, sender, piece in pieces:
-            inputs[place][sender].append(piece.batch(worker.stage.inputs[place].name))
+        for place, sender, chunk in chunks:
+            inputs[place][sender].append(chunk.batch(worker.stage.inputs[place].name))
         return inputs
 
     def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
         outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
         self._counts.update(worker.counts)
-        for parcels, by_target in zip(self._parcels, outputs, strict=True):
-            for parcel, batches in zip(parcels, by_target, strict=True):
-                parcel.add(batches)
+        for buffers, by_target in zip(self._buffers, outputs, strict=True):
+            for buffer, batches in zip(buffers, by_target, strict=True):
+                buffer.add(batches)
 
     @property
     def _inputs(self) -> dict[int, int]:
