@@ -21,7 +21,7 @@ from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import Control, Report, counted
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
-from malflow.runtime.spark.snapshots import Keeping
+from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.wishes import Wishes
 
 __all__ = ["Gate", "Outlets"]
@@ -75,7 +75,7 @@ class Gate:
         chains: the changes so far, of all workers.
         scratch: where they lie.
         outlets: the sinks on the driver.
-        keeping: the snapshots, if there are any.
+        snapshots: the snapshots, if there are any.
         wishes: what is wanted of the run.
         pace: how many records a tick may have, and how long it lasts at least.
 
@@ -94,7 +94,7 @@ class Gate:
         chains: Chains,
         scratch: Scratch,
         outlets: Outlets,
-        keeping: Keeping | None,
+        snapshots: SparkRunSnapshots | None,
         wishes: Wishes,
         *,
         pace: Pace,
@@ -110,7 +110,7 @@ class Gate:
         self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
         self._scratch = scratch
         self._outlets = outlets
-        self._keeping = keeping
+        self._snapshots = snapshots
         self._wishes = wishes
         self._pace = pace
         self._is_cut_short = False
@@ -153,8 +153,8 @@ class Gate:
         )
         if self._control.final:
             return None
-        if self._keeping is not None:
-            self._keeping.check()
+        if self._snapshots is not None:
+            self._snapshots.check()
         self._forget()
         return self._go_on()
 
@@ -181,19 +181,19 @@ class Gate:
 
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
-        reading = () if self._keeping is None else self._keeping.reading
+        reading = () if self._snapshots is None else self._snapshots.reading
         self._scratch.discard(self.chains.forget(reading))
 
     def _go_on(self) -> Control | None:
         finished = self._ended == self._sources
         ending = self._is_stopping or finished
         self._take_requests(ending=ending)
-        keeping = self._keeping
+        snapshots = self._snapshots
         if self.rescaling is not None:
-            if keeping is not None:
-                keeping.settle()
+            if snapshots is not None:
+                snapshots.settle()
             return None
-        if keeping is not None and not keeping.keep(
+        if snapshots is not None and not snapshots.keep(
             self.tick, self.chains.workers, self._scratch.generation, self.chains, ending=ending
         ):
             return self._next(polls=not ending, whole=True)
@@ -212,8 +212,8 @@ class Gate:
         requests = self._wishes.requests
         while requests and self.rescaling is None:  # what was asked for after it is done after it
             request = requests.popleft()
-            if request.parallelism is None and self._keeping is not None:
-                self._keeping.ask(request)
+            if request.parallelism is None and self._snapshots is not None:
+                self._snapshots.ask(request)
             elif request.parallelism is None or ending:
                 abandon([request])
             elif request.answer.set_running_or_notify_cancel():

@@ -29,7 +29,7 @@ from malflow.runtime.spark.protocol import Job, packed
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, SCHEMA
-from malflow.runtime.spark.snapshots import Keeping
+from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.wishes import Wishes
 from malflow.runtime.spark.worker_cache import ReleaseTask
@@ -87,7 +87,7 @@ class Driver:
         self._wishes = wishes
         self._sweep = sweep
         self._outlets = Outlets(program)
-        self._keeping: Keeping | None = None
+        self._snapshots: SparkRunSnapshots | None = None
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
         self._gate: Gate | None = None
@@ -100,13 +100,13 @@ class Driver:
     @property
     def progress(self) -> Progress:
         """Tell how far the run is."""
-        gate, keeping, counts = self._gate, self._keeping, self._all_counts
+        gate, snapshots, counts = self._gate, self._snapshots, self._all_counts
         return Progress(
             tick=0 if gate is None else gate.tick,
             parallelism=self.parallelism,
             records=records_of(counts),
             polled=0 if gate is None else gate.polled,
-            snapshot=None if keeping is None else keeping.snapshot,
+            snapshot=None if snapshots is None else snapshots.snapshot,
             restarts=self._restarts,
             late=late_of(self._program, counts),
         )
@@ -123,12 +123,12 @@ class Driver:
     @property
     def has_begun(self) -> bool:
         """Tell whether the job was claimed: what it was to begin with is its latest then."""
-        return self._keeping is not None
+        return self._snapshots is not None
 
     @property
     def has_kept(self) -> bool:
         """Whether a snapshot was taken of what came since the run began."""
-        return self._keeping is not None and self._keeping.snapshot != self._keeping.began_with
+        return self._snapshots is not None and self._snapshots.snapshot != self._snapshots.began_with
 
     # The run
 
@@ -141,7 +141,7 @@ class Driver:
         try:
             run = self._begin()
             if self._sweep is not None:
-                self._sweep.start(None if self._keeping is None else self._keeping.claimed)
+                self._sweep.start(None if self._snapshots is None else self._snapshots.claimed)
             while self._program.stages:  # a dataflow of nothing has none
                 gate = self._run_query(run)
                 if gate.rescaling is None:
@@ -168,11 +168,11 @@ class Driver:
         Otherwise a run that fails would start again and claim the job back. It may have failed because the other run
         has removed its scratch folder.
         """
-        keeping = self._keeping
-        if keeping is None or keeping.is_busy:
+        snapshots = self._snapshots
+        if snapshots is None or snapshots.is_busy:
             return None
         try:
-            keeping.confirm()
+            snapshots.confirm()
         except FencedError as fenced:
             return fenced
         except MalflowError:
@@ -186,7 +186,7 @@ class Driver:
         if not settings.persistence.keeps:
             return run
         session, restored = settings.persistence.open(states_of(self._program), settings.start)
-        keeping = Keeping(
+        snapshots = SparkRunSnapshots(
             session,  # type: ignore[arg-type] # the one there is
             self._program,
             self._session.sparkContext,
@@ -194,14 +194,14 @@ class Driver:
             settings.interval,
             self._outlets.positions,
         )
-        self._keeping = keeping
+        self._snapshots = snapshots
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
-            keeping.resume(restored.snapshot, run.kept_positions)
+            snapshots.resume(restored.snapshot, run.kept_positions)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
-            keeping.kept_at = run.ticks - 1 if moved else run.ticks
+            snapshots.kept_at = run.ticks - 1 if moved else run.ticks
         else:
-            keeping.begin(self.parallelism, len(self._program.stages))
+            snapshots.begin(self.parallelism, len(self._program.stages))
         return run
 
     def _new_run(self, parallelism: int) -> Run:
@@ -221,8 +221,8 @@ class Driver:
                 _put_base(scratch, chains, stage, worker, run.ticks)
         if self._generation > 1:
             self._clear(self._generation - 1)
-        elif self._keeping is not None:
-            self._keeping.keep_sinks(run.ticks, run.parallelism, self._generation, chains)
+        elif self._snapshots is not None:
+            self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, chains)
         most = None if settings.most is None else max(1, settings.most // run.parallelism)
         program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
         job = Job(
@@ -242,7 +242,7 @@ class Driver:
             chains,
             scratch,
             self._outlets,
-            self._keeping,
+            self._snapshots,
             self._wishes,
             pace=Pace(settings.pause, run.parallelism),
         )
@@ -285,10 +285,10 @@ class Driver:
         self._answer(error)
         if error is None:
             warn_of_dropped(self._program, self._all_counts)
-        keeping = self._keeping
+        snapshots = self._snapshots
         let_go = [self._release, *(writer.close for writer in self._outlets.writers)]
-        if keeping is not None:
-            let_go.insert(0, lambda: keeping.close(wait=error is None))
+        if snapshots is not None:
+            let_go.insert(0, lambda: snapshots.close(wait=error is None))
         if self._sweep is not None:
             let_go.append(self._sweep.close)
         release_all((*let_go, lambda: CENSUS.end(self._number), self._remove), error)
@@ -299,8 +299,8 @@ class Driver:
 
     def _answer(self, error: BaseException | None) -> None:
         """Leave nobody waiting but those whose wish a restart may still fulfil."""
-        if self._keeping is not None:
-            self._wishes.ask_again(self._keeping.take_asked())
+        if self._snapshots is not None:
+            self._wishes.ask_again(self._snapshots.take_asked())
         if self._gate is not None and self._gate.rescaling is not None:
             abandon([self._gate.rescaling], error)
         if not isinstance(error, PASSING):

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from malflow.snapshot.snapshot_writer import SnapshotSession
 
-__all__ = ["Keeping"]
+__all__ = ["SparkRunSnapshots"]
 
 
-class Keeping:
+class SparkRunSnapshots:
     """A run's snapshots. A snapshot holds what changed since the one before, as the scratch folder has it.
 
     Args:
