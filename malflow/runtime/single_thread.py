@@ -22,7 +22,7 @@ from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
-from malflow.runtime.snapshots import Keeper
+from malflow.runtime.snapshots import RunSnapshots
 from malflow.snapshot.persistence import Persistence, Start
 from malflow.streams.stream import StreamProvider
 
@@ -80,7 +80,7 @@ class SingleThreadRuntime:
         self._executing = threading.Lock()
         self._stopping = False
         self._ended = False
-        self._running: tuple[Program, Run, Keeper] | None = None
+        self._running: tuple[Program, Run, RunSnapshots] | None = None
         self._last = Progress(0, self._parallelism, {}, 0, None, 0)
         self._requests: deque[Request] = deque()
         self._served: list[Request] = []
@@ -122,12 +122,14 @@ class SingleThreadRuntime:
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
         run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
-        keeper = Keeper(self._persistence, states_of(program), self._start, interval=self._interval, debug=self._debug)
-        self._running = program, run, keeper
-        with signals_stop(self.stop, lambda: self._stopping), keeper, run:
-            keeper.restore(run)
+        snapshots = RunSnapshots(
+            self._persistence, states_of(program), self._start, interval=self._interval, debug=self._debug
+        )
+        self._running = program, run, snapshots
+        with signals_stop(self.stop, lambda: self._stopping), snapshots, run:
+            snapshots.restore(run)
             run.open()
-            self._loop(run, keeper)
+            self._loop(run, snapshots)
         warn_of_dropped(program, run.counts)
         if run.reader_is_gone:
             raise SystemExit(BROKEN_PIPE)
@@ -179,14 +181,14 @@ class SingleThreadRuntime:
         running = self._running
         if running is None:
             return self._last
-        program, run, keeper = running
+        program, run, snapshots = running
         counts = run.counts.copy()
         return Progress(
             tick=run.ticks,
             parallelism=run.parallelism,
             records=records_of(counts),
             polled=run.polled,
-            snapshot=keeper.snapshot,
+            snapshot=snapshots.snapshot,
             restarts=0,
             late=late_of(program, counts),
         )
@@ -200,31 +202,31 @@ class SingleThreadRuntime:
             raise SnapshotError("the run has ended; nothing can be asked of it any more")
         return request.answer
 
-    def _loop(self, run: Run, keeper: Keeper) -> None:
+    def _loop(self, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
         while not self._stopping and not run.is_finished:
             polled = run.tick()
-            keeper.check()
+            snapshots.check()
             if run.reader_is_gone:
                 self.stop()
-            self._serve(run, keeper)
-            keeper.keep(run)
+            self._serve(run, snapshots)
+            snapshots.keep(run)
             if polled or run.is_finished:
                 rest = _SHORTEST_REST
                 continue
             time.sleep(rest)
             rest = min(2 * rest, _LONGEST_REST)
-        self._serve(run, keeper, ending=True)
-        keeper.finish(run)
+        self._serve(run, snapshots, ending=True)
+        snapshots.finish(run)
         if not self._stopping:
             run.end()
 
-    def _serve(self, run: Run, keeper: Keeper, *, ending: bool = False) -> None:
+    def _serve(self, run: Run, snapshots: RunSnapshots, *, ending: bool = False) -> None:
         """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
-        while self._requests and (ending or self._requests[0].parallelism or not keeper.is_busy):
+        while self._requests and (ending or self._requests[0].parallelism or not snapshots.is_busy):
             self._take_requests()
             try:
-                self._do(run, keeper, ending=ending)
+                self._do(run, snapshots, ending=ending)
             except Exception as error:
                 fail(self._served, error)
                 raise
@@ -240,10 +242,10 @@ class SingleThreadRuntime:
             served.append(requests[0])
             requests.popleft()
 
-    def _do(self, run: Run, keeper: Keeper, *, ending: bool) -> None:
+    def _do(self, run: Run, snapshots: RunSnapshots, *, ending: bool) -> None:
         first = self._served[0]
         if first.parallelism is None:
-            keeper.answer(run, self._served)
+            snapshots.answer(run, self._served)
         elif ending:
             abandon(self._served)
         elif first.answer.set_running_or_notify_cancel():

@@ -14,10 +14,10 @@ from malflow.snapshot.persistence import Persistence, Session, Start, Unwritable
 from malflow.snapshot.recount import Recount
 from malflow.state import StateSpec
 
-__all__ = ["Keeper"]
+__all__ = ["RunSnapshots"]
 
 
-class Keeper:
+class RunSnapshots:
     """Keeps a run's state; without a persistence, does nothing. As a context manager it lets go at the end.
 
     Args:
@@ -144,7 +144,7 @@ class Keeper:
             last.result()
             self.check()
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> RunSnapshots:
         """Leave it to `restore` to begin."""
         return self
 

@@ -15,7 +15,7 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
-from malflow.runtime.snapshots import Keeper
+from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Start
@@ -182,9 +182,9 @@ class _Job:
         """Begin a run where the last snapshot was taken."""
         self._feed.allowed = self._kept
         self._program = built(self._build, self.ends.put_on)
-        self._keeper = self._held.enter_context(Keeper(self._backend, states_of(self._program), Start()))
+        self._snapshots = self._held.enter_context(RunSnapshots(self._backend, states_of(self._program), Start()))
         self.run = self._held.enter_context(Run(self._program, parallelism=workers, tracked=True))
-        self._keeper.restore(self.run)
+        self._snapshots.restore(self.run)
         self.run.open()
 
     def process(self, records: int) -> None:
@@ -195,7 +195,7 @@ class _Job:
 
     def snapshot(self) -> None:
         """Keep the state, and wait until it is kept."""
-        self._keeper.finish(self.run)
+        self._snapshots.finish(self.run)
         self.ends.note_snapshot()
         self._kept = self._feed.allowed
 

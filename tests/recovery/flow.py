@@ -12,7 +12,7 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.message import DataMessage
-from malflow.runtime.snapshots import Keeper
+from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import Persistence
 from malflow.snapshot.persistence import Restored, Session, Start
@@ -310,15 +310,15 @@ class _Remembering:
 
 
 class FlowRun:
-    """A `Run` and its `Keeper`, of one version of the program."""
+    """A `Run` and its `RunSnapshots`, of one version of the program."""
 
     def __init__(self, flow: Flow, backend: Persistence, start: Start, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
         operators = flow.operators_of(version)
         self.live = Run(flow.program(version), parallelism=parallelism, tracked=True)
-        self.keeper = Keeper(remembering, operators, start)
-        self.keeper.restore(self.live)
+        self.snapshots = RunSnapshots(remembering, operators, start)
+        self.snapshots.restore(self.live)
         self.live.open()
         restored = remembering.restored
         at = Positions() if restored is None else positions(restored.states)
@@ -330,7 +330,7 @@ class FlowRun:
 
     @property
     def session(self) -> Any:
-        return self.keeper._session
+        return self.snapshots._session
 
     @property
     def parallelism(self) -> int:
@@ -345,7 +345,7 @@ class FlowRun:
             self.tick(1)
 
     def commit(self) -> Future[int]:
-        future = self.keeper.commit(self.live)
+        future = self.snapshots.commit(self.live)
         assert future is not None
         return future
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from malflow.engine.execution import Run
 from malflow.engine.states import states_of
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
-from malflow.runtime.snapshots import Keeper
+from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import AtOnce
@@ -342,13 +342,13 @@ class _Peek:
 
 
 class RealRun:
-    """A `Run` and its `Keeper`."""
+    """A `Run` and its `RunSnapshots`."""
 
     def __init__(self, engine: Real, backend: Persistence, start: Start, parallelism: int) -> None:
         peek = _Peek(backend)
         self._run = Run(engine.program, parallelism=parallelism, tracked=True)
-        self._keeper = Keeper(peek, engine.operators, start)
-        self._keeper.restore(self._run)
+        self._snapshots = RunSnapshots(peek, engine.operators, start)
+        self._snapshots.restore(self._run)
         self._run.open()
         self.position = engine.observe(peek.restored).position
 
@@ -361,7 +361,7 @@ class RealRun:
             self.position += self._run.tick()
 
     def commit(self) -> Future[int]:
-        future = self._keeper.commit(self._run)
+        future = self._snapshots.commit(self._run)
         assert future is not None
         return future
 
