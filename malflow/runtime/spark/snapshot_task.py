@@ -17,11 +17,11 @@ from malflow.snapshot.persistence import UnwritableState
 from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import DeltaSum
 
-__all__ = ["Increment", "refused"]
+__all__ = ["SnapshotTask", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Increment:
+class SnapshotTask:
     """What a task does for one worker.
 
     Attributes:

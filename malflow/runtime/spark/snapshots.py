@@ -16,7 +16,7 @@ from malflow.runtime.spark.changelog import NEVER, ScratchPlace
 from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
 from malflow.runtime.spark.leftovers import Claimed
-from malflow.runtime.spark.snapshot_task import Increment, refused
+from malflow.runtime.spark.snapshot_task import SnapshotTask, refused
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
@@ -208,8 +208,8 @@ class SparkRunSnapshots:
         sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
 
         def write(writer: DataWriter) -> Written:
-            increment = Increment(place, generation, spans, versions, writer, session.codec, session.compression, base)
-            entries, found = _written(self._context, increment, sorted(spans), alone=ending)
+            task = SnapshotTask(place, generation, spans, versions, writer, session.codec, session.compression, base)
+            entries, found = _written(self._context, task, sorted(spans), alone=ending)
             ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *ours], [*found, *findings]
 
@@ -247,12 +247,12 @@ class SparkRunSnapshots:
         return sections, findings
 
 
-def _written(context: SparkContext, increment: Increment, workers: Sequence[int], *, alone: bool) -> Written:
+def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], *, alone: bool) -> Written:
     """Write the increments of workers by tasks.
 
     Args:
         context: runs the tasks.
-        increment: what is done for each worker.
+        task: what is done for each worker.
         workers: the workers.
         alone: whether nothing else is to be done meanwhile; otherwise half of the slots are left to the ticks.
     """
@@ -262,7 +262,7 @@ def _written(context: SparkContext, increment: Increment, workers: Sequence[int]
     entries: list[FileEntry] = []
     findings: list[Finding] = []
     try:
-        written = context.parallelize(workers, tasks).map(_reported(increment)).collect()
+        written = context.parallelize(workers, tasks).map(_reported(task)).collect()
     except Exception as error:
         raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
     for (files, found), failure in written:
@@ -273,10 +273,10 @@ def _written(context: SparkContext, increment: Increment, workers: Sequence[int]
     return entries, findings
 
 
-def _reported(increment: Increment) -> Callable[[int], tuple[Written, bytes | None]]:
+def _reported(task: SnapshotTask) -> Callable[[int], tuple[Written, bytes | None]]:
     def write(worker: int) -> tuple[Written, bytes | None]:
         try:
-            return increment(worker), None
+            return task(worker), None
         except MalflowError as error:
             return ([], []), dumps_error(error)
 
