@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.changelog import NEVER, Change, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch, ScratchPlace
 from malflow.state import Delta, KeyedState
 from tests.kit.faulty_s3 import FaultyS3
 
 PLACE = ScratchPlace("", {}, "ab" * 8, b"a key for tests")
 
 
-def change(tick: int, value: int, before: int = NEVER) -> Change:
-    return Change(tick, before, {"sum": _delta(value)}, [{"numbers": {"a": value}}])
+def change(tick: int, value: int, before: int = NEVER) -> ChangelogEntry:
+    return ChangelogEntry(tick, before, {"sum": _delta(value)}, [{"numbers": {"a": value}}])
 
 
 def _delta(value: int) -> Delta:
@@ -48,7 +48,7 @@ def test_of_a_whole_change_only_those_behind_read_all(place: ScratchPlace, held:
     scratch = Scratch(place, 1)
     scratch.write(0, 2, change(5, 50, before=4))
     recent, everything = {"sum": Delta({"key": 60})}, {"sum": Delta({"old": 1, "key": 60}, whole=True)}
-    scratch.write(0, 2, Change(6, 5, everything, whole=True, recent=recent))
+    scratch.write(0, 2, ChangelogEntry(6, 5, everything, whole=True, recent=recent))
     (found,) = scratch.since(0, 2, 6, held)
     assert (found.tick, found.whole, found.deltas) == ((6, False, recent) if held == 5 else (6, True, everything))
     assert scratch.read(0, 2, 6).deltas == everything

@@ -21,7 +21,7 @@ from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Environment, Retry
 
-__all__ = ["NEVER", "RUNS", "Change", "Scratch", "ScratchPlace"]
+__all__ = ["NEVER", "RUNS", "ChangelogEntry", "Scratch", "ScratchPlace"]
 
 NEVER = -1
 """The tick of a worker that has never changed anything."""
@@ -56,7 +56,7 @@ class ScratchPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangelogEntry:
     """What one stage of one worker changed in a tick.
 
     Attributes:
@@ -103,7 +103,7 @@ class Scratch:
         self._store: Store = open_store(place.url, place.options, durable=False)
         self._retry = Retry(_RETRY_SECONDS, Environment())
 
-    def write(self, stage: int, worker: int, change: Change) -> int | None:
+    def write(self, stage: int, worker: int, change: ChangelogEntry) -> int | None:
         """Write a change; give its size, or None where it is there already.
 
         Raises:
@@ -115,7 +115,7 @@ class Scratch:
         head = _Head(replace(change, deltas={}), pickle.dumps(change.deltas, 5))
         return self._put(self._name(stage, worker, change.tick), pickle.dumps(head, 5))
 
-    def read(self, stage: int, worker: int, tick: int, held: int = NEVER) -> Change:
+    def read(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry:
         """Read a change.
 
         Args:
@@ -134,7 +134,7 @@ class Scratch:
             raise self._missing(self._name(stage, worker, tick))
         return change
 
-    def find(self, stage: int, worker: int, tick: int, held: int = NEVER) -> Change | None:
+    def find(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry | None:
         """Read a change, if it is there."""
         raw = self._get(self._name(stage, worker, tick))
         return None if raw is None else _loaded(raw, held)
@@ -143,7 +143,7 @@ class Scratch:
         """Tell the size of a change that is there."""
         return len(self._retry.of(lambda: self._store.get(self._name(stage, worker, tick), _LIMIT)))
 
-    def since(self, stage: int, worker: int, last: int, tick: int) -> list[Change]:
+    def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:
         """Read the changes after a tick, up to the last one; from the last whole one on, where that is needed.
 
         Args:
@@ -152,7 +152,7 @@ class Scratch:
             last: the tick of its last change.
             tick: the tick of the change after which to begin.
         """
-        changes: list[Change] = []
+        changes: list[ChangelogEntry] = []
         while last > tick:
             change = self.read(stage, worker, last, tick)
             changes.append(change)
@@ -255,13 +255,13 @@ class _Head:
         deltas: these, pickled.
     """
 
-    change: Change
+    change: ChangelogEntry
     deltas: bytes
 
 
-def _loaded(raw: bytes, held: int) -> Change:
-    read: Change | _Head = load_states(raw, _states)
-    if isinstance(read, Change):
+def _loaded(raw: bytes, held: int) -> ChangelogEntry:
+    read: ChangelogEntry | _Head = load_states(raw, _states)
+    if isinstance(read, ChangelogEntry):
         return read
     change = read.change
     if change.before == held != NEVER:
@@ -269,10 +269,10 @@ def _loaded(raw: bytes, held: int) -> Change:
     return replace(change, deltas=load_states(read.deltas, _changed), recent=None)
 
 
-def _states(read: Change | _Head | None) -> dict[str, Mapping[Any, Any]]:
+def _states(read: ChangelogEntry | _Head | None) -> dict[str, Mapping[Any, Any]]:
     if read is None:
         return {}
-    return _changed(read.deltas if isinstance(read, Change) else read.change.recent)
+    return _changed(read.deltas if isinstance(read, ChangelogEntry) else read.change.recent)
 
 
 def _changed(deltas: Mapping[str, Delta] | None) -> dict[str, Mapping[Any, Any]]:

@@ -17,7 +17,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
 from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
-from malflow.runtime.spark.changelog import NEVER, Change, Scratch
+from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.coordinator import Gate, Outlets
 from malflow.runtime.spark.error_transport import loaded_error, said
@@ -360,6 +360,6 @@ def _put_base(scratch: Scratch, chains: Chains, stage: int, worker: Worker, tick
     states = worker.states()
     deltas = worker.delta(whole=True)
     if any(map(len, states.values())):
-        size = scratch.write(stage, worker.worker_id, Change(tick, NEVER, deltas, whole=True))
+        size = scratch.write(stage, worker.worker_id, ChangelogEntry(tick, NEVER, deltas, whole=True))
         keys = {name: len(states[name]) for name in deltas}
         chains.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)

@@ -15,7 +15,7 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
 from malflow.operators.source import Source
-from malflow.runtime.spark.changelog import NEVER, Change
+from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import CONTROL, Control, Job, Report, counted
@@ -144,7 +144,7 @@ class _Turn:
             counts,
         )
 
-    def _done(self, arrived: _Arrived, before: Change | None) -> tuple[Worker, Report | None]:
+    def _done(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, Report | None]:
         """Do the tick, and write down what has changed.
 
         Args:
@@ -161,7 +161,7 @@ class _Turn:
             release_all((worker.close,), error)
             raise
 
-    def _do(self, worker: Worker, arrived: _Arrived, before: Change | None) -> Report | None:
+    def _do(self, worker: Worker, arrived: _Arrived, before: ChangelogEntry | None) -> Report | None:
         for _ in collected(worker.sinks):
             pass  # what a try that failed has left
         self._counts.clear()
@@ -252,7 +252,7 @@ class _Turn:
         self._begin_to_recount(worker)
         return worker
 
-    def _missed(self, held: Held) -> Sequence[Change]:
+    def _missed(self, held: Held) -> Sequence[ChangelogEntry]:
         """Return the changes that bring a worker up to date; none where it is let go of, as they can't."""
         try:
             if held.tick < self._control.tick and held.last < self._last:
@@ -312,7 +312,7 @@ class _Turn:
         polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
-    def _written(self, worker: Worker, polls: list[Any], before: Change | None) -> tuple[Report, int | None]:
+    def _written(self, worker: Worker, polls: list[Any], before: ChangelogEntry | None) -> tuple[Report, int | None]:
         """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
         polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
         report = Report(
@@ -334,7 +334,7 @@ class _Turn:
             self._check(worker, recent)
         self._check(worker, deltas)
         polls = polls if polled else []
-        change = before or Change(self._control.tick, self._last, deltas, polls, self._taken, whole, recent)
+        change = before or ChangelogEntry(self._control.tick, self._last, deltas, polls, self._taken, whole, recent)
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:
             return report, 0
@@ -364,7 +364,7 @@ class _Turn:
             states = {(self._worker, name): state for name, state in worker.states().items()}
             self._recount.check(changes, states, base=False)
 
-    def _scratched(self, change: Change) -> int | None:
+    def _scratched(self, change: ChangelogEntry) -> int | None:
         try:
             return self._scratch.write(self._stage, self._worker, change)
         except MalflowError:
@@ -406,7 +406,7 @@ def _first_channels(program: Program) -> list[int]:
     return numbers
 
 
-def _brought(worker: Worker, changes: Iterable[Change]) -> Worker:
+def _brought(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:
     """Apply changes to a worker, and build its readers from where these left them."""
     try:
         for change in changes:
