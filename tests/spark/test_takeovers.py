@@ -157,10 +157,10 @@ class Checked:
         self.script, self.program, self.backend = script, program, backend
         self.snapshot = 0
 
-    def __call__(self, job: Any, gate: Any) -> None:
+    def __call__(self, job: Any, coordinator: Any) -> None:
         scratch = Scratch(job.scratch, job.generation)
         held: dict[str, dict[Any, Any]] = {}
-        for stage, ticks in enumerate(gate.chains.last):
+        for stage, ticks in enumerate(coordinator.chains.last):
             for number, last in enumerate(ticks):
                 parts = {"polls": [[]] * job.parallelism}
                 worker = Worker(self.program, stage, number, parallelism=job.parallelism, parts=parts, tracked=True)
@@ -168,7 +168,7 @@ class Checked:
                     worker.apply(change.deltas)
                 for name, states in worker.states().items():
                     held.setdefault(name, {}).update(states)
-        self._check(held, f"tick {gate.tick}")
+        self._check(held, f"tick {coordinator.tick}")
         self._check_that_files_are_few(Path(job.scratch.url, RUNS, job.scratch.run, str(job.generation)))
         if self.backend is not None:
             self.check_snapshot()
@@ -377,9 +377,9 @@ def test_an_idle_job_on_spark_writes_no_snapshot_and_no_change() -> None:
     quiet(StreamProvider(graph), polls=50)
     plans = [Plan(places=(tick % 3, tick % 2), asks=True, again=frozenset({tick % 5})) for tick in range(30)]
 
-    def note(job: Any, gate: Any) -> None:
+    def note(job: Any, coordinator: Any) -> None:
         folder = Path(job.scratch.url, RUNS, job.scratch.run, str(job.generation))
-        files.update(f"{gate.tick}: {it.name}" for it in folder.iterdir() if gate.tick in range(8, 28))
+        files.update(f"{coordinator.tick}: {it.name}" for it in folder.iterdir() if coordinator.tick in range(8, 28))
 
     with TemporaryDirectory() as scratch, simulated(longest=1000):
         Cluster(plans, note).run(compile_graph(graph), settings_at(scratch, backend), 2)
@@ -396,7 +396,7 @@ def test_only_the_worker_with_many_changes_writes_all_of_its_state_again() -> No
     keyed = polls.key_distribute("key", lambda msg: msg.value)
     keyed.stateful_map("count", count, default=int).sink("out", VecSink())
     with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
-        cluster = Cluster([], lambda _, gate: last.append(gate.chains.last))
+        cluster = Cluster([], lambda _, coordinator: last.append(coordinator.chains.last))
         cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
     assert last[-1] == [[41], [1]]
 
@@ -469,7 +469,7 @@ def test_a_large_function_is_sent_to_each_process_once(size: int) -> None:
     polls.map("large", Large(size)).key_distribute("key", lambda msg: msg.value).sink("out", sink)
     LOADED.clear()
 
-    def note(job: Any, gate: Any) -> None:
+    def note(job: Any, coordinator: Any) -> None:
         tasks.append(len(cloudpickle.dumps(StageTask(job, 0))))
 
     with TemporaryDirectory() as scratch, simulated():

@@ -1,4 +1,4 @@
-"""A tick of which Spark does a part again, by hand: what the gate and a stage make of other records than before."""
+"""A tick of which Spark does a part again, by hand: what the coordinator and a stage make of other records than before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from malflow.graph import Graph
 from malflow.runtime.spark import shuffle
 from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.changelog_index import Chains
-from malflow.runtime.spark.coordinator import Gate, Outlets
+from malflow.runtime.spark.coordinator import Outlets, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import Control, Job, Report
@@ -57,7 +57,7 @@ def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Ma
 @pytest.mark.parametrize("came", [2, 0, 4])
 def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp_path: Path) -> None:
     made = program()
-    gate = Gate(
+    coordinator = TickCoordinator(
         made,
         0,
         Chains(2, WORKERS),
@@ -67,13 +67,13 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         Wishes(),
         pace=Pace(0, WORKERS),
     )
-    gate.first(frozenset({"numbers"}))
+    coordinator.first(frozenset({"numbers"}))
     taken = {(0, 1): came} if came else {}
     rows = [told(0, 0, {}, {}), told(0, 1, {}, {(0, 0): 3}), told(1, 0, taken, {}), told(1, 1, {}, {})]
     with pytest.raises(RunFailed, match=f"worker 0 took {came} records of the 3 that worker 1 sent to it on channel 0"):
-        gate(rows)
+        coordinator(rows)
     rows[2] = told(1, 0, {(0, 1): 3}, {})
-    following = gate(rows)
+    following = coordinator(rows)
     assert following is not None
     assert following.tick == 2
 

@@ -24,7 +24,7 @@ from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.wishes import Wishes
 
-__all__ = ["Gate", "Outlets"]
+__all__ = ["Outlets", "TickCoordinator"]
 
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
@@ -66,7 +66,7 @@ class Outlets:
             writer.flush()
 
 
-class Gate:
+class TickCoordinator:
     """What a query calls with the rows of each tick, to learn of the next.
 
     Args:

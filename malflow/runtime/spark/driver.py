@@ -19,7 +19,7 @@ from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import Chains
-from malflow.runtime.spark.coordinator import Gate, Outlets
+from malflow.runtime.spark.coordinator import Outlets, TickCoordinator
 from malflow.runtime.spark.error_transport import loaded_error, said
 from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import CENSUS
@@ -51,7 +51,7 @@ _FORGOTTEN_AFTER = 256
 
 
 class Driver:
-    """Runs a program, until it ends, is stopped, or fails. It lives on one thread, but for the gate, which Spark calls.
+    """Runs a program, until it ends, is stopped, or fails. It lives on one thread, but for the coordinator, which Spark calls.
 
     Args:
         session: the Spark session.
@@ -90,7 +90,7 @@ class Driver:
         self._snapshots: SparkRunSnapshots | None = None
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
-        self._gate: Gate | None = None
+        self._coordinator: TickCoordinator | None = None
         self._counts: Counter[str] = Counter()
         self._number = CENSUS.begin()
         self._processes: dict[str, int] = {}
@@ -100,12 +100,12 @@ class Driver:
     @property
     def progress(self) -> Progress:
         """Tell how far the run is."""
-        gate, snapshots, counts = self._gate, self._snapshots, self._all_counts
+        coordinator, snapshots, counts = self._coordinator, self._snapshots, self._all_counts
         return Progress(
-            tick=0 if gate is None else gate.tick,
+            tick=0 if coordinator is None else coordinator.tick,
             parallelism=self.parallelism,
             records=records_of(counts),
-            polled=0 if gate is None else gate.polled,
+            polled=0 if coordinator is None else coordinator.polled,
             snapshot=None if snapshots is None else snapshots.snapshot,
             restarts=self._restarts,
             late=late_of(self._program, counts),
@@ -113,7 +113,7 @@ class Driver:
 
     @property
     def _all_counts(self) -> Counter[str]:
-        return self._counts if self._gate is None else self._counts + self._gate.counts
+        return self._counts if self._coordinator is None else self._counts + self._coordinator.counts
 
     @property
     def reader_is_gone(self) -> bool:
@@ -143,13 +143,13 @@ class Driver:
             if self._sweep is not None:
                 self._sweep.start(None if self._snapshots is None else self._snapshots.claimed)
             while self._program.stages:  # a dataflow of nothing has none
-                gate = self._run_query(run)
-                if gate.rescaling is None:
+                coordinator = self._run_query(run)
+                if coordinator.rescaling is None:
                     break
                 try:
-                    run = self._rescaled(gate, gate.rescaling)
+                    run = self._rescaled(coordinator, coordinator.rescaling)
                 except BaseException as error:
-                    fail([gate.rescaling], error)
+                    fail([coordinator.rescaling], error)
                     raise
         except PASSING as error:
             fenced = self._fenced()
@@ -209,7 +209,7 @@ class Driver:
         self._listed = run.listed
         return run
 
-    def _run_query(self, run: Run) -> Gate:
+    def _run_query(self, run: Run) -> TickCoordinator:
         """Put the states of the workers where all processes find them, and take ticks until there is no next one."""
         settings = self._settings
         self._generation += 1
@@ -236,7 +236,7 @@ class Driver:
             settings.debug,
             self._number,
         )
-        gate = Gate(
+        coordinator = TickCoordinator(
             self._program,
             run.ticks,
             chains,
@@ -246,28 +246,28 @@ class Driver:
             self._wishes,
             pace=Pace(settings.pause, run.parallelism),
         )
-        if self._gate is not None:
-            self._counts += self._gate.counts
-        self._gate = gate
+        if self._coordinator is not None:
+            self._counts += self._coordinator.counts
+        self._coordinator = coordinator
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # what it holds is in the scratch folder now
-        self.query = Query(self._session, settings, job, self._program, gate)
-        self.query.start(gate.first(busy))
+        self.query = Query(self._session, settings, job, self._program, coordinator)
+        self.query.start(coordinator.first(busy))
         try:
             self.query.wait()
         finally:
-            gate.hurry()
+            coordinator.hurry()
             self.query.leave()
-            self._processes.update(gate.processes)
+            self._processes.update(coordinator.processes)
             scratch.close()
-        return gate
+        return coordinator
 
-    def _rescaled(self, gate: Gate, request: Request) -> Run:
+    def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
         """Take the state of all workers, and share it out among another number of them."""
         scratch = Scratch(self._settings.scratch, self._generation)
         run = self._new_run(self.parallelism)
-        run.ticks = gate.tick
-        for stage, (workers, last) in enumerate(zip(run.stages, gate.chains.last, strict=True)):
+        run.ticks = coordinator.tick
+        for stage, (workers, last) in enumerate(zip(run.stages, coordinator.chains.last, strict=True)):
             for worker in workers:
                 for change in scratch.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
@@ -301,8 +301,8 @@ class Driver:
         """Leave nobody waiting but those whose wish a restart may still fulfil."""
         if self._snapshots is not None:
             self._wishes.ask_again(self._snapshots.take_asked())
-        if self._gate is not None and self._gate.rescaling is not None:
-            abandon([self._gate.rescaling], error)
+        if self._coordinator is not None and self._coordinator.rescaling is not None:
+            abandon([self._coordinator.rescaling], error)
         if not isinstance(error, PASSING):
             self._wishes.end(error)
 
