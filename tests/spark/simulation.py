@@ -66,7 +66,7 @@ class Cluster:
 
     Args:
         plans: what happens in each tick.
-        after_tick: is called with the job and the gate after each tick.
+        after_tick: is called with the job and the on_tick after each tick.
         later: does the work of the background, where the persistence has it.
 
     Attributes:
@@ -121,7 +121,7 @@ class Cluster:
         self.slices.append(slices)
         return _Tasks(list(items), down=self.plan.down)
 
-    def ticks(self, job: Job, program: Program, control: Control | None, gate: Any) -> None:
+    def ticks(self, job: Job, program: Program, control: Control | None, on_tick: Any) -> None:
         """Take ticks until there is no next one."""
         while control is not None:
             self.plan = self.plans.popleft() if self.plans else Plan()
@@ -129,10 +129,10 @@ class Cluster:
             rows = self._tick(job, program, Control.loads(control.dumps()))
             if self.plan.crash and not control.final:
                 raise RunFailed("the driver died")
-            control = gate(rows)
+            control = on_tick(rows)
             if self.plan.writes:
                 self.later.catch_up()
-            self.after_tick(job, gate)
+            self.after_tick(job, on_tick)
 
     def _ask(self) -> None:
         assert self.driver is not None
@@ -246,14 +246,14 @@ class _Query:
     def __init__(self, session: Cluster, _name: str, job: Job, program: Program, after_tick: Any) -> None:
         self._cluster = session
         self._what = job, program
-        self._gate = after_tick
+        self._on_tick = after_tick
         self._first: Control | None = None
 
     def start(self, first: Control) -> None:
         self._first = first
 
     def wait(self) -> None:
-        self._cluster.ticks(*self._what, self._first, self._gate)
+        self._cluster.ticks(*self._what, self._first, self._on_tick)
 
     def leave(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""One streaming query: the stages of a program as a plan of Spark, and the gate between its ticks."""
+"""One streaming query: the stages of a program as a plan of Spark, and the on_tick between its ticks."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _NAMING = threading.Lock()
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _QUICK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-Gate = Callable[[list[Row], float], Control | None]
+OnTick = Callable[[list[Row], float], Control | None]
 """Takes what came of a tick, and the seconds that its tasks took; says what the next one is, None if there is none."""
 
 
 class Query:
-    """A query of Spark that takes tick after tick until its gate says that there is no next one.
+    """A query of Spark that takes tick after tick until its on_tick says that there is no next one.
 
-    Spark starts a tick when the callback of the one before has returned: so the callback is the gate. What the tasks
+    Spark starts a tick when the callback of the one before has returned: so the callback is the on_tick. What the tasks
     of the next tick must know it leaves in a local property of the thread that submits their jobs.
 
     Args:
@@ -48,12 +48,12 @@ class Query:
         settings: how the run runs.
         job: what the tasks need to know.
         program: the program.
-        gate: the gate.
+        on_tick: the on_tick.
     """
 
-    def __init__(self, session: SparkSession, settings: Settings, job: Job, program: Program, gate: Gate) -> None:
+    def __init__(self, session: SparkSession, settings: Settings, job: Job, program: Program, on_tick: OnTick) -> None:
         self._session = session
-        self._gate = gate
+        self._on_tick = on_tick
         self._over = threading.Event()
         self._passing = threading.Lock()
         self._error: BaseException | None = None
@@ -106,7 +106,7 @@ class Query:
         """Wait until there is no next tick, and end the query.
 
         Raises:
-            BaseException: what the gate raised.
+            BaseException: what the on_tick raised.
             RunFailed: if Spark failed.
         """
         query = self.query
@@ -122,7 +122,7 @@ class Query:
             raise self._error
 
     def leave(self) -> None:
-        """Wait until nobody is in the gate, which Java may have left alone there; no tick passes it afterwards."""
+        """Wait until nobody is in the on_tick, which Java may have left alone there; no tick passes it afterwards."""
         self._over.set()
         if self._passing.acquire(timeout=_STOP_SECONDS):
             self._passing.release()
@@ -149,7 +149,7 @@ class Query:
             began = time.monotonic()
             rows = _collected(frame)
             self._heartbeat.note()
-            control = self._gate(rows, time.monotonic() - began)
+            control = self._on_tick(rows, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         if control is not None:
@@ -159,7 +159,7 @@ class Query:
         self._wait_until_stopped()
 
     def _wait_until_stopped(self) -> None:
-        """Stay in the gate until the query is being stopped, so that no tick is begun that nobody wants."""
+        """Stay in the on_tick until the query is being stopped, so that no tick is begun that nobody wants."""
         query, pause = self.query, threading.Event()
         for _ in range(int(_STOP_SECONDS / 0.01)):
             with suppress(Exception):  # Java may be gone: whoever waits for the query is told
