@@ -20,7 +20,7 @@ from malflow.graph import Graph
 from malflow.runtime.spark import shuffle
 from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.changelog_index import Chains
-from malflow.runtime.spark.coordinator import Outlets, TickCoordinator
+from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import Control, Job, Report
@@ -62,7 +62,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         0,
         Chains(2, WORKERS),
         Scratch(place(tmp_path), 1),
-        Outlets(made),
+        DriverSinks(made),
         None,
         Wishes(),
         pace=Pace(0, WORKERS),

@@ -24,13 +24,13 @@ from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.wishes import Wishes
 
-__all__ = ["Outlets", "TickCoordinator"]
+__all__ = ["DriverSinks", "TickCoordinator"]
 
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
 
 
-class Outlets:
+class DriverSinks:
     """The sinks that are on the driver, over all queries of a run."""
 
     def __init__(self, program: Program) -> None:
@@ -74,7 +74,7 @@ class TickCoordinator:
         tick: the number of the last tick.
         chains: the changes so far, of all workers.
         scratch: where they lie.
-        outlets: the sinks on the driver.
+        sinks: the sinks on the driver.
         snapshots: the snapshots, if there are any.
         wishes: what is wanted of the run.
         pace: how many records a tick may have, and how long it lasts at least.
@@ -93,7 +93,7 @@ class TickCoordinator:
         tick: int,
         chains: Chains,
         scratch: Scratch,
-        outlets: Outlets,
+        sinks: DriverSinks,
         snapshots: SparkRunSnapshots | None,
         wishes: Wishes,
         *,
@@ -109,7 +109,7 @@ class TickCoordinator:
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
         self._scratch = scratch
-        self._outlets = outlets
+        self._sinks = sinks
         self._snapshots = snapshots
         self._wishes = wishes
         self._pace = pace
@@ -146,7 +146,7 @@ class TickCoordinator:
         """
         self._note(rows)
         began = time.monotonic()
-        self._outlets.deliver(rows)
+        self._sinks.deliver(rows)
         seconds += time.monotonic() - began
         self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
             self._most_polled, seconds
@@ -206,7 +206,7 @@ class TickCoordinator:
 
     @property
     def _is_stopping(self) -> bool:
-        return self._wishes.stopping or self._outlets.reader_is_gone
+        return self._wishes.stopping or self._sinks.reader_is_gone
 
     def _take_requests(self, *, ending: bool) -> None:
         requests = self._wishes.requests

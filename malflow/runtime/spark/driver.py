@@ -19,7 +19,7 @@ from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import Chains
-from malflow.runtime.spark.coordinator import Outlets, TickCoordinator
+from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.error_transport import loaded_error, said
 from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import CENSUS
@@ -86,7 +86,7 @@ class Driver:
         self._restarts = restarts
         self._wishes = wishes
         self._sweep = sweep
-        self._outlets = Outlets(program)
+        self._sinks = DriverSinks(program)
         self._snapshots: SparkRunSnapshots | None = None
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
@@ -118,7 +118,7 @@ class Driver:
     @property
     def reader_is_gone(self) -> bool:
         """Whether nobody reads what one of the sinks writes any more."""
-        return self._outlets.reader_is_gone
+        return self._sinks.reader_is_gone
 
     @property
     def has_begun(self) -> bool:
@@ -192,7 +192,7 @@ class Driver:
             self._session.sparkContext,
             settings.scratch,
             settings.interval,
-            self._outlets.positions,
+            self._sinks.positions,
         )
         self._snapshots = snapshots
         if restored is not None:
@@ -241,7 +241,7 @@ class Driver:
             run.ticks,
             chains,
             scratch,
-            self._outlets,
+            self._sinks,
             self._snapshots,
             self._wishes,
             pace=Pace(settings.pause, run.parallelism),
@@ -286,7 +286,7 @@ class Driver:
         if error is None:
             warn_of_dropped(self._program, self._all_counts)
         snapshots = self._snapshots
-        let_go = [self._release, *(writer.close for writer in self._outlets.writers)]
+        let_go = [self._release, *(writer.close for writer in self._sinks.writers)]
         if snapshots is not None:
             let_go.insert(0, lambda: snapshots.close(wait=error is None))
         if self._sweep is not None:
