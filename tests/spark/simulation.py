@@ -27,7 +27,7 @@ from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import Control, Job
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
-from malflow.runtime.spark.stage_task import _Turn
+from malflow.runtime.spark.stage_task import StageAttempt
 from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 
@@ -151,14 +151,14 @@ class Cluster:
             for worker in range(job.parallelism):
                 place = self.plan.places[min(task, len(self.plan.places) - 1)]
                 if task in self.plan.again:
-                    self._turn(place + 1, job, stage, worker, control, rows[worker])
-                for row in self._turn(place, job, stage, worker, control, rows[worker]):
+                    self._attempt(place + 1, job, stage, worker, control, rows[worker])
+                for row in self._attempt(place, job, stage, worker, control, rows[worker]):
                     given[row.worker].append(row)
                 task += 1
             rows = given
         return [row for some in rows for row in some]
 
-    def _turn(self, place: int, job: Job, stage: int, worker: int, control: Control, rows: list[Row]) -> list[Row]:
+    def _attempt(self, place: int, job: Job, stage: int, worker: int, control: Control, rows: list[Row]) -> list[Row]:
         name = job.scratch.run, job.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
         self._last_place[name] = place
@@ -166,7 +166,7 @@ class Cluster:
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:
-            return list(_Turn(job, stage, worker, control).take(list(rows)))
+            return list(StageAttempt(job, stage, worker, control).take(list(rows)))
         finally:
             self._processes[place] = tuple(dict(mine) for mine in kept)  # type: ignore[call-overload] # as above
             for mine in kept:

@@ -71,7 +71,7 @@ def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Ro
     worker = context.partitionId()
     rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
-        yield from _Turn(job, stage, worker, control).take(rows)
+        yield from StageAttempt(job, stage, worker, control).take(rows)
     except MalflowError as error:
         lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < job.attempts:
@@ -86,7 +86,7 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     return iter(())
 
 
-class _Turn:
+class StageAttempt:
     """One tick of one stage of one worker."""
 
     def __init__(self, job: Job, stage: int, worker: int, control: Control) -> None:
