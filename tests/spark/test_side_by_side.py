@@ -131,7 +131,12 @@ def test_runs_one_after_the_other_leave_nothing_in_the_processes(spark: Any) -> 
     def held(_: Any) -> list[int]:
         from malflow.runtime.spark import worker_cache  # noqa: PLC0415 - of that process
 
-        return [len(worker_cache.HELD), len(worker_cache.SHARED), len(worker_cache._LOADED), len(worker_cache._NUMBERS)]
+        return [
+            len(worker_cache.LIVE_WORKERS),
+            len(worker_cache.SHARED),
+            len(worker_cache._LOADED),
+            len(worker_cache._NUMBERS),
+        ]
 
     for size in (10, 20):
         out: VecSink[Any, Any, Any] = VecSink()

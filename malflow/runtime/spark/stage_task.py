@@ -32,7 +32,7 @@ from malflow.runtime.spark.shuffle import (
     write_rows,
 )
 from malflow.runtime.spark.transfer import CannotTravel
-from malflow.runtime.spark.worker_cache import HELD, SHARED, Held, load, process_name
+from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
@@ -188,7 +188,7 @@ class StageAttempt:
             worker.close()
             return report
         last = self._last if report.bytes is None else self._control.tick
-        HELD[self._name] = Held(worker, self._control.tick, last, self._recount)
+        LIVE_WORKERS[self._name] = LiveWorker(worker, self._control.tick, last, self._recount)
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
@@ -230,7 +230,7 @@ class StageAttempt:
 
     def _bring(self) -> Worker:
         """Bring the worker to where the tick before left it."""
-        held = HELD.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
+        held = LIVE_WORKERS.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
         if held is not None and held.tick < self._control.tick and held.last == self._last:
             self._recount = held.recount
             return held.worker
@@ -252,7 +252,7 @@ class StageAttempt:
         self._begin_to_recount(worker)
         return worker
 
-    def _missed(self, held: Held) -> Sequence[ChangelogEntry]:
+    def _missed(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
         """Return the changes that bring a worker up to date; none where it is let go of, as they can't."""
         try:
             if held.tick < self._control.tick and held.last < self._last:

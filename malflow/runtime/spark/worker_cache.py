@@ -28,11 +28,11 @@ from malflow.snapshot.recount import Recount
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HELD", "SHARED", "Held", "ReleaseTask", "load", "process_name"]
+__all__ = ["LIVE_WORKERS", "SHARED", "LiveWorker", "ReleaseTask", "load", "process_name"]
 
 
 @dataclass(slots=True)
-class Held:
+class LiveWorker:
     """A worker between two ticks.
 
     Attributes:
@@ -48,7 +48,7 @@ class Held:
     recount: Recount | None = None
 
 
-HELD: dict[tuple[str, int, int, int], Held] = {}
+LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 """The workers, by run, generation, stage and number."""
 
 SHARED: dict[str, dict[int, Operator]] = {}
@@ -89,7 +89,7 @@ class ReleaseTask:
 
 
 def _release(run: str) -> list[bytes]:
-    workers = [HELD.pop(name).worker for name in [name for name in HELD if name[0] == run]]
+    workers = [LIVE_WORKERS.pop(name).worker for name in [name for name in LIVE_WORKERS if name[0] == run]]
     for key in [key for key in _LOADED if key[0] == run]:
         del _LOADED[key]
     shared = SHARED.pop(run, {}).values()
@@ -137,8 +137,8 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
 
 def _release_before(run: str, generation: int) -> None:
     """Release earlier generations of a run."""
-    for name in [name for name in HELD if name[0] == run and name[1] < generation]:
+    for name in [name for name in LIVE_WORKERS if name[0] == run and name[1] < generation]:
         with suppress(Exception):  # what is over
-            HELD.pop(name).worker.close()
+            LIVE_WORKERS.pop(name).worker.close()
     for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
         del _LOADED[loaded]
