@@ -24,7 +24,7 @@ from malflow.runtime.spark import changelog_index, coordinator, driver, worker_c
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import Control, Job
+from malflow.runtime.spark.protocol import Control, RunSpec
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -66,7 +66,7 @@ class Cluster:
 
     Args:
         plans: what happens in each tick.
-        after_tick: is called with the job and the on_tick after each tick.
+        after_tick: is called with the spec and the on_tick after each tick.
         later: does the work of the background, where the persistence has it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Cluster:
     def __init__(
         self,
         plans: Iterable[Plan],
-        after_tick: Callable[[Job, Any], object] = lambda *_: None,
+        after_tick: Callable[[RunSpec, Any], object] = lambda *_: None,
         later: Later | None = None,
     ) -> None:
         self.plans = deque(plans)
@@ -117,22 +117,22 @@ class Cluster:
     defaultParallelism = 4  # noqa: N815 - as Spark names it
 
     def parallelize(self, items: Iterable[Any], slices: int) -> _Tasks:
-        """Make a job of tasks."""
+        """Make a spec of tasks."""
         self.slices.append(slices)
         return _Tasks(list(items), down=self.plan.down)
 
-    def ticks(self, job: Job, program: Program, control: Control | None, on_tick: Any) -> None:
+    def ticks(self, spec: RunSpec, program: Program, control: Control | None, on_tick: Any) -> None:
         """Take ticks until there is no next one."""
         while control is not None:
             self.plan = self.plans.popleft() if self.plans else Plan()
             self._ask()
-            rows = self._tick(job, program, Control.loads(control.dumps()))
+            rows = self._tick(spec, program, Control.loads(control.dumps()))
             if self.plan.crash and not control.final:
                 raise RunFailed("the driver died")
             control = on_tick(rows)
             if self.plan.writes:
                 self.later.catch_up()
-            self.after_tick(job, on_tick)
+            self.after_tick(spec, on_tick)
 
     def _ask(self) -> None:
         assert self.driver is not None
@@ -143,30 +143,32 @@ class Cluster:
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 
-    def _tick(self, job: Job, program: Program, control: Control) -> list[Row]:
-        rows: list[list[Row]] = [[] for _ in range(job.parallelism)]
+    def _tick(self, spec: RunSpec, program: Program, control: Control) -> list[Row]:
+        rows: list[list[Row]] = [[] for _ in range(spec.parallelism)]
         task = 0
         for stage in range(len(program.stages)):
-            given: list[list[Row]] = [[] for _ in range(job.parallelism)]
-            for worker in range(job.parallelism):
+            given: list[list[Row]] = [[] for _ in range(spec.parallelism)]
+            for worker in range(spec.parallelism):
                 place = self.plan.places[min(task, len(self.plan.places) - 1)]
                 if task in self.plan.again:
-                    self._attempt(place + 1, job, stage, worker, control, rows[worker])
-                for row in self._attempt(place, job, stage, worker, control, rows[worker]):
+                    self._attempt(place + 1, spec, stage, worker, control, rows[worker])
+                for row in self._attempt(place, spec, stage, worker, control, rows[worker]):
                     given[row.worker].append(row)
                 task += 1
             rows = given
         return [row for some in rows for row in some]
 
-    def _attempt(self, place: int, job: Job, stage: int, worker: int, control: Control, rows: list[Row]) -> list[Row]:
-        name = job.scratch.run, job.generation, stage, worker
+    def _attempt(
+        self, place: int, spec: RunSpec, stage: int, worker: int, control: Control, rows: list[Row]
+    ) -> list[Row]:
+        name = spec.scratch.run, spec.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
         self._last_place[name] = place
         kept = (worker_cache.LIVE_WORKERS, worker_cache.SHARED, worker_cache._LOADED, worker_cache._NUMBERS)
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:
-            return list(StageAttempt(job, stage, worker, control).take(list(rows)))
+            return list(StageAttempt(spec, stage, worker, control).take(list(rows)))
         finally:
             self._processes[place] = tuple(dict(mine) for mine in kept)  # type: ignore[call-overload] # as above
             for mine in kept:
@@ -243,9 +245,9 @@ class _Query:
 
     query = None
 
-    def __init__(self, session: Cluster, _name: str, job: Job, program: Program, after_tick: Any) -> None:
+    def __init__(self, session: Cluster, _name: str, spec: RunSpec, program: Program, after_tick: Any) -> None:
         self._cluster = session
-        self._what = job, program
+        self._what = spec, program
         self._on_tick = after_tick
         self._first: Control | None = None
 

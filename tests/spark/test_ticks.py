@@ -23,7 +23,7 @@ from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
-from malflow.runtime.spark.protocol import Control, Job, Report
+from malflow.runtime.spark.protocol import Control, Report, RunSpec
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -83,14 +83,14 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
 def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> None:
     require_spark()
     made = program()
-    job = Job(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path), 1, None, 0.5, False)
     control = Control(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
         buffer = ShuffleBuffer()
         buffer.add([Batch([0] * len(values), values, values)])
         rows = [Row(0, 0, 1, blob) for blob in buffer.blobs()]
-        return [*StageAttempt(job, 1, 0, control).take(rows)]
+        return [*StageAttempt(spec, 1, 0, control).take(rows)]
 
     def reported(rows: list[Row]) -> Any:
         return [pickle.loads(row.blob) for row in rows if row.channel == REPORT]
@@ -154,11 +154,13 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
             for number in range(sender, 40, 2):
                 buffer.add([Batch([OURS[number % 5]], [number], [number])])
             rows += [Row(0, 0, sender, blob) for blob in buffer.blobs()]
-        job = Job(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False)
+        spec = RunSpec(
+            1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False
+        )
         runs.clear()
-        given = [*StageAttempt(replace(job, generation=size), 1, 0, control).take(rows)]
+        given = [*StageAttempt(replace(spec, generation=size), 1, 0, control).take(rows)]
         sums = [row for row in given if row.channel < FAILURE]
-        state = Scratch(job.scratch, size).read(1, 0, 1).deltas["sum"]
+        state = Scratch(spec.scratch, size).read(1, 0, 1).deltas["sum"]
         values = [value for row in sums for batch in unpack(row.blob) for value in batch.values]
         return values, list(state.changed.items()), len(runs)
 
@@ -205,10 +207,10 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([0]))
     numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
     made = compile_graph(graph)
-    job = Job(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
+    spec = RunSpec(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
     buffer = ShuffleBuffer()
     buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
-    attempt = StageAttempt(job, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in buffer.blobs()])
+    attempt = StageAttempt(spec, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in buffer.blobs()])
     if debug:
         with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
             list(attempt)
@@ -224,10 +226,10 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
     path.touch()
     StreamProvider(graph).new_stream().source("lines", Waiting(path)).sink("out", StatelessSink(VecSink()))
     made = compile_graph(graph)
-    job = Job(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
-        rows = [*StageAttempt(job, 0, 0, Control(tick, [[last]])).take([])]
+        rows = [*StageAttempt(spec, 0, 0, Control(tick, [[last]])).take([])]
         return rows, sum(pickle.loads(row.blob).polled for row in rows if row.channel == REPORT)
 
     begun, idle = done(1, NEVER), done(2, 1)

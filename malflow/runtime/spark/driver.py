@@ -25,7 +25,7 @@ from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
-from malflow.runtime.spark.protocol import Job, packed
+from malflow.runtime.spark.protocol import RunSpec, packed
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, SCHEMA
@@ -225,7 +225,7 @@ class Driver:
             self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, chains)
         most = None if settings.most is None else max(1, settings.most // run.parallelism)
         program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
-        job = Job(
+        spec = RunSpec(
             self._generation,
             run.parallelism,
             program,
@@ -251,7 +251,7 @@ class Driver:
         self._coordinator = coordinator
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # what it holds is in the scratch folder now
-        self.query = Query(self._session, settings, job, self._program, coordinator)
+        self.query = Query(self._session, settings, spec, self._program, coordinator)
         self.query.start(coordinator.first(busy))
         try:
             self.query.wait()

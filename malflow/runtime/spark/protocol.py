@@ -12,7 +12,7 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.runtime.spark.changelog import Scratch, ScratchPlace
 
-__all__ = ["CONTROL", "Control", "Job", "Report", "counted", "packed", "unpacked"]
+__all__ = ["CONTROL", "Control", "Report", "RunSpec", "counted", "packed", "unpacked"]
 
 CONTROL: Final = "malflow.control"
 """The local property of Spark by which the driver tells the tasks of a tick what they must know."""
@@ -22,7 +22,7 @@ _LARGEST = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunSpec:
     """One generation of workers of a run.
 
     Attributes:
@@ -60,7 +60,7 @@ class Control:
         final: whether this is the end: `MAX` flows.
         whole: whether all state is to be written down, and not only what changed.
         rewrites: the stages and workers whose state alone is to be written down so.
-        most: how many records a worker may poll; None for as many as the job lets it.
+        most: how many records a worker may poll; None for as many as the spec lets it.
         going: the runs that are going on; see `malflow.runtime.spark.live_runs.Going`.
     """
 
@@ -139,13 +139,13 @@ def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, S
     return b"", replace(place, classes=b"")
 
 
-def unpacked(job: Job, scratch: Scratch) -> tuple[bytes, bytes]:
+def unpacked(spec: RunSpec, scratch: Scratch) -> tuple[bytes, bytes]:
     """Return the classes of the script and the program, as they were before `packed`.
 
     Raises:
         RunFailed: if they can't be read.
     """
-    if job.payload:
-        return job.scratch.classes, job.payload
+    if spec.payload:
+        return spec.scratch.classes, spec.payload
     classes, data = pickle.loads(scratch.read_program())  # noqa: S301 - the driver wrote it
     return classes, data

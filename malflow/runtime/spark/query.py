@@ -15,7 +15,7 @@ from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.runtime.spark.error_transport import said
 from malflow.runtime.spark.heartbeat import Heartbeat
 from malflow.runtime.spark.owners import OF_QUERY, temporary_folder
-from malflow.runtime.spark.protocol import CONTROL, Control, Job, counted
+from malflow.runtime.spark.protocol import CONTROL, Control, RunSpec, counted
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import SCHEMA, Row
 from malflow.runtime.spark.stage_task import StageTask
@@ -46,12 +46,14 @@ class Query:
     Args:
         session: the session.
         settings: how the run runs.
-        job: what the tasks need to know.
+        spec: what the tasks need to know.
         program: the program.
         on_tick: the on_tick.
     """
 
-    def __init__(self, session: SparkSession, settings: Settings, job: Job, program: Program, on_tick: OnTick) -> None:
+    def __init__(
+        self, session: SparkSession, settings: Settings, spec: RunSpec, program: Program, on_tick: OnTick
+    ) -> None:
         self._session = session
         self._on_tick = on_tick
         self._over = threading.Event()
@@ -59,7 +61,7 @@ class Query:
         self._error: BaseException | None = None
         self._folder = ""
         with _failures_told("plan the query"):
-            self._frame = _plan(session, job, program)
+            self._frame = _plan(session, spec, program)
         self._settings = settings
         self._heartbeat = Heartbeat(session)
         self.query: StreamingQuery | None = None
@@ -207,16 +209,16 @@ def _quick_checkpoints(session: SparkSession) -> Iterator[None]:
             session.conf.set(_CHECKPOINTS, before)
 
 
-def _plan(session: SparkSession, job: Job, program: Program) -> DataFrame:
+def _plan(session: SparkSession, spec: RunSpec, program: Program) -> DataFrame:
     """Make a plan of the stages; what each operator took in a tick is in the query's progress, as observed metrics."""
     from pyspark.sql import functions  # noqa: PLC0415 - only the extra has it
 
-    workers = job.parallelism
+    workers = spec.parallelism
     ticks: Any = session.readStream.format("rate-micro-batch")
     frame = ticks.option("rowsPerBatch", workers).option("numPartitions", workers).load()
-    frame = frame.mapInArrow(StageTask(job, 0), SCHEMA)
+    frame = frame.mapInArrow(StageTask(spec, 0), SCHEMA)
     for stage in range(1, len(program.stages)):
-        frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(job, stage), SCHEMA)
+        frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(spec, stage), SCHEMA)
     counts = functions.col("counts")
     observed = (functions.sum(counts[at]).alias(name) for at, name in enumerate(counted(program)))
     return frame.observe("malflow", *observed)

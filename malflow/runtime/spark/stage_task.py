@@ -18,7 +18,7 @@ from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import CONTROL, Control, Job, Report, counted
+from malflow.runtime.spark.protocol import CONTROL, Control, Report, RunSpec, counted
 from malflow.runtime.spark.shuffle import (
     FAILURE,
     REPORT,
@@ -54,16 +54,16 @@ _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 class StageTask:
     """A stage of a program, as a function that Spark calls with the rows of one worker."""
 
-    def __init__(self, job: Job, stage: int) -> None:
-        self._job = job
+    def __init__(self, spec: RunSpec, stage: int) -> None:
+        self._spec = spec
         self._stage = stage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take one tick."""
-        return write_rows(_run(self._job, self._stage, batches))
+        return write_rows(_run(self._spec, self._stage, batches))
 
 
-def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
 
     context = TaskContext.get()
@@ -71,10 +71,10 @@ def _run(job: Job, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Ro
     worker = context.partitionId()
     rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
-        yield from StageAttempt(job, stage, worker, control).take(rows)
+        yield from StageAttempt(spec, stage, worker, control).take(rows)
     except MalflowError as error:
         lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
-        if not lasts and context.attemptNumber() + 1 < job.attempts:
+        if not lasts and context.attemptNumber() + 1 < spec.attempts:
             raise
         yield Row(worker, FAILURE, worker, dumps_error(error))
 
@@ -89,19 +89,19 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 class StageAttempt:
     """One tick of one stage of one worker."""
 
-    def __init__(self, job: Job, stage: int, worker: int, control: Control) -> None:
-        self._job = job
+    def __init__(self, spec: RunSpec, stage: int, worker: int, control: Control) -> None:
+        self._spec = spec
         self._stage = stage
         self._worker = worker
         self._control = control
-        self._program, self._parts, self._scratch = load(job, control)
+        self._program, self._parts, self._scratch = load(spec, control)
         self._last = control.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
         self._buffers: list[list[ShuffleBuffer]] = []
         self._may_come = False
         self._recount: Recount | None = None
-        self._name = (job.scratch.run, job.generation, stage, worker)
+        self._name = (spec.scratch.run, spec.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
         """Run the stage, write down what changed, and give what goes on."""
@@ -166,7 +166,7 @@ class StageAttempt:
             pass  # what a try that failed has left
         self._counts.clear()
         self._buffers = [
-            [ShuffleBuffer(it.name, debug=self._job.debug) for _ in range(self._job.parallelism)]
+            [ShuffleBuffer(it.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
             for it in worker.stage.outputs
         ]
         polls: list[dict[str, dict[Any, int]]] = []
@@ -202,7 +202,7 @@ class StageAttempt:
             self._run(worker, self._input(worker, [chunk]))
 
     def _input(self, worker: Worker, chunks: Iterable[tuple[int, int, Chunk]]) -> Inputs:
-        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._job.parallelism)] for _ in worker.stage.inputs]
+        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._spec.parallelism)] for _ in worker.stage.inputs]
         for place, sender, chunk in chunks:
             inputs[place][sender].append(chunk.batch(worker.stage.inputs[place].name))
         return inputs
@@ -241,13 +241,13 @@ class StageAttempt:
             self._program,
             self._stage,
             self._worker,
-            parallelism=self._job.parallelism,
+            parallelism=self._spec.parallelism,
             parts=self._parts,
             tracked=True,
-            debug=self._job.debug,
+            debug=self._spec.debug,
             pickle_reader=_pickle_reader,
         )
-        SHARED.setdefault(self._job.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
+        SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
         worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
         self._begin_to_recount(worker)
         return worker
@@ -286,8 +286,8 @@ class StageAttempt:
                 source.replay = None
 
     def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
-        deadline = time.monotonic() + self._job.poll_seconds
-        limits = [most for most in (self._job.most, self._control.most) if most is not None]
+        deadline = time.monotonic() + self._spec.poll_seconds
+        limits = [most for most in (self._spec.most, self._control.most) if most is not None]
         left = min(limits, default=None)
         while True:
             for source in worker.sources:
@@ -349,7 +349,7 @@ class StageAttempt:
         return replace(report, bytes=size, whole=change.whole, keys=keys), size
 
     def _begin_to_recount(self, worker: Worker) -> None:
-        if self._job.debug:
+        if self._spec.debug:
             self._recount = Recount(None)
             self._check(worker, {name: Delta(state, whole=True) for name, state in worker.states().items()})
 

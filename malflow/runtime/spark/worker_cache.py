@@ -20,7 +20,7 @@ from malflow.runtime.spark.changelog import Scratch
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import Going
 from malflow.runtime.spark.main_module import install_classes
-from malflow.runtime.spark.protocol import Control, Job, unpacked
+from malflow.runtime.spark.protocol import Control, RunSpec, unpacked
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, write_rows
 from malflow.runtime.spark.transfer import missing_module
 from malflow.snapshot.recount import Recount
@@ -106,20 +106,20 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(job: Job, control: Control) -> tuple[Program, Mapping[str, Any], Scratch]:
+def load(spec: RunSpec, control: Control) -> tuple[Program, Mapping[str, Any], Scratch]:
     """Unpack the program, once a process and generation; let go of what is over."""
     going = Going(*control.going)
     for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
         with suppress(Exception):  # nobody is there any more to be told
             _release(run)
-    key = (job.scratch.run, job.generation)
+    key = (spec.scratch.run, spec.generation)
     if key not in _LOADED:
         _release_before(*key)
-        scratch = Scratch(job.scratch, job.generation)
-        classes, payload = unpacked(job, scratch)
+        scratch = Scratch(spec.scratch, spec.generation)
+        classes, payload = unpacked(spec, scratch)
         program, parts = _read(classes, payload)
         _LOADED[key] = (program, parts, scratch)
-        _NUMBERS[job.scratch.run] = job.number
+        _NUMBERS[spec.scratch.run] = spec.number
     return _LOADED[key]
 
 
