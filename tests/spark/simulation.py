@@ -24,7 +24,7 @@ from malflow.runtime.spark import changelog_index, coordinator, driver, worker_c
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import Control, RunSpec
+from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -121,15 +121,15 @@ class Cluster:
         self.slices.append(slices)
         return _Tasks(list(items), down=self.plan.down)
 
-    def ticks(self, spec: RunSpec, program: Program, control: Control | None, on_tick: Any) -> None:
+    def ticks(self, spec: RunSpec, program: Program, command: TickCommand | None, on_tick: Any) -> None:
         """Take ticks until there is no next one."""
-        while control is not None:
+        while command is not None:
             self.plan = self.plans.popleft() if self.plans else Plan()
             self._ask()
-            rows = self._tick(spec, program, Control.loads(control.dumps()))
-            if self.plan.crash and not control.final:
+            rows = self._tick(spec, program, TickCommand.loads(command.dumps()))
+            if self.plan.crash and not command.final:
                 raise RunFailed("the driver died")
-            control = on_tick(rows)
+            command = on_tick(rows)
             if self.plan.writes:
                 self.later.catch_up()
             self.after_tick(spec, on_tick)
@@ -143,7 +143,7 @@ class Cluster:
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 
-    def _tick(self, spec: RunSpec, program: Program, control: Control) -> list[Row]:
+    def _tick(self, spec: RunSpec, program: Program, command: TickCommand) -> list[Row]:
         rows: list[list[Row]] = [[] for _ in range(spec.parallelism)]
         task = 0
         for stage in range(len(program.stages)):
@@ -151,15 +151,15 @@ class Cluster:
             for worker in range(spec.parallelism):
                 place = self.plan.places[min(task, len(self.plan.places) - 1)]
                 if task in self.plan.again:
-                    self._attempt(place + 1, spec, stage, worker, control, rows[worker])
-                for row in self._attempt(place, spec, stage, worker, control, rows[worker]):
+                    self._attempt(place + 1, spec, stage, worker, command, rows[worker])
+                for row in self._attempt(place, spec, stage, worker, command, rows[worker]):
                     given[row.worker].append(row)
                 task += 1
             rows = given
         return [row for some in rows for row in some]
 
     def _attempt(
-        self, place: int, spec: RunSpec, stage: int, worker: int, control: Control, rows: list[Row]
+        self, place: int, spec: RunSpec, stage: int, worker: int, command: TickCommand, rows: list[Row]
     ) -> list[Row]:
         name = spec.scratch.run, spec.generation, stage, worker
         self.takeovers += self._last_place.get(name, place) != place
@@ -168,7 +168,7 @@ class Cluster:
         for mine, theirs in zip(kept, self._processes.get(place, ({},) * len(kept)), strict=True):
             mine.update(theirs)  # type: ignore[attr-defined] # dicts, all of them
         try:
-            return list(StageAttempt(spec, stage, worker, control).take(list(rows)))
+            return list(StageAttempt(spec, stage, worker, command).take(list(rows)))
         finally:
             self._processes[place] = tuple(dict(mine) for mine in kept)  # type: ignore[call-overload] # as above
             for mine in kept:
@@ -249,9 +249,9 @@ class _Query:
         self._cluster = session
         self._what = spec, program
         self._on_tick = after_tick
-        self._first: Control | None = None
+        self._first: TickCommand | None = None
 
-    def start(self, first: Control) -> None:
+    def start(self, first: TickCommand) -> None:
         self._first = first
 
     def wait(self) -> None:

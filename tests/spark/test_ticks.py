@@ -23,7 +23,7 @@ from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
-from malflow.runtime.spark.protocol import Control, Report, RunSpec
+from malflow.runtime.spark.protocol import Report, RunSpec, TickCommand
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -84,13 +84,13 @@ def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> N
     require_spark()
     made = program()
     spec = RunSpec(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path), 1, None, 0.5, False)
-    control = Control(1, [[NEVER] * WORKERS] * 2)
+    command = TickCommand(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
         buffer = ShuffleBuffer()
         buffer.add([Batch([0] * len(values), values, values)])
         rows = [Row(0, 0, 1, blob) for blob in buffer.blobs()]
-        return [*StageAttempt(spec, 1, 0, control).take(rows)]
+        return [*StageAttempt(spec, 1, 0, command).take(rows)]
 
     def reported(rows: list[Row]) -> Any:
         return [pickle.loads(row.blob) for row in rows if row.channel == REPORT]
@@ -136,7 +136,7 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
     graph = Graph()
     kept(StreamProvider(graph), how=how)
     made = compile_graph(graph)
-    control = Control(1, [[NEVER] * WORKERS] * 2)
+    command = TickCommand(1, [[NEVER] * WORKERS] * 2)
     runs = []
     run = Worker.run
 
@@ -158,7 +158,7 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
             1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False
         )
         runs.clear()
-        given = [*StageAttempt(replace(spec, generation=size), 1, 0, control).take(rows)]
+        given = [*StageAttempt(replace(spec, generation=size), 1, 0, command).take(rows)]
         sums = [row for row in given if row.channel < FAILURE]
         state = Scratch(spec.scratch, size).read(1, 0, 1).deltas["sum"]
         values = [value for row in sums for batch in unpack(row.blob) for value in batch.values]
@@ -210,7 +210,9 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     spec = RunSpec(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
     buffer = ShuffleBuffer()
     buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
-    attempt = StageAttempt(spec, 1, 0, Control(1, [[NEVER]] * 2)).take([Row(0, 0, 0, blob) for blob in buffer.blobs()])
+    attempt = StageAttempt(spec, 1, 0, TickCommand(1, [[NEVER]] * 2)).take(
+        [Row(0, 0, 0, blob) for blob in buffer.blobs()]
+    )
     if debug:
         with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
             list(attempt)
@@ -229,7 +231,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
     spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
-        rows = [*StageAttempt(spec, 0, 0, Control(tick, [[last]])).take([])]
+        rows = [*StageAttempt(spec, 0, 0, TickCommand(tick, [[last]])).take([])]
         return rows, sum(pickle.loads(row.blob).polled for row in rows if row.channel == REPORT)
 
     begun, idle = done(1, NEVER), done(2, 1)

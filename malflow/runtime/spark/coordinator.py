@@ -19,7 +19,7 @@ from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.protocol import Control, Report, counted
+from malflow.runtime.spark.protocol import Report, TickCommand, counted
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.wishes import Wishes
@@ -119,9 +119,9 @@ class TickCoordinator:
         self._began = 0.0
         self._most_polled = 0
         self._ended: frozenset[str] = frozenset()
-        self._control = Control(tick, ())
+        self._command = TickCommand(tick, ())
 
-    def first(self, busy: frozenset[str]) -> Control:
+    def first(self, busy: frozenset[str]) -> TickCommand:
         """Say what the first tick is.
 
         Args:
@@ -134,7 +134,7 @@ class TickCoordinator:
         """Rest no more: the query is over. May be called from another thread."""
         self._hurries = True
 
-    def __call__(self, rows: list[Row], seconds: float = 0.0) -> Control | None:
+    def __call__(self, rows: list[Row], seconds: float = 0.0) -> TickCommand | None:
         """Take what came of a tick, and say what the next one is; None at the end.
 
         Args:
@@ -148,10 +148,10 @@ class TickCoordinator:
         began = time.monotonic()
         self._sinks.deliver(rows)
         seconds += time.monotonic() - began
-        self._is_cut_short = not (self._control.whole or self._control.rewrites) and self._pace.note(
+        self._is_cut_short = not (self._command.whole or self._command.rewrites) and self._pace.note(
             self._most_polled, seconds
         )
-        if self._control.final:
+        if self._command.final:
             return None
         if self._snapshots is not None:
             self._snapshots.check()
@@ -162,20 +162,20 @@ class TickCoordinator:
         failures = [loaded_error(row.blob) for row in rows if row.channel == FAILURE]
         if failures:
             raise failures[0]
-        control = self._control
+        command = self._command
         reports: list[Report] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
-        found = [(it.stage, it.worker) for it in reports if it.tick == control.tick]
+        found = [(it.stage, it.worker) for it in reports if it.tick == command.tick]
         if len(found) != len(self._reporters) or set(found) != self._reporters:
-            raise RunFailed(f"tick {control.tick} was not reported by each worker once, but by {sorted(found)}")
+            raise RunFailed(f"tick {command.tick} was not reported by each worker once, but by {sorted(found)}")
         _check_that_all_has_come(reports)
-        self.tick = control.tick
+        self.tick = command.tick
         self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
         self.polled = sum(it.polled for it in reports)
         for row in rows:
             if row.counts is not None:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
-        if not control.final:
+        if not command.final:
             self.chains.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)
 
@@ -184,7 +184,7 @@ class TickCoordinator:
         reading = () if self._snapshots is None else self._snapshots.reading
         self._scratch.discard(self.chains.forget(reading))
 
-    def _go_on(self) -> Control | None:
+    def _go_on(self) -> TickCommand | None:
         finished = self._ended == self._sources
         ending = self._is_stopping or finished
         self._take_requests(ending=ending)
@@ -235,12 +235,12 @@ class TickCoordinator:
     def _is_wanted(self) -> bool:
         return self._hurries or self._wishes.stopping or bool(self._wishes.requests)
 
-    def _next(self, **how: Any) -> Control:
+    def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
-        self._control = Control(
+        self._command = TickCommand(
             self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
         )
-        return self._control
+        return self._command
 
 
 def _check_that_all_has_come(reports: list[Report]) -> None:

@@ -12,9 +12,9 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.runtime.spark.changelog import Scratch, ScratchPlace
 
-__all__ = ["CONTROL", "Control", "Report", "RunSpec", "counted", "packed", "unpacked"]
+__all__ = ["COMMAND", "Report", "RunSpec", "TickCommand", "counted", "packed", "unpacked"]
 
-CONTROL: Final = "malflow.control"
+COMMAND: Final = "malflow.command"
 """The local property of Spark by which the driver tells the tasks of a tick what they must know."""
 
 _LARGEST = 64 << 10
@@ -49,7 +49,7 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class TickCommand:
     """What the driver tells the tasks of a tick.
 
     Attributes:
@@ -83,7 +83,7 @@ class Control:
         return json.dumps(asdict(self))
 
     @classmethod
-    def loads(cls, text: str) -> Control:
+    def loads(cls, text: str) -> TickCommand:
         """Read it."""
         return cls(**json.loads(text))
 

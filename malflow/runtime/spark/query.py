@@ -15,7 +15,7 @@ from malflow.errors import GraphError, MalflowError, RunFailed
 from malflow.runtime.spark.error_transport import said
 from malflow.runtime.spark.heartbeat import Heartbeat
 from malflow.runtime.spark.owners import OF_QUERY, temporary_folder
-from malflow.runtime.spark.protocol import CONTROL, Control, RunSpec, counted
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand, counted
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import SCHEMA, Row
 from malflow.runtime.spark.stage_task import StageTask
@@ -33,7 +33,7 @@ _NAMING = threading.Lock()
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _QUICK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-OnTick = Callable[[list[Row], float], Control | None]
+OnTick = Callable[[list[Row], float], TickCommand | None]
 """Takes what came of a tick, and the seconds that its tasks took; says what the next one is, None if there is none."""
 
 
@@ -66,7 +66,7 @@ class Query:
         self._heartbeat = Heartbeat(session)
         self.query: StreamingQuery | None = None
 
-    def start(self, first: Control) -> None:
+    def start(self, first: TickCommand) -> None:
         """Start with a first tick.
 
         Raises:
@@ -88,14 +88,14 @@ class Query:
         self._heartbeat.start()
 
     @contextmanager
-    def _first(self, control: Control) -> Iterator[None]:
+    def _first(self, command: TickCommand) -> Iterator[None]:
         """Have a query that is started meanwhile begin with a tick."""
         context = self._session.sparkContext
-        context.setLocalProperty(CONTROL, control.dumps())
+        context.setLocalProperty(COMMAND, command.dumps())
         try:
             yield
         finally:
-            context.setLocalProperty(CONTROL, None)
+            context.setLocalProperty(COMMAND, None)
 
     def _free_name(self) -> str:
         name = self._settings.name
@@ -146,16 +146,16 @@ class Query:
             self._pass(frame)
 
     def _pass(self, frame: DataFrame) -> None:
-        control: Control | None = None
+        command: TickCommand | None = None
         try:
             began = time.monotonic()
             rows = _collected(frame)
             self._heartbeat.note()
-            control = self._on_tick(rows, time.monotonic() - began)
+            command = self._on_tick(rows, time.monotonic() - began)
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
-        if control is not None:
-            self._session.sparkContext.setLocalProperty(CONTROL, control.dumps())
+        if command is not None:
+            self._session.sparkContext.setLocalProperty(COMMAND, command.dumps())
             return
         self._over.set()
         self._wait_until_stopped()

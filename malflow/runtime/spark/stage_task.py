@@ -18,7 +18,7 @@ from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import CONTROL, Control, Report, RunSpec, counted
+from malflow.runtime.spark.protocol import COMMAND, Report, RunSpec, TickCommand, counted
 from malflow.runtime.spark.shuffle import (
     FAILURE,
     REPORT,
@@ -67,11 +67,11 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
     from pyspark import TaskContext  # noqa: PLC0415 - only the extra has it
 
     context = TaskContext.get()
-    control = Control.loads(context.getLocalProperty(CONTROL))
+    command = TickCommand.loads(context.getLocalProperty(COMMAND))
     worker = context.partitionId()
     rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
-        yield from StageAttempt(spec, stage, worker, control).take(rows)
+        yield from StageAttempt(spec, stage, worker, command).take(rows)
     except MalflowError as error:
         lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < spec.attempts:
@@ -89,13 +89,13 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 class StageAttempt:
     """One tick of one stage of one worker."""
 
-    def __init__(self, spec: RunSpec, stage: int, worker: int, control: Control) -> None:
+    def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:
         self._spec = spec
         self._stage = stage
         self._worker = worker
-        self._control = control
-        self._program, self._parts, self._scratch = load(spec, control)
-        self._last = control.last[stage][worker]
+        self._command = command
+        self._program, self._parts, self._scratch = load(spec, command)
+        self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
         self._buffers: list[list[ShuffleBuffer]] = []
@@ -122,7 +122,7 @@ class StageAttempt:
         del blobs
         worker, report = self._done(arrived, None)
         if report is None:  # it was done before: what was read then is what counts
-            before = self._scratch.read(self._stage, self._worker, self._control.tick)
+            before = self._scratch.read(self._stage, self._worker, self._command.tick)
             worker, report = self._done(arrived, before)
         assert report is not None  # noqa: S101 - there is one where it is known what was done before
         sent: dict[tuple[int, int], int] = {}
@@ -172,7 +172,7 @@ class StageAttempt:
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
-                f"tick {self._control.tick} was done again with other records than before, in stage {self._stage} of "
+                f"tick {self._command.tick} was done again with other records than before, in stage {self._stage} of "
                 f"worker {self._worker}: it took {before.taken}, and now {self._taken}"
             )
         if self._stage == 0:
@@ -187,15 +187,15 @@ class StageAttempt:
         if before is not None:  # what is held is what was written then, whatever came of it now
             worker.close()
             return report
-        last = self._last if report.bytes is None else self._control.tick
-        LIVE_WORKERS[self._name] = LiveWorker(worker, self._control.tick, last, self._recount)
+        last = self._last if report.bytes is None else self._command.tick
+        LIVE_WORKERS[self._name] = LiveWorker(worker, self._command.tick, last, self._recount)
         return report
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
         """Take what has come, chunk by chunk where that comes to the same: each is worked on as soon as it is read."""
         chunks = [(place, sender, chunk) for (place, sender), them in sorted(arrived.items()) for chunk in them]
         timed = any(chunk.timed for _, _, chunk in chunks)
-        if not chunks or timed or self._control.final or not worker.takes_pieces:
+        if not chunks or timed or self._command.final or not worker.takes_pieces:
             self._run(worker, self._input(worker, chunks))
             return
         for chunk in chunks:
@@ -208,7 +208,7 @@ class StageAttempt:
         return inputs
 
     def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
-        outputs = worker.run(inputs, frozenset(self._control.ended), final=self._control.final)
+        outputs = worker.run(inputs, frozenset(self._command.ended), final=self._command.final)
         self._counts.update(worker.counts)
         for buffers, by_target in zip(self._buffers, outputs, strict=True):
             for buffer, batches in zip(buffers, by_target, strict=True):
@@ -231,7 +231,7 @@ class StageAttempt:
     def _bring(self) -> Worker:
         """Bring the worker to where the tick before left it."""
         held = LIVE_WORKERS.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
-        if held is not None and held.tick < self._control.tick and held.last == self._last:
+        if held is not None and held.tick < self._command.tick and held.last == self._last:
             self._recount = held.recount
             return held.worker
         if held is not None and (missed := self._missed(held)):
@@ -255,7 +255,7 @@ class StageAttempt:
     def _missed(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
         """Return the changes that bring a worker up to date; none where it is let go of, as they can't."""
         try:
-            if held.tick < self._control.tick and held.last < self._last:
+            if held.tick < self._command.tick and held.last < self._last:
                 held.worker.park()
                 changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
                 if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
@@ -269,11 +269,11 @@ class StageAttempt:
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may give records here, by what every try of the tick is told alike."""
         name = source.context.operator_name
-        return bool(self._parts[name][self._worker]) and name not in self._control.ended
+        return bool(self._parts[name][self._worker]) and name not in self._command.ended
 
     def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
         """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
-        self._may_come = self._control.polls and any(self._has_parts(source) for source in worker.sources)
+        self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
         for operator in worker.operators:
             operator.reset_pacing()
         try:
@@ -287,14 +287,14 @@ class StageAttempt:
 
     def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
         deadline = time.monotonic() + self._spec.poll_seconds
-        limits = [most for most in (self._spec.most, self._control.most) if most is not None]
+        limits = [most for most in (self._spec.most, self._command.most) if most is not None]
         left = min(limits, default=None)
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
-                source.replay = None if self._control.polls else {}
+                source.replay = None if self._command.polls else {}
             polled = self._polled(worker, polls)
-            if self._control.final or not polled or time.monotonic() >= deadline:
+            if self._command.final or not polled or time.monotonic() >= deadline:
                 return
             if left is not None and (left := left - polled) <= 0:
                 return
@@ -316,7 +316,7 @@ class StageAttempt:
         """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
         polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
         report = Report(
-            tick=self._control.tick,
+            tick=self._command.tick,
             stage=self._stage,
             worker=self._worker,
             bytes=None,
@@ -326,22 +326,22 @@ class StageAttempt:
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
             taken=self._taken,
         )
-        if self._control.final:
+        if self._command.final:
             return report, 0
-        asked = self._control.asks_all_of(self._stage, self._worker)
+        asked = self._command.asks_all_of(self._stage, self._worker)
         deltas, whole, recent = _deltas(worker, whole=asked)
         if recent is not None:
             self._check(worker, recent)
         self._check(worker, deltas)
         polls = polls if polled else []
-        change = before or ChangelogEntry(self._control.tick, self._last, deltas, polls, self._taken, whole, recent)
+        change = before or ChangelogEntry(self._command.tick, self._last, deltas, polls, self._taken, whole, recent)
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:
             return report, 0
         if before is None:
             size = self._scratched(change)
         else:  # Spark compares what is sent again with what was sent
-            size = self._scratch.size(self._stage, self._worker, self._control.tick)
+            size = self._scratch.size(self._stage, self._worker, self._command.tick)
         if is_empty:  # only a try after this one needs to know: it must poll nothing, whatever there is by then
             return replace(report, noted=True), size
         states = worker.states()

@@ -20,7 +20,7 @@ from malflow.runtime.spark.changelog import Scratch
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import Going
 from malflow.runtime.spark.main_module import install_classes
-from malflow.runtime.spark.protocol import Control, RunSpec, unpacked
+from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpacked
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, write_rows
 from malflow.runtime.spark.transfer import missing_module
 from malflow.snapshot.recount import Recount
@@ -106,9 +106,9 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(spec: RunSpec, control: Control) -> tuple[Program, Mapping[str, Any], Scratch]:
+def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any], Scratch]:
     """Unpack the program, once a process and generation; let go of what is over."""
-    going = Going(*control.going)
+    going = Going(*command.going)
     for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
         with suppress(Exception):  # nobody is there any more to be told
             _release(run)
