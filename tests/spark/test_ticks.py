@@ -23,7 +23,7 @@ from malflow.runtime.spark.changelog_index import Chains
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
-from malflow.runtime.spark.protocol import Report, RunSpec, TickCommand
+from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -49,7 +49,7 @@ def place(folder: Path) -> ScratchPlace:
 
 
 def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
-    report = Report(1, stage, worker, None, False, {}, 0, ["numbers"], taken, sent)
+    report = StageReport(1, stage, worker, None, False, {}, 0, ["numbers"], taken, sent)
     return Row(worker, REPORT, worker, pickle.dumps(report), [0] * len(program().vertices))
 
 

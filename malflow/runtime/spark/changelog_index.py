@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from malflow.runtime.spark.changelog import NEVER
-from malflow.runtime.spark.protocol import Report
+from malflow.runtime.spark.protocol import StageReport
 
 __all__ = ["Chains"]
 
@@ -77,7 +77,7 @@ class Chains:
         self._chains[stage][worker].add(tick, size, whole=whole)
         self.keys.update({(worker, name): count for name, count in keys.items()})
 
-    def note(self, reports: Iterable[Report]) -> None:
+    def note(self, reports: Iterable[StageReport]) -> None:
         """Note what a tick has changed."""
         for it in reports:
             if it.bytes is not None:

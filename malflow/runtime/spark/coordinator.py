@@ -19,7 +19,7 @@ from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.protocol import Report, TickCommand, counted
+from malflow.runtime.spark.protocol import StageReport, TickCommand, counted
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.wishes import Wishes
@@ -163,7 +163,7 @@ class TickCoordinator:
         if failures:
             raise failures[0]
         command = self._command
-        reports: list[Report] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
+        reports: list[StageReport] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
         found = [(it.stage, it.worker) for it in reports if it.tick == command.tick]
         if len(found) != len(self._reporters) or set(found) != self._reporters:
             raise RunFailed(f"tick {command.tick} was not reported by each worker once, but by {sorted(found)}")
@@ -243,7 +243,7 @@ class TickCoordinator:
         return self._command
 
 
-def _check_that_all_has_come(reports: list[Report]) -> None:
+def _check_that_all_has_come(reports: list[StageReport]) -> None:
     """Compare what workers have sent with what others have taken.
 
     A function that looks at more than its record may give something else when Spark, which has lost what a task wrote,

@@ -12,7 +12,7 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.runtime.spark.changelog import Scratch, ScratchPlace
 
-__all__ = ["COMMAND", "Report", "RunSpec", "TickCommand", "counted", "packed", "unpacked"]
+__all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "counted", "packed", "unpacked"]
 
 COMMAND: Final = "malflow.command"
 """The local property of Spark by which the driver tells the tasks of a tick what they must know."""
@@ -89,7 +89,7 @@ class TickCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StageReport:
     """What a worker tells of one stage of a tick.
 
     Attributes:

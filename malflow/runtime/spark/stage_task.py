@@ -18,7 +18,7 @@ from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import COMMAND, Report, RunSpec, TickCommand, counted
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, counted
 from malflow.runtime.spark.shuffle import (
     FAILURE,
     REPORT,
@@ -144,7 +144,7 @@ class StageAttempt:
             counts,
         )
 
-    def _done(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, Report | None]:
+    def _done(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
         """Do the tick, and write down what has changed.
 
         Args:
@@ -161,7 +161,7 @@ class StageAttempt:
             release_all((worker.close,), error)
             raise
 
-    def _do(self, worker: Worker, arrived: _Arrived, before: ChangelogEntry | None) -> Report | None:
+    def _do(self, worker: Worker, arrived: _Arrived, before: ChangelogEntry | None) -> StageReport | None:
         for _ in collected(worker.sinks):
             pass  # what a try that failed has left
         self._counts.clear()
@@ -312,10 +312,12 @@ class StageAttempt:
         polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
-    def _written(self, worker: Worker, polls: list[Any], before: ChangelogEntry | None) -> tuple[Report, int | None]:
+    def _written(
+        self, worker: Worker, polls: list[Any], before: ChangelogEntry | None
+    ) -> tuple[StageReport, int | None]:
         """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
         polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
-        report = Report(
+        report = StageReport(
             tick=self._command.tick,
             stage=self._stage,
             worker=self._worker,
