@@ -25,10 +25,10 @@ from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
+from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
-from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
@@ -85,7 +85,7 @@ class Cluster:
         self.later = Later() if later is None else later
         self.plan = Plan()
         self.driver: Driver | None = None
-        self.wishes = Wishes()
+        self.requests = RunRequests()
         self.takeovers = 0
         self.slices: list[int] = []
         self._processes: dict[int, tuple[dict[Any, Any], ...]] = {}
@@ -94,8 +94,8 @@ class Cluster:
     def run(self, program: Program, settings: Settings, parallelism: int) -> None:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
-            self.wishes = Wishes()
-            self.driver = Driver(self, program, parallelism, settings, self.wishes)  # type: ignore[arg-type] # stands for a session
+            self.requests = RunRequests()
+            self.driver = Driver(self, program, parallelism, settings, self.requests)  # type: ignore[arg-type] # stands for a session
             try:
                 self.driver.run()
             except (RunFailed, StoreError) as error:
@@ -137,9 +137,9 @@ class Cluster:
     def _ask(self) -> None:
         assert self.driver is not None
         if self.plan.asks and self.driver.has_begun:
-            self.wishes.ask(Request(None))
+            self.requests.ask(Request(None))
         if self.plan.rescale is not None:
-            self.wishes.ask(Request(self.plan.rescale))
+            self.requests.ask(Request(self.plan.rescale))
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 

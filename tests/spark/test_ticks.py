@@ -24,10 +24,10 @@ from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
+from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
-from malflow.runtime.spark.wishes import Wishes
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource
 from tests.spark.flows import Waiting, sums
@@ -64,7 +64,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         Scratch(place(tmp_path), 1),
         DriverSinks(made),
         None,
-        Wishes(),
+        RunRequests(),
         pace=Pace(0, WORKERS),
     )
     coordinator.first(frozenset({"numbers"}))

@@ -20,9 +20,9 @@ from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, counted
+from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
-from malflow.runtime.spark.wishes import Wishes
 
 __all__ = ["DriverSinks", "TickCoordinator"]
 
@@ -76,7 +76,7 @@ class TickCoordinator:
         scratch: where they lie.
         sinks: the sinks on the driver.
         snapshots: the snapshots, if there are any.
-        wishes: what is wanted of the run.
+        requests: what is wanted of the run.
         pace: how many records a tick may have, and how long it lasts at least.
 
     Attributes:
@@ -95,7 +95,7 @@ class TickCoordinator:
         scratch: Scratch,
         sinks: DriverSinks,
         snapshots: SparkRunSnapshots | None,
-        wishes: Wishes,
+        requests: RunRequests,
         *,
         pace: Pace,
     ) -> None:
@@ -111,7 +111,7 @@ class TickCoordinator:
         self._scratch = scratch
         self._sinks = sinks
         self._snapshots = snapshots
-        self._wishes = wishes
+        self._requests = requests
         self._pace = pace
         self._is_cut_short = False
         self._hurries = False
@@ -128,7 +128,7 @@ class TickCoordinator:
             busy: the sources that have parts.
         """
         self._ended = self._sources - busy
-        return self._next(polls=not self._wishes.stopping)
+        return self._next(polls=not self._requests.stopping)
 
     def hurry(self) -> None:
         """Rest no more: the query is over. May be called from another thread."""
@@ -206,10 +206,10 @@ class TickCoordinator:
 
     @property
     def _is_stopping(self) -> bool:
-        return self._wishes.stopping or self._sinks.reader_is_gone
+        return self._requests.stopping or self._sinks.reader_is_gone
 
     def _take_requests(self, *, ending: bool) -> None:
-        requests = self._wishes.requests
+        requests = self._requests.pending
         while requests and self.rescaling is None:  # what was asked for after it is done after it
             request = requests.popleft()
             if request.parallelism is None and self._snapshots is not None:
@@ -233,7 +233,7 @@ class TickCoordinator:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._hurries or self._wishes.stopping or bool(self._wishes.requests)
+        return self._hurries or self._requests.stopping or bool(self._requests.pending)
 
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()

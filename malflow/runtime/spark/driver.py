@@ -27,11 +27,11 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, packed
 from malflow.runtime.spark.query import Query
+from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.shuffle import FAILURE, REPORT, SCHEMA
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.spark_session import is_alive
-from malflow.runtime.spark.wishes import Wishes
 from malflow.runtime.spark.worker_cache import ReleaseTask
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Driver:
         program: the program.
         parallelism: how many workers there are at first.
         settings: how to run.
-        wishes: what is wanted of the run.
+        requests: what is wanted of the run.
         restarts: how often the run was started again.
         sweep: removes what earlier runs have left; None leaves it.
 
@@ -73,7 +73,7 @@ class Driver:
         program: Program,
         parallelism: int,
         settings: Settings,
-        wishes: Wishes,
+        requests: RunRequests,
         restarts: int = 0,
         *,
         sweep: Sweep | None = None,
@@ -84,7 +84,7 @@ class Driver:
         self._program = program
         self._settings = settings
         self._restarts = restarts
-        self._wishes = wishes
+        self._requests = requests
         self._sweep = sweep
         self._sinks = DriverSinks(program)
         self._snapshots: SparkRunSnapshots | None = None
@@ -243,7 +243,7 @@ class Driver:
             scratch,
             self._sinks,
             self._snapshots,
-            self._wishes,
+            self._requests,
             pace=Pace(settings.pause, run.parallelism),
         )
         if self._coordinator is not None:
@@ -300,11 +300,11 @@ class Driver:
     def _answer(self, error: BaseException | None) -> None:
         """Leave nobody waiting but those whose wish a restart may still fulfil."""
         if self._snapshots is not None:
-            self._wishes.ask_again(self._snapshots.take_asked())
+            self._requests.ask_again(self._snapshots.take_asked())
         if self._coordinator is not None and self._coordinator.rescaling is not None:
             abandon([self._coordinator.rescaling], error)
         if not isinstance(error, PASSING):
-            self._wishes.end(error)
+            self._requests.end(error)
 
     def _release(self) -> None:
         """Have every process let go of what it holds of the run."""

@@ -30,6 +30,7 @@ from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.main_module import pickled_classes
 from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.query import check_name
+from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import (
     check_session,
@@ -42,7 +43,6 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     tries_of_a_task,
 )
-from malflow.runtime.spark.wishes import Wishes
 from malflow.snapshot.persistence import Persistence, Start
 from malflow.streams.stream import StreamProvider
 
@@ -294,7 +294,7 @@ class SparkHandle:
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._wishes = Wishes()
+        self._requests = RunRequests()
         self._driver = self._new_driver(parallelism)
         self._error: BaseException | None = None
         logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
@@ -322,7 +322,7 @@ class SparkHandle:
 
     def stop(self) -> None:
         """End the run at the end of its tick."""
-        self._wishes.stopping = True
+        self._requests.stopping = True
 
     def snapshot(self) -> Future[int]:
         """Have a snapshot taken at the end of the tick; where the run waits for its restart, when it has begun again.
@@ -333,7 +333,7 @@ class SparkHandle:
         """
         if not self._settings.persistence.keeps:
             raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
-        return self._wishes.ask(Request(None))
+        return self._requests.ask(Request(None))
 
     def rescale(self, parallelism: int) -> Future[None]:
         """Go on with another number of workers from the end of the tick; a run that waits for its restart does later.
@@ -342,12 +342,12 @@ class SparkHandle:
             GraphError: if `parallelism` is no whole number of one or more.
             SnapshotError: if the run has ended.
         """
-        return self._wishes.ask(Request(check_parallelism(parallelism)))
+        return self._requests.ask(Request(check_parallelism(parallelism)))
 
     @property
     def is_stopping(self) -> bool:
         """Whether the run was told to end."""
-        return self._wishes.stopping
+        return self._requests.stopping
 
     @property
     def has_ended(self) -> bool:
@@ -376,7 +376,7 @@ class SparkHandle:
         except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
             self._error = error
         finally:
-            self._wishes.end(self._error)
+            self._requests.end(self._error)
             if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
@@ -386,19 +386,19 @@ class SparkHandle:
         """Run, and run again from the last snapshot after what is no fault of the dataflow."""
         restarts = failures = 0
         while True:
-            driver, settings, wishes = self._driver, self._settings, self._wishes
+            driver, settings, requests = self._driver, self._settings, self._requests
             try:
                 with gone_told(self._session, ours=self._ours):
                     driver.run()
             except PASSING as error:
                 failures = 1 if driver.has_kept else failures + 1
-                if wishes.stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
+                if requests.stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
                     raise
                 if not is_alive(self._session):
                     raise
                 pause = settings.restart.backoff.total_seconds() * 2 ** (failures - 1)
                 _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
-                _wait(pause, wishes)
+                _wait(pause, requests)
             else:
                 return
             restarts += 1
@@ -410,12 +410,12 @@ class SparkHandle:
     def _new_driver(self, parallelism: int, restarts: int = 0) -> Driver:
         settings = self._settings
         sweep = Sweep(settings.scratch, is_temporary=settings.is_temporary)
-        return Driver(self._session, self._program, parallelism, settings, self._wishes, restarts, sweep=sweep)
+        return Driver(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
 
 
-def _wait(seconds: float, wishes: Wishes) -> None:
+def _wait(seconds: float, requests: RunRequests) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not wishes.stopping:
+    while time.monotonic() < deadline and not requests.stopping:
         time.sleep(0.05)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from malflow.errors import SnapshotError
 from malflow.runtime.control import Request, abandon
 
-__all__ = ["Wishes"]
+__all__ = ["RunRequests"]
 
 
-class Wishes:
+class RunRequests:
     """What other threads want of a run, over all of its restarts.
 
     Attributes:
