@@ -160,7 +160,7 @@ class Checked:
     def __call__(self, job: Any, coordinator: Any) -> None:
         scratch = Scratch(job.scratch, job.generation)
         held: dict[str, dict[Any, Any]] = {}
-        for stage, ticks in enumerate(coordinator.chains.last):
+        for stage, ticks in enumerate(coordinator.index.last):
             for number, last in enumerate(ticks):
                 parts = {"polls": [[]] * job.parallelism}
                 worker = Worker(self.program, stage, number, parallelism=job.parallelism, parts=parts, tracked=True)
@@ -396,7 +396,7 @@ def test_only_the_worker_with_many_changes_writes_all_of_its_state_again() -> No
     keyed = polls.key_distribute("key", lambda msg: msg.value)
     keyed.stateful_map("count", count, default=int).sink("out", VecSink())
     with TemporaryDirectory() as scratch, simulated(longest=LONGEST):
-        cluster = Cluster([], lambda _, coordinator: last.append(coordinator.chains.last))
+        cluster = Cluster([], lambda _, coordinator: last.append(coordinator.index.last))
         cluster.run(compile_graph(graph), settings_at(scratch, NoPersistence()), 1)
     assert last[-1] == [[41], [1]]
 

@@ -19,7 +19,7 @@ from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
 from malflow.runtime.spark import shuffle
 from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
-from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
@@ -60,7 +60,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
     coordinator = TickCoordinator(
         made,
         0,
-        Chains(2, WORKERS),
+        ChangelogIndex(2, WORKERS),
         Scratch(place(tmp_path), 1),
         DriverSinks(made),
         None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from malflow.runtime.spark.changelog import NEVER
 from malflow.runtime.spark.protocol import StageReport
 
-__all__ = ["Chains"]
+__all__ = ["ChangelogIndex"]
 
 _LONGEST = 256
 _MOST_LONGEST = 4
@@ -49,7 +49,7 @@ class _Chain:
             self.bytes += size
 
 
-class Chains:
+class ChangelogIndex:
     """The changes of one generation of workers, in their order.
 
     Args:

@@ -14,7 +14,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.sink import open_sink
 from malflow.runtime.control import Request, abandon
 from malflow.runtime.spark.changelog import Scratch
-from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import CENSUS
@@ -72,7 +72,7 @@ class TickCoordinator:
     Args:
         program: the program.
         tick: the number of the last tick.
-        chains: the changes so far, of all workers.
+        index: the changes so far, of all workers.
         scratch: where they lie.
         sinks: the sinks on the driver.
         snapshots: the snapshots, if there are any.
@@ -91,7 +91,7 @@ class TickCoordinator:
         self,
         program: Program,
         tick: int,
-        chains: Chains,
+        index: ChangelogIndex,
         scratch: Scratch,
         sinks: DriverSinks,
         snapshots: SparkRunSnapshots | None,
@@ -100,14 +100,14 @@ class TickCoordinator:
         pace: Pace,
     ) -> None:
         self.tick = tick
-        self.chains = chains
+        self.index = index
         self.counts: Counter[str] = Counter()
         self.polled = 0
         self.rescaling: Request | None = None
         self.processes: dict[str, int] = {}
         self._names = counted(program)
         self._sources = frozenset(program.sources)
-        self._reporters = set(product(range(len(program.stages)), range(chains.workers)))
+        self._reporters = set(product(range(len(program.stages)), range(index.workers)))
         self._scratch = scratch
         self._sinks = sinks
         self._snapshots = snapshots
@@ -176,13 +176,13 @@ class TickCoordinator:
             if row.counts is not None:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
         if not command.final:
-            self.chains.note(reports)
+            self.index.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)
 
     def _forget(self) -> None:
         """Remove the changes that nobody needs any more."""
         reading = () if self._snapshots is None else self._snapshots.reading
-        self._scratch.discard(self.chains.forget(reading))
+        self._scratch.discard(self.index.forget(reading))
 
     def _go_on(self) -> TickCommand | None:
         finished = self._ended == self._sources
@@ -194,7 +194,7 @@ class TickCoordinator:
                 snapshots.settle()
             return None
         if snapshots is not None and not snapshots.keep(
-            self.tick, self.chains.workers, self._scratch.generation, self.chains, ending=ending
+            self.tick, self.index.workers, self._scratch.generation, self.index, ending=ending
         ):
             return self._next(polls=not ending, whole=True)
         if self._is_stopping:
@@ -202,7 +202,7 @@ class TickCoordinator:
         if finished:
             return self._next(final=True)
         self._rest_a_while()
-        return self._next(rewrites=self.chains.long)
+        return self._next(rewrites=self.index.long)
 
     @property
     def _is_stopping(self) -> bool:
@@ -238,7 +238,7 @@ class TickCoordinator:
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
         self._command = TickCommand(
-            self.tick + 1, self.chains.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
+            self.tick + 1, self.index.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
         )
         return self._command
 

@@ -18,7 +18,7 @@ from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError,
 from malflow.runtime.control import Request, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
-from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.error_transport import loaded_error, said
 from malflow.runtime.spark.leftovers import Sweep, remove_run
@@ -215,14 +215,14 @@ class Driver:
         self._generation += 1
         self.parallelism = run.parallelism
         scratch = Scratch(settings.scratch, self._generation)
-        chains = Chains(len(self._program.stages), run.parallelism)
+        index = ChangelogIndex(len(self._program.stages), run.parallelism)
         for stage, workers in enumerate(run.stages):
             for worker in workers:
-                _put_base(scratch, chains, stage, worker, run.ticks)
+                _put_base(scratch, index, stage, worker, run.ticks)
         if self._generation > 1:
             self._clear(self._generation - 1)
         elif self._snapshots is not None:
-            self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, chains)
+            self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, index)
         most = None if settings.most is None else max(1, settings.most // run.parallelism)
         program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
         spec = RunSpec(
@@ -239,7 +239,7 @@ class Driver:
         coordinator = TickCoordinator(
             self._program,
             run.ticks,
-            chains,
+            index,
             scratch,
             self._sinks,
             self._snapshots,
@@ -267,7 +267,7 @@ class Driver:
         scratch = Scratch(self._settings.scratch, self._generation)
         run = self._new_run(self.parallelism)
         run.ticks = coordinator.tick
-        for stage, (workers, last) in enumerate(zip(run.stages, coordinator.chains.last, strict=True)):
+        for stage, (workers, last) in enumerate(zip(run.stages, coordinator.index.last, strict=True)):
             for worker in workers:
                 for change in scratch.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
@@ -355,11 +355,11 @@ def _slots(context: SparkContext) -> int:
     return max(1, slots)
 
 
-def _put_base(scratch: Scratch, chains: Chains, stage: int, worker: Worker, tick: int) -> None:
+def _put_base(scratch: Scratch, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
     """Write down all that a worker holds, as the change that others follow."""
     states = worker.states()
     deltas = worker.delta(whole=True)
     if any(map(len, states.values())):
         size = scratch.write(stage, worker.worker_id, ChangelogEntry(tick, NEVER, deltas, whole=True))
         keys = {name: len(states[name]) for name in deltas}
-        chains.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)
+        index.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)

@@ -13,7 +13,7 @@ from malflow.engine.states import states_of
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.runtime.control import Request, fail, follow
 from malflow.runtime.spark.changelog import NEVER, ScratchPlace
-from malflow.runtime.spark.changelog_index import Chains
+from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
 from malflow.runtime.spark.leftovers import Claimed
 from malflow.runtime.spark.snapshot_task import SnapshotTask, refused
@@ -84,7 +84,7 @@ class SparkRunSnapshots:
         if not self._found_positions():
             return
         base = self._session.wants_base(parallelism)
-        self._commit(0, parallelism, 0, Chains(stages, parallelism), base=base).result()
+        self._commit(0, parallelism, 0, ChangelogIndex(stages, parallelism), base=base).result()
         self.check()
         self.began_with = self.snapshot
         self.kept_at = NEVER  # what the workers begin with is not in it
@@ -94,23 +94,23 @@ class SparkRunSnapshots:
         self.snapshot = self.began_with = snapshot
         self._kept_positions = positions
 
-    def keep_sinks(self, tick: int, parallelism: int, generation: int, chains: Chains) -> None:
+    def keep_sinks(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex) -> None:
         """Take a snapshot before the first record where a sink stands elsewhere than the last one says.
 
         Args:
             tick: that of the states that the run begins with.
             parallelism: how many workers there are.
-            generation: whose changes `chains` knows.
-            chains: the states, written whole.
+            generation: whose changes `index` knows.
+            index: the states, written whole.
 
         Raises:
             SnapshotError: if it can't be written.
         """
         if self._found_positions() == self._kept_positions:
             return
-        if not self.keep(tick, parallelism, generation, chains, ending=True):
+        if not self.keep(tick, parallelism, generation, index, ending=True):
             self.kept_at = tick - 1  # all is written again
-            self.keep(tick, parallelism, generation, chains, ending=True)
+            self.keep(tick, parallelism, generation, index, ending=True)
         self.began_with = self.snapshot
 
     def ask(self, request: Request) -> None:
@@ -153,7 +153,7 @@ class SparkRunSnapshots:
         """The ticks whose changes the snapshot in the making is read from; none where there is none."""
         return range(0) if self._making is None else range(self.kept_at + 1, self._making[0] + 1)
 
-    def keep(self, tick: int, parallelism: int, generation: int, chains: Chains, *, ending: bool) -> bool:
+    def keep(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, ending: bool) -> bool:
         """Take a snapshot, if it is time for one; wait for it at the end.
 
         Returns:
@@ -168,12 +168,12 @@ class SparkRunSnapshots:
         if self._session.is_busy and not ending:
             return True
         self.settle()
-        base = chains.covers(self.kept_at)
+        base = index.covers(self.kept_at)
         if self._session.wants_base(parallelism) and not base:
             return False
         asked, self._asked = self._asked, []
         try:
-            made = self._commit(tick, parallelism, generation, chains, base=base, ending=ending)
+            made = self._commit(tick, parallelism, generation, index, base=base, ending=ending)
         except BaseException as error:
             fail(asked, error)
             raise
@@ -201,9 +201,9 @@ class SparkRunSnapshots:
         self._session.close(wait=wait)
 
     def _commit(
-        self, tick: int, parallelism: int, generation: int, chains: Chains, *, base: bool, ending: bool = False
+        self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False
     ) -> Future[int]:
-        spans, versions, place, session = chains.since(self.kept_at), self._versions, self._place, self._session
+        spans, versions, place, session = index.since(self.kept_at), self._versions, self._place, self._session
         positions = self._found_positions()
         sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
 
@@ -213,7 +213,7 @@ class SparkRunSnapshots:
             ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *ours], [*found, *findings]
 
-        keys = {name: count for name, count in chains.total_keys.items() if name in versions}
+        keys = {name: count for name, count in index.total_keys.items() if name in versions}
         keys.update(dict.fromkeys(positions, 1))
         made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
         self._making = (tick, positions, made)
