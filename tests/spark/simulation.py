@@ -66,7 +66,7 @@ class Cluster:
 
     Args:
         plans: what happens in each tick.
-        after_tick: is called with the spec and the on_tick after each tick.
+        after_tick: is called with the spec and the coordinator after each tick.
         later: does the work of the background, where the persistence has it.
 
     Attributes:
@@ -117,7 +117,7 @@ class Cluster:
     defaultParallelism = 4  # noqa: N815 - as Spark names it
 
     def parallelize(self, items: Iterable[Any], slices: int) -> _Tasks:
-        """Make a spec of tasks."""
+        """Return a job of tasks."""
         self.slices.append(slices)
         return _Tasks(list(items), down=self.plan.down)
 

@@ -100,7 +100,9 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_left(
     first = SparkRuntime(sums(10**6), parallelism=1, spark=spark, name="mine", max_records_per_tick=10).start()
     wait_until(lambda: first.progress.tick)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(GraphError, match=r"a query named 'mine' runs in this session already; give another name="):
+    with pytest.raises(
+        GraphError, match=r"a query named 'mine' is already running in this session; pass another name="
+    ):
         SparkRuntime(sums(10), parallelism=1, spark=spark, name="mine").execute()
     assert list(tmp_path.iterdir()) == []
     first.stop()

@@ -1,4 +1,4 @@
-"""A tick of which Spark does a part again, by hand: what the coordinator and a stage make of other records than before."""
+"""A tick that Spark repeats in part, by hand: the coordinator and a stage detect records that differ."""
 
 from __future__ import annotations
 

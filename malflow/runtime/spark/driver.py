@@ -51,7 +51,9 @@ _FORGOTTEN_AFTER = 256
 
 
 class Driver:
-    """Runs a program, until it ends, is stopped, or fails. It lives on one thread, but for the coordinator, which Spark calls.
+    """Runs a program until it ends, is stopped or fails.
+
+    It works on one thread, except for the coordinator, which Spark calls on another.
 
     Args:
         session: the Spark session.

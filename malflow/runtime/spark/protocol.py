@@ -60,7 +60,7 @@ class TickCommand:
         final: whether this is the end: `MAX` flows.
         whole: whether all state is to be written down, and not only what changed.
         rewrites: the stages and workers whose state alone is to be written down so.
-        most: how many records a worker may poll; None for as many as the spec lets it.
+        most: how many records a worker may poll; None for as many as the spec allows.
         going: the runs that are going on; see `malflow.runtime.spark.live_runs.Going`.
     """
 

@@ -1,4 +1,4 @@
-"""One streaming query: the stages of a program as a plan of Spark, and the on_tick between its ticks."""
+"""One streaming query: a program's stages as a Spark plan, and the callback between its ticks."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ __all__ = ["Query", "check_name"]
 
 _STOP_SECONDS = 60.0
 _NAMING = threading.Lock()
-"""Held while a name is chosen and taken, as Spark refuses one that is taken meanwhile."""
+"""Held from choosing a query's name until the query has it: Spark refuses a name that is in use."""
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _QUICK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 OnTick = Callable[[list[Row], float], TickCommand | None]
-"""Takes what came of a tick, and the seconds that its tasks took; says what the next one is, None if there is none."""
+"""Takes a tick's output rows and the seconds its tasks took; returns the next command, or None to end the query."""
 
 
 class Query:
-    """A query of Spark that takes tick after tick until its on_tick says that there is no next one.
+    """A Spark query that runs ticks until `on_tick` returns None.
 
-    Spark starts a tick when the callback of the one before has returned: so the callback is the on_tick. What the tasks
-    of the next tick must know it leaves in a local property of the thread that submits their jobs.
+    Spark starts a tick once the `foreachBatch` callback of the previous one has returned, so that callback decides
+    about the next tick. It passes the next command to the tasks in a local property of the thread that submits jobs.
 
     Args:
         session: the session.
-        settings: how the run runs.
-        spec: what the tasks need to know.
+        settings: the run's settings.
+        spec: what the tasks need to know of the run.
         program: the program.
-        on_tick: the on_tick.
+        on_tick: called between ticks.
     """
 
     def __init__(
@@ -67,10 +67,13 @@ class Query:
         self.query: StreamingQuery | None = None
 
     def start(self, first: TickCommand) -> None:
-        """Start with a first tick.
+        """Start the query.
+
+        Args:
+            first: the command of the first tick.
 
         Raises:
-            GraphError: if its name is taken.
+            GraphError: if its name is in use.
             RunFailed: if Spark failed.
         """
         self._folder = temporary_folder(OF_QUERY)
@@ -89,7 +92,7 @@ class Query:
 
     @contextmanager
     def _first(self, command: TickCommand) -> Iterator[None]:
-        """Have a query that is started meanwhile begin with a tick."""
+        """Set the command of the first tick for a query started inside this context."""
         context = self._session.sparkContext
         context.setLocalProperty(COMMAND, command.dumps())
         try:
@@ -105,10 +108,10 @@ class Query:
         return f"{name}-{self._settings.scratch.run[:8]}" if name in _names(self._session) else name
 
     def wait(self) -> None:
-        """Wait until there is no next tick, and end the query.
+        """Wait for the last tick, and end the query.
 
         Raises:
-            BaseException: what the on_tick raised.
+            BaseException: the error that `on_tick` raised.
             RunFailed: if Spark failed.
         """
         query = self.query
@@ -124,7 +127,7 @@ class Query:
             raise self._error
 
     def leave(self) -> None:
-        """Wait until nobody is in the on_tick, which Java may have left alone there; no tick passes it afterwards."""
+        """Wait until no callback is running; none starts afterwards. Java may have abandoned one that is running."""
         self._over.set()
         if self._passing.acquire(timeout=_STOP_SECONDS):
             self._passing.release()
@@ -161,10 +164,10 @@ class Query:
         self._wait_until_stopped()
 
     def _wait_until_stopped(self) -> None:
-        """Stay in the on_tick until the query is being stopped, so that no tick is begun that nobody wants."""
+        """Stay in the callback until the query is being stopped, so that Spark starts no further tick."""
         query, pause = self.query, threading.Event()
         for _ in range(int(_STOP_SECONDS / 0.01)):
-            with suppress(Exception):  # Java may be gone: whoever waits for the query is told
+            with suppress(Exception):  # Java may be gone: `wait` reports it
                 if query is not None and query.isActive:
                     pause.wait(0.01)
                     continue
@@ -172,14 +175,15 @@ class Query:
 
 
 def check_name(session: SparkSession, name: str) -> None:
-    """Check that no query of the session has a name.
+    """Check that no active query of the session has this name.
 
     Raises:
         GraphError: if one has.
     """
     if name in _names(session):
         raise GraphError(
-            f"a query named {name!r} runs in this session already; give another name=, or none: one is made then"
+            f"a query named {name!r} is already running in this session; pass another name=, or omit it to have one "
+            "generated"
         )
 
 
@@ -189,13 +193,13 @@ def _names(session: SparkSession) -> list[str | None]:
 
 @contextmanager
 def _quick_checkpoints(session: SparkSession) -> Iterator[None]:
-    """Have a query that is started meanwhile write its checkpoint, which nobody will read, in the quickest way.
+    """Use the fast checkpoint file manager for queries started inside this context; nobody reads the checkpoints.
 
-    Spark's own choice starts a program for each file, where Hadoop has no native library: 80 ms of each tick.
+    Without Hadoop's native library, Spark's default starts a process for each file: 80 ms per tick.
     """
     try:
         session.sparkContext._jvm.java.lang.Class.forName(_QUICK)  # noqa: SLF001 - nothing else tells
-    except Exception:  # noqa: BLE001 - another version of Spark may have it elsewhere; it does without
+    except Exception:  # noqa: BLE001 - another version of Spark may have it elsewhere: use the default
         yield
         return
     before = session.conf.get(_CHECKPOINTS, None)
@@ -210,7 +214,7 @@ def _quick_checkpoints(session: SparkSession) -> Iterator[None]:
 
 
 def _plan(session: SparkSession, spec: RunSpec, program: Program) -> DataFrame:
-    """Make a plan of the stages; what each operator took in a tick is in the query's progress, as observed metrics."""
+    """Return the stages as a Spark plan; record counts appear in the query's progress as observed metrics."""
     from pyspark.sql import functions  # noqa: PLC0415 - only the extra has it
 
     workers = spec.parallelism
@@ -225,10 +229,10 @@ def _plan(session: SparkSession, spec: RunSpec, program: Program) -> DataFrame:
 
 
 def _collected(frame: DataFrame) -> list[Row]:
-    """Have the tick done.
+    """Run the tick and collect its rows.
 
     Raises:
-        RunFailed: if Spark could not.
+        RunFailed: if Spark failed.
     """
     with _failures_told("finish a tick"):
         return [Row(row.worker, row.channel, row.sender, bytes(row.blob), row.counts) for row in frame.collect()]
@@ -236,10 +240,10 @@ def _collected(frame: DataFrame) -> list[Row]:
 
 @contextmanager
 def _failures_told(deed: str) -> Iterator[None]:
-    """Have failures of Spark, and what py4j makes of a Java that is gone, say what could not be done.
+    """Convert failures of Spark, and of py4j when Java is gone, to errors that name the step that failed.
 
     Raises:
-        RunFailed: saying so.
+        RunFailed: naming the step.
     """
     try:
         yield

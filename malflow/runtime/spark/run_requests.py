@@ -1,4 +1,4 @@
-"""What other threads want of a run."""
+"""Requests of other threads to a run."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ __all__ = ["RunRequests"]
 
 
 class RunRequests:
-    """What other threads want of a run, over all of its restarts.
+    """Requests of other threads to a run; they outlive its restarts.
 
     Attributes:
-        stopping: whether it is to end after the tick.
-        requests: what it is to do after the tick.
+        stopping: whether the run is to end after the current tick.
+        pending: requests to serve after the current tick.
     """
 
     def __init__(self) -> None:
         self.stopping = False
-        self.requests: deque[Request] = deque()
+        self.pending: deque[Request] = deque()
         self._is_over = False
 
     def ask(self, request: Request) -> Future[Any]:
-        """Have something done after the tick; where the run waits for a restart, after the first tick behind it.
+        """Queue a request, served after the current tick or, while a restart is pending, after the next first tick.
 
         Raises:
             SnapshotError: if the run has ended.
         """
-        self.requests.append(request)
-        if self._is_over:  # looked at afterwards: a run that ends meanwhile cancels what it finds
+        self.pending.append(request)
+        if self._is_over:  # checked after the append: a run that ends meanwhile cancels the requests it finds
             abandon([request])
             raise SnapshotError("the run has ended; nothing can be asked of it any more")
         return request.answer
 
     def ask_again(self, requests: Iterable[Request]) -> None:
-        """Put back, before all others, what was taken and not begun."""
-        self.requests.extendleft(reversed([*requests]))
+        """Put requests that were taken but not begun back in front of all others."""
+        self.pending.extendleft(reversed([*requests]))
 
     def end(self, error: BaseException | None) -> None:
-        """Leave nobody waiting, whatever has ended the run."""
+        """Cancel all pending requests, or fail them with `error`, and refuse new ones."""
         self._is_over = True
-        while self.requests:
-            abandon([self.requests.popleft()], error)
+        while self.pending:
+            abandon([self.pending.popleft()], error)
