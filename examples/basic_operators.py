@@ -4,13 +4,13 @@ A stream needs no sink: what nobody takes is dropped.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .map("double", lambda value: value * 2)
         .inspect("print", lambda msg, _ctx: print(msg.value))
     )

@@ -5,18 +5,16 @@ changed for the other, too. Make new values instead.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     numbers, more_numbers = (
-        provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
-        .cloned("clone-values", 2)
+        provider.new_stream().source("iter-source", SingleIteratorSource(range(101))).cloned("clone-values", 2)
     )
-    numbers.sink("numbers-sink", StatelessSink(StdOutSink()))
-    more_numbers.sink("more-numbers-sink", StatelessSink(StdOutSink()))
+    numbers.sink("numbers-sink", StdOutSink())
+    more_numbers.sink("more-numbers-sink", StdOutSink())
 
 
 def main() -> None:

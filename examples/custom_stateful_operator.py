@@ -8,8 +8,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from malflow import MAX, DataMessage, NoKey, SingleThreadRuntime, StatefulLogic, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 class CustomBatching(StatefulLogic[Any, int, int, list[int], list[int]]):
@@ -36,10 +36,10 @@ class CustomBatching(StatefulLogic[Any, int, int, list[int], list[int]]):
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .key_local("one-key", lambda _msg: NoKey)  # only keyed streams have state
         .stateful_op("batches", CustomBatching(5), default=list)
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

@@ -7,8 +7,8 @@ sends one chooses its key and timestamp, here those of the list.
 from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StatelessLogic, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 class CustomFlatten(StatelessLogic[Any, list[int], int, int]):
@@ -24,9 +24,9 @@ def build_dataflow(provider: StreamProvider) -> None:
     lists = [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(lists)))
+        .source("iter-source", SingleIteratorSource(lists))
         .stateless_op("custom-flatten", CustomFlatten())
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

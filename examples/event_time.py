@@ -9,8 +9,8 @@ from datetime import date, timedelta
 from typing import Any
 
 from malflow import MAX, DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 TRANSACTIONS = [
     *((1000, date(2025, 1, 1)), (-20, date(2025, 1, 5)), (-150, date(2025, 1, 17)), (-300, date(2025, 2, 4))),
@@ -40,13 +40,13 @@ class MonthlyBalance(StatefulLogic[tuple[int, int], tuple[int, date], date, int,
 
 
 def build_dataflow(provider: StreamProvider) -> None:
-    source = StatelessSource(SingleIteratorSource(TRANSACTIONS))
+    source = SingleIteratorSource(TRANSACTIONS)
     transactions = provider.new_stream().source("iter-source", source)
     timed = transactions.assign_timestamps("assign-time", lambda msg: msg.value[1])
     on_time, _late = timed.generate_epochs("end-of-month", end_of_month_before)
     by_month = on_time.key_distribute("year-month", lambda msg: (msg.timestamp.year, msg.timestamp.month))
     balances = by_month.stateful_op("monthly-balance", MonthlyBalance(), default=int)
-    balances.sink("stdout", StatelessSink(StdOutSink()))
+    balances.sink("stdout", StdOutSink())
 
 
 def main() -> None:

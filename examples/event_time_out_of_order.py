@@ -8,8 +8,8 @@ from datetime import date, timedelta
 from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 TRANSACTIONS = [
     *((1000, date(2025, 1, 1)), (-20, date(2025, 1, 5)), (-300, date(2025, 2, 4)), (-150, date(2025, 1, 17))),
@@ -37,15 +37,15 @@ class MonthlyBalance(StatefulLogic[date, tuple[int, date], date, tuple[str, int]
 
 
 def build_dataflow(provider: StreamProvider) -> None:
-    source = StatelessSource(SingleIteratorSource(TRANSACTIONS))
+    source = SingleIteratorSource(TRANSACTIONS)
     transactions = provider.new_stream().source("iter-source", source)
     timed = transactions.assign_timestamps("assign-time", lambda msg: msg.value[1])
     on_time, late = timed.generate_epochs("15-days-back", limit_out_of_orderness(timedelta(days=15)))
     by_month = on_time.key_distribute("month", end_of_month)
     balances = by_month.stateful_op("monthly-balance", MonthlyBalance(), default=int)
-    balances.sink("balances", StatelessSink(StdOutSink()))
+    balances.sink("balances", StdOutSink())
     late_amounts = late.map("too-late", lambda transaction: ("late", transaction[0]))
-    late_amounts.sink("late", StatelessSink(StdOutSink()))
+    late_amounts.sink("late", StdOutSink())
 
 
 def main() -> None:

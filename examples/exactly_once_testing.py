@@ -3,13 +3,13 @@
 from collections import defaultdict
 
 from malflow import KeyedStream, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 from malflow.testing import assert_exactly_once
 
 
 def numbers(provider: StreamProvider) -> KeyedStream[int, int, int]:
-    source = StatelessSource(SingleIteratorSource(range(10)))
+    source = SingleIteratorSource(range(10))
     return provider.new_stream().source("numbers", source).key_distribute("parity", lambda msg: msg.value % 2)
 
 
@@ -17,7 +17,7 @@ def build_right(provider: StreamProvider) -> None:
     def add(_key: int, value: int, total: int) -> tuple[int, int]:
         return total + value, total + value
 
-    numbers(provider).stateful_map("total", add, default=int).sink("totals", StatelessSink(StdOutSink()))
+    numbers(provider).stateful_map("total", add, default=int).sink("totals", StdOutSink())
 
 
 def build_wrong(provider: StreamProvider) -> None:
@@ -27,7 +27,7 @@ def build_wrong(provider: StreamProvider) -> None:
         totals[value % 2] += value
         return totals[value % 2]
 
-    numbers(provider).map("total", add).sink("totals", StatelessSink(StdOutSink()))
+    numbers(provider).map("total", add).sink("totals", StdOutSink())
 
 
 def main() -> None:

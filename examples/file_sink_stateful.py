@@ -11,7 +11,7 @@ from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 class FileSink(StatefulSinkImpl[int, int, Any, str, int]):
@@ -53,7 +53,7 @@ def main(directory: Path | None = None) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         (
             provider.new_stream()
-            .source("number", StatelessSource(SingleIteratorSource(range(50))))
+            .source("number", SingleIteratorSource(range(50)))
             .key_distribute("key-by-mod", lambda msg: msg.value % 5)
             .sink("file-sink", StatefulSink(FileSink(target)))
         )

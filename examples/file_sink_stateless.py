@@ -10,7 +10,7 @@ from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StatelessSink, StatelessSinkImpl
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 class FileSink(StatelessSinkImpl[str, str, Any]):
@@ -31,7 +31,7 @@ def main(directory: Path | None = None) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         (
             provider.new_stream()
-            .source("number", StatelessSource(SingleIteratorSource(range(5))))
+            .source("number", SingleIteratorSource(range(5)))
             .map("int-to-string", str)
             .key_distribute("key-by-value", lambda msg: msg.value)
             .sink("file-sink", StatelessSink(FileSink(target)))

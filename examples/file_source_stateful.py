@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sinks import StdOutSink
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 
 
@@ -66,7 +66,7 @@ def read_lines(path: str, start: int) -> Generator[tuple[str, int], None, None]:
 def main(*paths: str) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         lines = provider.new_stream().source("files", StatefulSource(FileSource(*(paths or [__file__]))))
-        lines.sink("stdout", StatelessSink(StdOutSink()))
+        lines.sink("stdout", StdOutSink())
 
     SingleThreadRuntime(build_dataflow).execute()
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sinks import StdOutSink
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
 
 
@@ -59,7 +59,7 @@ def read_lines(path: str) -> Generator[tuple[str, int], None, None]:
 def main(*paths: str) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         lines = provider.new_stream().source("files", StatelessSource(FileSource(*(paths or [__file__]))))
-        lines.sink("stdout", StatelessSink(StdOutSink()))
+        lines.sink("stdout", StdOutSink())
 
     SingleThreadRuntime(build_dataflow).execute()
 

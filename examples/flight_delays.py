@@ -18,7 +18,7 @@ from malflow import (
     StreamProvider,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
-from malflow.sources import CsvSource, StatefulSource
+from malflow.sources import CsvSource
 
 FLIGHTS = Path(__file__).parent / "data" / "flights-2013-01.csv.gz"
 EST = timezone(timedelta(hours=-5), "EST")  # New York's time in winter
@@ -105,7 +105,7 @@ def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable
     """Give the dataflow that ends in these four sinks."""
 
     def build_dataflow(provider: StreamProvider) -> None:
-        rows = provider.new_stream().source("flights", StatefulSource(CsvSource(FLIGHTS)))
+        rows = provider.new_stream().source("flights", CsvSource(FLIGHTS))
         flown, not_flown = rows.split("flown or cancelled", flown_or_cancelled, 2)
         count_origins("cancelled", not_flown.map("cancelled origin", lambda row: row["origin"]), cancelled)
 

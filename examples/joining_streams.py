@@ -1,14 +1,14 @@
 """Two streams become one: `union` passes on the records of all its inputs. In which order is not promised."""
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
-    numbers = provider.new_stream().source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
-    more_numbers = provider.new_stream().source("other-iter-source", StatelessSource(SingleIteratorSource(range(101))))
-    numbers.union(more_numbers).sink("stdout", StatelessSink(StdOutSink()))
+    numbers = provider.new_stream().source("iter-source", SingleIteratorSource(range(101)))
+    more_numbers = provider.new_stream().source("other-iter-source", SingleIteratorSource(range(101)))
+    numbers.union(more_numbers).sink("stdout", StdOutSink())
 
 
 def main() -> None:

@@ -4,13 +4,13 @@ Which worker that is depends on the key's hash alone; two keys may well share a 
 """
 
 from malflow import SingleThreadRuntime, StreamProvider, rendezvous_select
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .key_distribute("key-even", lambda msg: msg.value % 2 == 0, rendezvous_select)
         .inspect("print", lambda msg, ctx: print(f"{msg} @ worker {ctx.worker_id}"))
     )

@@ -4,16 +4,16 @@ The records have no key yet; their timestamps are their positions in the list.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("words", StatelessSource(SingleIteratorSource(["Look", "ma'", "I'm", "streaming"])))
+        .source("words", SingleIteratorSource(["Look", "ma'", "I'm", "streaming"]))
         .map("upper", str.upper)
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

@@ -6,13 +6,13 @@ tested anywhere.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider, rendezvous_select
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .key_distribute("key-by-value", lambda msg: msg.value, rendezvous_select)
         .map("double", lambda value: value * 2)
         .inspect("print", lambda msg, ctx: print(f"{msg} @ worker {ctx.worker_id}"))

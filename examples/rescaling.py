@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.operators.contract import OperatorContext
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 KEYS = 10
 
@@ -28,7 +28,7 @@ def main() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         (
             provider.new_stream()
-            .source("numbers", StatelessSource(SingleIteratorSource(count())))
+            .source("numbers", SingleIteratorSource(count()))
             .key_distribute("last digit", lambda msg: msg.value % KEYS)
             .stateful_map("sum", lambda _key, value, total: ((value, total + value), total + value), default=int)
             .inspect("show moves", show_moves)

@@ -10,18 +10,18 @@ from datetime import timedelta
 from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sinks import StdOutSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("words", StatelessSource(SingleIteratorSource(["once", "upon", "a", "time", "once", "more"])))
+        .source("words", SingleIteratorSource(["once", "upon", "a", "time", "once", "more"]))
         .key_distribute("word", lambda msg: msg.value)
         .stateful_map("count", lambda _word, _value, count: (count + 1, count + 1), default=int)
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

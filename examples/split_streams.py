@@ -7,8 +7,8 @@ for which no flag is set is dropped.
 from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 def even_and_all(msg: DataMessage[Any, int, int], outputs: list[bool]) -> None:
@@ -19,11 +19,11 @@ def even_and_all(msg: DataMessage[Any, int, int], outputs: list[bool]) -> None:
 def build_dataflow(provider: StreamProvider) -> None:
     even_numbers, all_numbers = (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .split("split-even-odd", even_and_all, 2)
     )
-    even_numbers.sink("even-sink", StatelessSink(StdOutSink()))
-    all_numbers.sink("all-sink", StatelessSink(StdOutSink()))
+    even_numbers.sink("even-sink", StdOutSink())
+    all_numbers.sink("all-sink", StdOutSink())
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """A running sum for each key: one of the even numbers, one of the odd ones."""
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 
 def add(_key: bool, value: int, total: int) -> tuple[int, int]:
@@ -13,10 +13,10 @@ def add(_key: bool, value: int, total: int) -> tuple[int, int]:
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .key_distribute("key-by-parity", lambda msg: msg.value % 2 == 1)
         .stateful_map("sum", add, default=int)
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

@@ -5,7 +5,7 @@ the key's state with each value, and gives back what to emit and the new state.
 """
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource
 
 
 def add(_key: int, value: int, total: int) -> tuple[int, int]:
@@ -16,7 +16,7 @@ def add(_key: int, value: int, total: int) -> tuple[int, int]:
 def build_dataflow(provider: StreamProvider) -> None:
     (
         provider.new_stream()
-        .source("iter-source", StatelessSource(SingleIteratorSource(range(101))))
+        .source("iter-source", SingleIteratorSource(range(101)))
         .key_distribute("one-key", lambda _msg: 0)
         .stateful_map("sum", add, default=int)
         .inspect("print", lambda msg, _ctx: print(msg.value))

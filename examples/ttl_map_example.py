@@ -6,8 +6,8 @@ the epochs pass.
 """
 
 from malflow import ExpireMap, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 Totals = ExpireMap[str, int, int]
 Words = ExpireMap[int, str, int]
@@ -26,19 +26,19 @@ def join_with_last(_key: int, word: str, timestamp: int, state: Words) -> tuple[
 
 
 def build_running_total(provider: StreamProvider) -> None:
-    numbers = provider.new_stream().source("numbers", StatelessSource(SingleIteratorSource(range(100))))
+    numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(100)))
     by_parity = numbers.key_local("parity", lambda msg: msg.value % 2 == 1)
     timed = by_parity.assign_timestamps("index", lambda msg: msg.timestamp)
     on_time, _late = timed.generate_epochs("no-epochs", lambda _msg, previous: previous)
-    on_time.ttl_map("running-total", add).sink("stdout", StatelessSink(StdOutSink()))
+    on_time.ttl_map("running-total", add).sink("stdout", StdOutSink())
 
 
 def build_sliding_window(provider: StreamProvider) -> None:
     words = ["foo", "bar", "hello", "world", "baz"]
-    stream = provider.new_stream().source("words", StatelessSource(SingleIteratorSource(words)))
+    stream = provider.new_stream().source("words", SingleIteratorSource(words))
     timed = stream.key_local("one-key", lambda _msg: 0).assign_timestamps("index", lambda msg: msg.timestamp)
     on_time, _late = timed.generate_epochs("each-index", lambda msg, _previous: msg.timestamp)
-    on_time.ttl_map("sliding-window", join_with_last).sink("stdout", StatelessSink(StdOutSink()))
+    on_time.ttl_map("sliding-window", join_with_last).sink("stdout", StdOutSink())
 
 
 def main() -> None:

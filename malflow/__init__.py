@@ -9,16 +9,16 @@ state for each key, event time, and snapshots from which a run goes on exactly w
 - `malflow.snapshot` keeps state between runs; `malflow.testing` helps to test; `malflow.errors` draws the tree of
   errors.
 
->>> from malflow.sinks import StatelessSink, VecSink
->>> from malflow.sources import SingleIteratorSource, StatelessSource
+>>> from malflow.sinks import VecSink
+>>> from malflow.sources import SingleIteratorSource
 >>> totals = VecSink()
 >>> def build_dataflow(provider):
 ...     (
 ...         provider.new_stream()
-...         .source("numbers", StatelessSource(SingleIteratorSource(range(5))))
+...         .source("numbers", SingleIteratorSource(range(5)))
 ...         .key_distribute("parity", lambda msg: msg.value % 2)
 ...         .stateful_map("sum", lambda key, value, state: (state + value, state + value), default=int)
-...         .sink("totals", StatelessSink(totals))
+...         .sink("totals", totals)
 ...     )
 >>> SingleThreadRuntime(build_dataflow).execute()
 >>> totals.values

@@ -8,17 +8,17 @@ import sys
 from datetime import timedelta
 
 from malflow import SparkRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StdOutSink
+from malflow.sinks import StdOutSink
 from malflow.snapshot import FsspecBackend
-from malflow.sources import StatefulSource, TextFileSource
+from malflow.sources import TextFileSource
 
 files, state, scratch, *workers = sys.argv[1:]
 
 
 def build_dataflow(provider: StreamProvider) -> None:
-    lines = provider.new_stream().source("lines", StatefulSource(TextFileSource(files)))
+    lines = provider.new_stream().source("lines", TextFileSource(files))
     words = lines.map("split", str.split).flatten("words").key_distribute("word", lambda msg: msg.value)
-    words.stateful_map("count", lambda word, _, n: (n + 1, n + 1), default=int).sink("out", StatelessSink(StdOutSink()))
+    words.stateful_map("count", lambda word, _, n: (n + 1, n + 1), default=int).sink("out", StdOutSink())
 
 
 SparkRuntime(
