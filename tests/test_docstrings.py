@@ -24,7 +24,6 @@ NOT_YET: tuple[str, ...] = (
     "snapshot",
     "sources",
     "state.py",
-    "store",
     "streams",
     "testing",
 )

@@ -1,1 +1,1 @@
-"""Storage: the five operations that snapshots need, on a local disk, S3, or any store of fsspec."""
+"""Storage: the five operations that snapshots need, on local disk, S3 or any other fsspec file system."""

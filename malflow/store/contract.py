@@ -1,4 +1,4 @@
-"""The five operations through which every snapshot goes, and how they may end."""
+"""The five storage operations that snapshots are built on, and their possible outcomes."""
 
 from __future__ import annotations
 
@@ -12,79 +12,79 @@ __all__ = ["KeyExists", "KeyMissing", "Store", "Transient", "UnknownOutcome", "i
 
 
 class KeyExists(Exception):
-    """An object with this key exists already; nothing was written now.
+    """An object with this key already exists; this call wrote nothing.
 
-    Where a network lies between, it may be one's own: an earlier try whose answer was lost. Read it to know.
+    Over a network it may be the caller's own object, from an earlier attempt whose response was lost. Read it to know.
     """
 
 
 class KeyMissing(Exception):
-    """There is no object with this key."""
+    """No object has this key."""
 
 
 class Transient(StoreError):
-    """It was not done, and may be if it is tried again."""
+    """The operation was not carried out; a retry may succeed."""
 
 
 class UnknownOutcome(StoreError):
-    """The store did not tell whether the object was written; it may appear later, too."""
+    """The store did not confirm whether the object was written; it may also appear later."""
 
 
 class Store(Protocol):
     """A place for immutable objects.
 
-    Keys are relative paths of ASCII letters, digits, ``-`` and ``.``, whose components don't begin with a dot; never
-    user text. What is no such key is refused as a StoreError before anything is touched.
+    Keys are relative paths of ASCII letters, digits, ``-`` and ``.``, whose components don't begin with a dot. They
+    never contain user text. Any other key raises a StoreError before anything is touched.
 
-    A store tries each operation once. The caller tries again what ended as `Transient`, and, where that is right, as
-    `UnknownOutcome`. A KeyboardInterrupt or another BaseException passes through; it leaves no part of an object, but
-    whether a `put_new` that it interrupted was or will be done is as unknown as after an `UnknownOutcome`.
+    A store attempts each operation once. The caller retries after `Transient` and, where that is safe, after
+    `UnknownOutcome`. KeyboardInterrupt and other BaseExceptions pass through. They never leave a partial object, but
+    the outcome of an interrupted `put_new` is unknown, as after `UnknownOutcome`.
 
-    A store may be used by several threads at once.
+    A store is thread-safe.
     """
 
     def put_new(self, key: str, data: bytes) -> None:
-        """Write an object that is there as a whole or not at all, never over another, and durable on return.
+        """Create an object atomically; never replace one. It is durable on return.
 
         Raises:
-            KeyExists: if there is one already.
-            Transient: if it was not and will not be written, but may be when tried again.
-            UnknownOutcome: if it may or may not have been written, or may be later.
+            KeyExists: if the key already exists.
+            Transient: if it was not and will not be written, but a retry may succeed.
+            UnknownOutcome: if it may have been written, or may still be.
             StoreError: if it was not and will not be written.
         """
 
     def get(self, key: str, limit: int) -> bytes:
-        """Read an object as it is now, never from a cache: whole, or its first ``limit + 1`` bytes where it is longer.
+        """Read an object, never from a cache; of one longer than `limit`, return the first ``limit + 1`` bytes.
 
         Raises:
-            KeyMissing: if there is none; the store says so, it is not concluded from an error.
-            Transient: if it can't be read now.
+            KeyMissing: if the store states that there is none; never inferred from another error.
+            Transient: if it can't be read at the moment.
             StoreError: if it can't be read.
         """
 
     def list(self, prefix: str) -> list[str]:
-        """List the keys below a folder such as ``"m/"``, or all of them for ``""``: what is there now, sorted.
+        """Return the keys below a folder such as ``"m/"``, or all keys for ``""``, up to date and sorted.
 
-        Whatever else lies there under a name that could be a key is listed, too.
+        Foreign objects whose names are valid keys are listed too.
 
         Raises:
-            Transient: if they can't be listed now.
-            StoreError: if they can't be listed; that is never told as an empty list.
+            Transient: if they can't be listed at the moment.
+            StoreError: if they can't be listed; a failure is never reported as an empty list.
         """
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is no error.
+        """Delete an object; a missing one is not an error.
 
         Raises:
-            Transient: if it was perhaps not removed, and may be when tried again.
-            StoreError: if it can't be removed.
+            Transient: if it may not have been deleted, and a retry may succeed.
+            StoreError: if it can't be deleted.
         """
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        """Remove what interrupted writes of keys below `prefix` left behind, where `dead` says so of the key.
+        """Delete the remains of interrupted writes below `prefix` of the keys for which `dead` is true.
 
         Raises:
-            StoreError: if something can't be removed.
+            StoreError: if something can't be deleted.
         """
 
 
@@ -93,7 +93,7 @@ _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 
 
 def is_key(text: str) -> bool:
-    """Tell whether a text may be a key.
+    """Whether a text is a valid key.
 
     >>> [is_key(text) for text in ("m/00017.json", "job.json", "../job.json", "/m/1", "m//1", "m/.tmp-1", "m/")]
     [True, True, False, False, False, False, False]
@@ -102,20 +102,20 @@ def is_key(text: str) -> bool:
 
 
 def require_key(key: str) -> None:
-    """Refuse what can't be a key.
+    """Check that a text is a valid key.
 
     Raises:
-        StoreError: if it can't.
+        StoreError: if it is not.
     """
     if not is_key(key):
-        raise StoreError(f"{key[:80]!r} can't be a key of a store; nothing was touched")
+        raise StoreError(f"{key[:80]!r} is not a valid key of a store; nothing was touched")
 
 
 def require_folder(prefix: str) -> None:
-    """Refuse what is neither a folder of keys, with a slash at its end, nor empty.
+    """Check that a prefix is a folder of keys, with a trailing slash, or empty.
 
     Raises:
         StoreError: if it is neither.
     """
     if prefix and not (prefix.endswith("/") and is_key(prefix[:-1])):
-        raise StoreError(f"{prefix[:80]!r} can't be a folder of a store; nothing was touched")
+        raise StoreError(f"{prefix[:80]!r} is not a valid folder of a store; nothing was touched")

@@ -1,4 +1,4 @@
-"""Places where a test can have the process killed: ``MALFLOW_FAILPOINT=name:nth`` kills it at the nth pass."""
+"""Points at which a test can kill the process: ``MALFLOW_FAILPOINT=name:nth`` kills it at the nth pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _left = {_WANTED: int(_NTH or 1)} if _WANTED else {}
 
 
 def failpoint(name: str) -> None:
-    """Pass a point; the process ends here, as by a power cut, if the environment says so."""
+    """Pass a failpoint; kill the process, as a power cut would, if the environment variable asks for it."""
     if name not in _left:
         return
     _left[name] -= 1

@@ -1,4 +1,4 @@
-"""A store in a folder of this machine."""
+"""A store in a local folder."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ _TEMP = ".tmp-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _REFUSALS = frozenset({*_NO_LINKS, errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.ENOENT})
-_MENDS = {
+_HINTS = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
-    errno.EACCES: "let this user read and write there",
-    errno.EPERM: "let this user read and write there",
-    errno.EROFS: "choose a folder that can be written to",
+    errno.EACCES: "give this user read and write permission",
+    errno.EPERM: "give this user read and write permission",
+    errno.EROFS: "choose a writable folder",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "raise the limit on open files",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
     errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ENOTDIR: "put a folder where a file or a symbolic link is",
-    errno.ELOOP: "put the thing itself where a symbolic link is",
+    errno.ENOTDIR: "replace the file or symbolic link by a folder",
+    errno.ELOOP: "replace the symbolic link by its target",
     errno.EIO: "check the disk",
 }
 
 
 class LocalStore:
-    """Objects as files: folders of mode 0700, files of mode 0600, nothing through symbolic links below the root.
+    """Objects as files: folders have mode 0700, files 0600; symbolic links below the root are not followed.
 
-    A file is written beside its place under a temporary name, synced, and linked to its place: it appears as a whole,
-    and the link fails where there is one already. Then the folder is synced. Where that fails nobody can tell what
-    the disk holds, and reading would only tell what memory holds: such an object can't be read by this instance.
+    A file is written under a temporary name in the same folder, synced, and hard-linked to its final name. So it
+    appears atomically, and the link fails if the name is taken. Then the folder is synced. If that sync fails, the
+    content of the disk is unknown, and a read would only show the page cache: this instance refuses to read the
+    object.
 
     Args:
-        root: the folder; made, with those above it, by the first write.
-        durable: whether what is written must survive a power cut; without that nothing is synced.
-        private: whether folders and files are refused that other users than this one and root may change.
+        root: the folder; the first write creates it and its parents.
+        durable: whether writes must survive a power cut; otherwise nothing is synced.
+        private: whether to refuse folders and files that users other than this one and root may change.
     """
 
     def __init__(self, root: Path, *, durable: bool = True, private: bool = False) -> None:
@@ -59,7 +60,7 @@ class LocalStore:
         return f"LocalStore({str(self._root)!r})"
 
     def put_new(self, key: str, data: bytes) -> None:
-        """Write a new file."""
+        """Create a file."""
         require_key(key)
         self._refuse_doubtful(key)
         folder, _, name = key.rpartition("/")
@@ -91,15 +92,15 @@ class LocalStore:
             return sorted(key for key, name in self._files(prefix) if is_key(name))
 
     def delete(self, key: str) -> None:
-        """Remove a file."""
+        """Delete a file."""
         require_key(key)
         folder, _, name = key.rpartition("/")
-        with self._explained("removed", key), suppress(FileNotFoundError), self._opened(folder) as directory:
+        with self._explained("deleted", key), suppress(FileNotFoundError), self._opened(folder) as directory:
             os.unlink(name, dir_fd=directory)
-            # not synced: what a power cut brings back is found and removed again
+            # not synced: a file that reappears after a power cut is found and deleted again
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        """Remove temporary files."""
+        """Delete temporary files."""
         require_folder(prefix)
         with self._explained("swept", prefix):
             for key, name in tuple(self._files(prefix)):
@@ -108,24 +109,24 @@ class LocalStore:
                 if name.startswith(_TEMP) and is_key(target) and dead(target):
                     with suppress(FileNotFoundError), self._opened(folder.rstrip("/")) as directory:
                         os.unlink(name, dir_fd=directory)
-            # not synced: what a power cut brings back is found and removed again
+            # not synced: a file that reappears after a power cut is found and deleted again
 
     def _sync(self, file: int) -> None:
         if self._syncs:
             os.fsync(file)
 
     def _link(self, temp: str, key: str, directory: int) -> None:
-        """Publish a synced file, and make its name durable."""
+        """Link a synced file to its final name, and make that name durable."""
         path = self._root / key
         try:
             os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         except FileExistsError:
-            raise KeyExists(f"'{path}' exists already") from None
+            raise KeyExists(f"'{path}' already exists") from None
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise StoreError(
                     f"'{path}' could not be written: the file system of '{self._root}' has no hard links "
-                    f"({error.strerror}); choose a folder on another one"
+                    f"({error.strerror}); choose a folder on another file system"
                 ) from error
             if error.errno in _REFUSALS:
                 raise
@@ -137,15 +138,17 @@ class LocalStore:
 
     def _unknown(self, key: str, error: OSError) -> UnknownOutcome:
         self._doubtful.add(key)
-        return UnknownOutcome(_text("written for certain", self._root / key, error))
+        return UnknownOutcome(_text("confirmed as written", self._root / key, error))
 
     def _refuse_doubtful(self, key: str) -> None:
         if key in self._doubtful:
-            raise UnknownOutcome(f"whether '{self._root / key}' is on the disk is not known: its folder did not sync")
+            raise UnknownOutcome(
+                f"it is unknown whether '{self._root / key}' is on disk: its folder could not be synced"
+            )
 
     @contextmanager
     def _explained(self, done: str, key: str) -> Iterator[None]:
-        """Turn what the system says into a StoreError."""
+        """Raise an OSError as a StoreError that names the file."""
         try:
             yield
         except OSError as error:
@@ -160,7 +163,7 @@ class LocalStore:
             os.close(directory)
 
     def _open(self, folder: str, *, create: bool = False) -> int:
-        """Open a folder step by step, so that no symbolic link leads out of the root; make what is missing."""
+        """Open a folder component by component, so that no symbolic link leads out of the root."""
         if create:
             self._make_root()
         here = self._root
@@ -175,14 +178,14 @@ class LocalStore:
         return directory
 
     def _checked(self, opened: int, path: Path) -> int:
-        """Refuse what others may change. It is closed then."""
+        """Return an open file, or close it and raise if other users may change it."""
         exposed = _exposed(os.fstat(opened)) if self._private else None
         if exposed is None:
             return opened
         os.close(opened)
         raise StoreError(
-            f"'{path}' {exposed}, and to load a pickle executes what it says; mend that (chown, chmod o-w), choose "
-            "another folder, give signing_key=, use codec='msgpack', or say allow_unsigned_pickle=True"
+            f"'{path}' {exposed}, and loading a pickle can execute code; fix the permissions (chown, chmod o-w), "
+            "choose another folder, set signing_key=, use codec='msgpack', or pass allow_unsigned_pickle=True"
         )
 
     def _read(self, name: str, directory: int, limit: int) -> bytes:
@@ -191,7 +194,7 @@ class LocalStore:
         try:
             found = os.fstat(opened)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "it is no file")
+                raise OSError(errno.EINVAL, "not a regular file")
             with os.fdopen(opened, "rb", closefd=False) as file:
                 return file.read(min(limit, found.st_size) + 1)
         finally:
@@ -201,7 +204,7 @@ class LocalStore:
         if create and path not in self._durable:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
-            self._sync(parent)  # also where another process made it, and perhaps ended before this
+            self._sync(parent)  # also if another process created it: it may have died before its sync
             self._durable.add(path)
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
@@ -216,7 +219,7 @@ class LocalStore:
         self._durable.add(self._root)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Give the key and the name of whatever is below a folder and no folder itself."""
+        """Yield key and name of each file below a folder, at any depth."""
         folders = [prefix]
         while folders:
             folder = folders.pop()
@@ -251,7 +254,7 @@ def _write(name: str, directory: int, data: bytes, sync: Callable[[int], object]
 
 
 def _exposed(found: os.stat_result) -> str | None:
-    """Return how other users than this one and root may change what was found; None if they can't."""
+    """Return how users other than this one and root may change a file; None if they can't."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (uid {found.st_uid})"
     if found.st_mode & stat.S_IWOTH:
@@ -269,5 +272,5 @@ def _sync_folder(path: Path) -> None:
 
 def _text(done: str, path: Path, error: OSError) -> str:
     reason = error.strerror or str(error)
-    mend = _MENDS.get(error.errno or 0)
-    return f"'{path}' could not be {done}: {reason}" + (f"; {mend}" if mend else "")
+    hint = _HINTS.get(error.errno or 0)
+    return f"'{path}' could not be {done}: {reason}" + (f"; {hint}" if hint else "")

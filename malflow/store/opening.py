@@ -1,4 +1,4 @@
-"""The store behind a path or URL."""
+"""Open the store that a path or URL names."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def open_store(
     durable: bool = True,
     private: bool = False,
 ) -> Store:
-    """Make the store for a folder; nothing is read or written yet.
+    """Return the store for a folder; nothing is read or written yet.
 
     Args:
-        url: a path on this machine, ``memory://...``, ``s3://bucket/...`` or what else fsspec knows; where
-            `filesystem` is given, a path in it.
-        storage_options: what fsspec needs to open it.
+        url: a local path, ``memory://...``, ``s3://bucket/...`` or any other fsspec URL; with `filesystem`, a path in
+            that file system.
+        storage_options: passed to fsspec to open the file system.
         filesystem: an fsspec file system to use instead.
-        exclusive: whether the store creates objects exclusively; see `FsspecStore`.
-        durable: whether what is written on this machine's disk must survive a power cut.
-        private: whether folders and files on this machine's disk that other users may change are refused.
+        exclusive: whether the file system can create objects exclusively; see `FsspecStore`.
+        durable: whether writes to local disk must survive a power cut.
+        private: whether to refuse local folders and files that other users may change.
 
     Raises:
-        GraphError: if the URL or the file system can't hold a store.
+        GraphError: if the URL or the file system can't be used for a store.
         MissingDependency: if the library for the protocol is not installed.
     """
     options = dict(storage_options or {})
@@ -64,18 +64,18 @@ def open_store(
     else:
         root = _root_in(filesystem, text)
     if not root.strip("/") and protocols_of(filesystem)[0] != "memory":
-        raise GraphError(f"'{shown}' names no place for a store; name a bucket or folder")
+        raise GraphError(f"'{shown}' names no bucket or folder for a store; add one")
     return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
 
 
 def check_place(url: str | os.PathLike[str], options: Mapping[str, Any], filesystem: Any = None) -> str:
-    """Check that a path or URL can name the place of a store, as far as its spelling tells.
+    """Check the spelling of the path or URL of a store.
 
     Returns:
-        The text of it; a path on this machine is absolute, so that it names the same folder from everywhere.
+        The path or URL as text; a local path is made absolute, so that it names the same folder in every process.
 
     Raises:
-        GraphError: if it can't.
+        GraphError: if it can't name a store.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text.strip():
@@ -89,7 +89,7 @@ def check_place(url: str | os.PathLike[str], options: Mapping[str, Any], filesys
 
 
 def is_private(url: str | os.PathLike[str], filesystem: Any = None) -> bool:
-    """Tell whether only this machine's users can reach a store: one on its disk or in this process's memory."""
+    """Whether only users of this machine can reach the store: one on local disk or in memory."""
     if filesystem is not None:
         return not {*_LOCAL, "memory"}.isdisjoint(protocols_of(filesystem))
     return get_protocol(os.fspath(url)) in (*_LOCAL, "memory")
@@ -99,11 +99,11 @@ def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -
     if _ONE_SLASH.match(text):
         raise GraphError(f"'{shown}' is neither a path nor a URL; write {shown.replace(':/', '://', 1)}")
     if "::" in text:
-        raise GraphError(f"'{shown}' chains file systems; a store needs the place itself, such as s3://bucket/folder")
+        raise GraphError(f"'{shown}' chains file systems; a store needs a plain URL such as s3://bucket/folder")
     if filesystem is not None and not isinstance(filesystem, AbstractFileSystem):
         raise GraphError(f"filesystem must be an fsspec file system; got {type(filesystem).__name__}")
     if filesystem is not None and options:
-        raise GraphError("storage_options are for opening a file system; give either them or filesystem")
+        raise GraphError("storage_options and filesystem exclude each other; pass one of them")
 
 
 def _is_local(text: str, filesystem: Any) -> bool:
@@ -111,25 +111,25 @@ def _is_local(text: str, filesystem: Any) -> bool:
 
 
 def _check_steps(text: str, shown: str) -> None:
-    """Refuse what the libraries of object stores read otherwise than it is written."""
+    """Refuse URLs that object store libraries would interpret differently from how they are written."""
     protocol, _, path = text.rpartition("://")
     if _CONTROL.search(text):
-        raise GraphError(f"{shown!r} has a line break or another control character; leave it out")
+        raise GraphError(f"{shown!r} contains a line break or another control character; remove it")
     if _VERSION.search(path):
         raise GraphError(f"'{shown}' names a version of an object; a store needs a bucket or folder")
     if "//" in path.strip("/"):
         plain = re.sub("/{2,}", "/", shown.rpartition("://")[2])
-        raise GraphError(f"'{shown}' has an empty step in it; write {protocol}{'://' if protocol else ''}{plain}")
+        raise GraphError(f"'{shown}' has an empty path component; write {protocol}{'://' if protocol else ''}{plain}")
 
 
 def _local_store(text: str, shown: str, options: Mapping[str, Any], *, durable: bool, private: bool) -> LocalStore:
     if options:
         raise GraphError(
-            f"'{shown}' is a folder of this machine, which takes no storage_options; got {', '.join(sorted(options))}; "
-            "write s3://bucket/folder for a place on S3"
+            f"'{shown}' is a local folder, which takes no storage_options; got {', '.join(sorted(options))}; "
+            "write s3://bucket/folder for a bucket on S3"
         )
     return LocalStore(Path(_root_in(LocalFileSystem, text)), durable=durable, private=private)
 
 
 def _root_in(filesystem: Any, text: str) -> str:
-    return str(filesystem._strip_protocol(text)).rstrip("/")  # noqa: SLF001 - fsspec's own callers do so, too
+    return str(filesystem._strip_protocol(text)).rstrip("/")  # noqa: SLF001 - callers within fsspec do the same

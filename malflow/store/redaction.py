@@ -19,7 +19,7 @@ _KEY_ID_LENGTH = 16
 
 _PARAMETER = r"(?P<name>(?:sig|[\w.-]{0,64}(?:key|secret|token|passw|pwd|credential|signature|auth)[\w.-]{0,64})=)"
 _FIELD = r"[\w.-]{0,64}(?:secret|token|passw|pwd|credential|signature|(?:access|account|private)[_-]?key)[\w.-]{0,64}"
-_PATTERNS: Final = (  # each quantifier that may fail late is bounded, so that a long text takes linear time
+_PATTERNS: Final = (  # quantifiers that may fail late are bounded: linear time on long texts
     (re.compile(r"(://)[^/?#\s\"'<>]{0,512}@"), rf"\1{_HIDDEN}@"),
     (re.compile(r"(://)[^/?#\s\"'<>:]{0,512}:(?!\d+(?:[/?#\s]|$))[^\s\"'<>@]{0,512}@"), rf"\1{_HIDDEN}@"),
     (re.compile(rf"(?<=[?&;,\s]){_PARAMETER}[^&;,\s\"'<>#]+", re.IGNORECASE), rf"\g<name>{_HIDDEN}"),
@@ -33,7 +33,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether an option of this name holds something that no text may show.
+    """Whether an option of this name holds a secret, which no message may show.
 
     >>> is_secret_name("aws_secret_access_key"), is_secret_name("sas_token"), is_secret_name("endpoint_url")
     (True, True, False)
@@ -42,7 +42,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_in(options: Mapping[str, Any], url: str = "") -> list[str]:
-    """Collect the secrets in storage options, however deep, and in a URL, for `redacted`.
+    """Return the secrets in storage options, at any depth, and in a URL, for `redacted`.
 
     >>> secrets_in({"key": "AKIA1234", "client_kwargs": {"password": "hush", "region": "eu"}}, "ftp://me:psst@host/x")
     ['AKIA1234', 'hush', 'psst']
@@ -52,10 +52,10 @@ def secrets_in(options: Mapping[str, Any], url: str = "") -> list[str]:
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    r"""Take what is secret out of a text, and escape its control characters.
+    r"""Return a text with secrets replaced by ``***`` and control characters escaped.
 
-    Hidden are the given secrets, also quoted as URLs and texts quote them, and whatever looks like userinfo in a URL,
-    a signature or token in a query, or an authorization header.
+    Replaced are the given secrets, also in their URL-quoted and `repr` forms, and anything that looks like userinfo in
+    a URL, a signature or token in a query string, or an authorization header.
 
     >>> redacted("GET https://me:psst@host/x?X-Amz-Signature=0a1b&part=2 failed:\nhush", ["hush"])
     'GET https://***@host/x?X-Amz-Signature=***&part=2 failed:\\n***'
@@ -81,7 +81,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _secrets_under(value: Any, *, secret: bool) -> Iterator[str]:
-    """Give every text in a value if it is secret, and those below secret names otherwise."""
+    """Yield every text in a secret value; in any other value, the texts below secret names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _secrets_under(inner, secret=secret or is_secret_name(str(name)))
@@ -113,7 +113,7 @@ def _secrets_of_url(url: str) -> Iterator[str]:
 
 
 def _userinfo(path: str) -> str:
-    """Give what stands before the host; also where a password with a slash in it was not quoted."""
+    """Return the userinfo of a URL, even if a slash in its password was not quoted."""
     authority = path.partition("/")[0]
     before, at, _ = authority.rpartition("@")
     if at:

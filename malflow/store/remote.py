@@ -1,4 +1,4 @@
-"""A store on any file system that fsspec knows, above all S3."""
+"""A store on any fsspec file system, S3 above all."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ T = TypeVar("T")
 _BASE = AbstractFileSystem
 
 _LISTING = 50_000_000
-"""The bytes of a long listing, for its time limit."""
+"""Bytes of a long listing, from which its time limit is computed."""
 
 _MEMORY = threading.RLock()
-"""All of a process's memory file systems share their files, and look before they write."""
+"""Serialises check-then-write on memory file systems, which share their files within a process."""
 
 
 class FsspecStore:
     """Objects as files of an fsspec file system, each written by one `pipe_file`, never through a handle.
 
-    A network file system is made anew from the options of the given one, without listings cache, and again in a
-    process forked from this one. S3 is asked once per operation; its answers, not its exceptions, tell what happened.
+    A network file system is recreated from the options of the given one, without a listings cache, and again after a
+    fork. S3 gets one request per operation; the outcome is read from the response, not from the exception's class.
 
     Args:
         filesystem: the file system.
         root: the folder in it.
-        exclusive: whether `pipe_file(mode="create")` creates exclusively. Where it does not, False makes this look
-            before it writes, which is right as long as one process at a time writes.
-        secrets: what no message may show, beside what the file system's own options name as secret.
+        exclusive: whether `pipe_file(mode="create")` creates exclusively. If it does not, False makes `put_new` check
+            before it writes, which is correct as long as one process writes at a time.
+        secrets: texts that no message may show, besides the secrets in the file system's own options.
 
     Raises:
-        GraphError: if the file system wraps another, or does not write files as a whole.
+        GraphError: if the file system wraps another, or does not write files atomically.
     """
 
     def __init__(self, filesystem: Any, root: str, *, exclusive: bool = True, secrets: Sequence[str] = ()) -> None:
@@ -58,31 +58,31 @@ class FsspecStore:
         _require_whole_writes(filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what is this process's own."""
+        """Drop the file system that belongs to this process."""
         return {**vars(self), "_own": None}
 
     def __repr__(self) -> str:
         return f"FsspecStore({redacted(self._url(''), self._secrets)!r})"
 
     def put_new(self, key: str, data: bytes) -> None:
-        """Write a new object by one request."""
+        """Create an object with one request."""
         require_key(key)
         if not self._exclusive and self._is_there(key):
-            raise KeyExists(f"'{self._url(key)}' exists already")
+            raise KeyExists(f"'{self._url(key)}' already exists")
         mode = "create" if self._exclusive else "overwrite"
-        # s3fs sends several requests for what is longer than two chunks
+        # s3fs splits objects longer than two chunks into several requests
         options: dict[str, Any] = {"chunksize": len(data) + 1} if self._is_s3 else {}
 
         def create(filesystem: Any, path: str) -> None:
             with self._guard:
                 answer = filesystem.pipe_file(path, data, mode=mode, **options, **self._limited(filesystem, len(data)))
             if self._is_s3 and answer is None:
-                raise TimeoutError("the request was broken off")  # fsspec tells nobody when its loop is stopped
+                raise TimeoutError("the request was aborted")  # fsspec does not report that its loop was stopped
 
         self._ask(create, "written", key, s3.verdict_on_write if self._is_s3 else _verdict_on_write)
 
     def get(self, key: str, limit: int) -> bytes:
-        """Read an object by one request."""
+        """Read an object with one request."""
         require_key(key)
 
         def read(filesystem: Any, path: str) -> bytes:
@@ -110,7 +110,7 @@ class FsspecStore:
         return sorted(filter(is_key, keys))
 
     def delete(self, key: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
         require_key(key)
 
         def remove(filesystem: Any, path: str) -> None:
@@ -118,12 +118,12 @@ class FsspecStore:
                 filesystem.rm_file(path, **self._limited(filesystem, 0))
 
         try:
-            self._ask(remove, "removed", key, s3.verdict_on_read if self._is_s3 else _verdict_on_read)
+            self._ask(remove, "deleted", key, s3.verdict_on_read if self._is_s3 else _verdict_on_read)
         except KeyMissing:
             return
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        """Find nothing: an interrupted request leaves nothing behind."""
+        """Do nothing: an interrupted request leaves nothing behind."""
         require_folder(prefix)
 
     def _limited(self, filesystem: Any, size: int) -> dict[str, Any]:
@@ -144,37 +144,37 @@ class FsspecStore:
     ) -> T:
         try:
             return operation(self._filesystem(), f"{self._root}/{key}")
-        except Exception as error:  # noqa: BLE001 - libraries raise what they like; it is raised below, without secrets
+        except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
             failure = error
-        raise self._told(failure, done, key, verdict(failure))
+        raise self._error(failure, done, key, verdict(failure))
 
-    def _told(self, failure: Exception, done: str, key: str, kind: type[Exception]) -> Exception:
-        """Make the error that the contract wants; outside of the handler, so that it drags nothing secret along."""
+    def _error(self, failure: Exception, done: str, key: str, kind: type[Exception]) -> Exception:
+        """Return the error of the contract; called outside the handler, so that no secret is chained to it."""
         url = self._url(key)
         if kind is KeyExists:
-            text = f"'{url}' exists already"
+            text = f"'{url}' already exists"
         elif kind is KeyMissing:
             text = f"there is no '{url}'"
         else:
-            mend = s3.mend_of(failure)
-            unsure = " for certain" if kind is UnknownOutcome else ""
-            text = f"'{url}' could not be {done}{unsure}: {s3.reason_of(failure)}" + (f"; {mend}" if mend else "")
-        told = kind(redacted(text, self._secrets))
-        if not any(_tells(link, self._secrets) for link in s3.chain(failure)):
-            told.__cause__ = failure
-        return told
+            hint = s3.hint_for(failure)
+            verb = f"confirmed as {done}" if kind is UnknownOutcome else done
+            text = f"'{url}' could not be {verb}: {s3.reason_of(failure)}" + (f"; {hint}" if hint else "")
+        error = kind(redacted(text, self._secrets))
+        if not any(_shows_secret(link, self._secrets) for link in s3.chain(failure)):
+            error.__cause__ = failure
+        return error
 
     def _filesystem(self) -> Any:
-        """Give this process's own file system, where the network is involved."""
+        """Return the file system; one on the network belongs to this process alone."""
         if not isinstance(self._given, AsyncFileSystem):
             self._given.invalidate_cache()
             return self._given
         own = self._own
         if own is None or own[0] != os.getpid():
-            own = self._own = os.getpid(), self._made_anew()
+            own = self._own = os.getpid(), self._recreated()
         return own[1]
 
-    def _made_anew(self) -> Any:
+    def _recreated(self) -> Any:
         options: Mapping[str, Any] = self._given.storage_options
         if self._is_s3:
             options = s3.client_options(options)
@@ -187,7 +187,7 @@ class FsspecStore:
 
 
 def protocols_of(filesystem: Any) -> tuple[str, ...]:
-    """Give the names of a file system's protocol."""
+    """Return the names of a file system's protocol."""
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
@@ -195,11 +195,13 @@ def protocols_of(filesystem: Any) -> tuple[str, ...]:
 def _require_whole_writes(filesystem: Any) -> None:
     kind = type(filesystem)
     if isinstance(getattr(filesystem, "fs", None), AbstractFileSystem):
-        raise GraphError(f"a store can't be in a {kind.__name__}, which wraps another file system; give that one")
+        raise GraphError(
+            f"a store can't be in a {kind.__name__}, which wraps another file system; pass the wrapped one"
+        )
     base, method = (AsyncFileSystem, "_pipe_file") if isinstance(filesystem, AsyncFileSystem) else (_BASE, "pipe_file")
     if getattr(kind, method) is getattr(base, method):
         raise GraphError(
-            f"a store needs files that appear as a whole, and {kind.__name__} writes them bit by bit; "
+            f"a store needs atomic writes, and {kind.__name__} writes files piece by piece; "
             "choose a local folder or an object store"
         )
 
@@ -216,14 +218,14 @@ def _verdict_on_read(error: Exception) -> type[Exception]:
     return Transient if isinstance(error, ConnectionError | TimeoutError) else StoreError
 
 
-def _tells(error: BaseException, secrets: Sequence[str]) -> bool:
-    """Tell whether an exception shows a secret, in its text or in the answer that it carries."""
+def _shows_secret(error: BaseException, secrets: Sequence[str]) -> bool:
+    """Whether an exception shows a secret, in its text or in the response that it carries."""
     shown = f"{str(error)!r} {error!r} {getattr(error, 'response', '')!r} {getattr(error, '__notes__', '')!r}"
     return redacted(shown, secrets) != shown
 
 
 def _files(filesystem: Any, folder: str) -> Iterator[str]:
-    """Walk through a folder; fsspec's own walk leaves out what it can't list."""
+    """Yield the files below a folder; fsspec's own walk skips folders that it can't list."""
     try:
         entries = filesystem.ls(folder, detail=True)
     except FileNotFoundError:

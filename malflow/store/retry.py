@@ -1,4 +1,4 @@
-"""One policy for what a store could not do at once: try again, more and more slowly, until a deadline."""
+"""Retries with exponential backoff, up to a deadline."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _today() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a run takes from outside; tests give their own.
+    """The clock, the randomness and the process id that a run uses; tests inject their own.
 
     Attributes:
-        token: makes 16 hexadecimal digits that were never made before.
-        monotonic: a clock in seconds that never goes back.
-        sleep: waits for so many seconds.
-        now: the time of day, for display.
-        jitter: a number from 0 to 1.
-        process: tells one process from another.
+        token: returns 16 hexadecimal digits, unique.
+        monotonic: a monotonic clock, in seconds.
+        sleep: sleeps for a number of seconds.
+        now: the wall-clock time, for display.
+        jitter: returns a random number from 0 to 1.
+        process: returns the id of this process.
     """
 
     token: Callable[[], str] = _token
@@ -52,13 +52,13 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How long to go on trying, and with whose clock."""
+    """How long to retry, and by which clock."""
 
     seconds: float
     environment: Environment
 
     def attempts(self) -> Iterator[None]:
-        """Give a turn at once, then one after each pause, until the deadline; pauses double, with jitter."""
+        """Yield once for each attempt until the deadline; pauses double, with jitter."""
         deadline = self.environment.monotonic() + self.seconds
         pause = _FIRST_PAUSE
         while True:
@@ -69,10 +69,10 @@ class Retry:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def of(self, operation: Callable[[], T]) -> T:
-        """Do what may be done any number of times, until it succeeds or the deadline passes.
+        """Run an idempotent operation until it succeeds or the deadline passes.
 
         Raises:
-            StoreError: the last one, or at once one that will not go away by itself.
+            StoreError: the last transient one, or immediately one that a retry would not resolve.
         """
         last: Transient | UnknownOutcome | None = None
         for _ in self.attempts():

@@ -1,6 +1,6 @@
-"""What S3 says about a request, and a client that sends each request once.
+"""The outcome of an S3 request, and a client that sends each request once.
 
-The outcome is read from the answer itself, its status and code; the class of the exception depends on the server.
+The outcome is read from the response's status and code; the class of the exception depends on the server.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutc
 __all__ = [
     "chain",
     "client_options",
+    "hint_for",
     "is_empty_range",
-    "mend_of",
     "reason_of",
     "time_limit",
     "verdict_on_read",
@@ -23,13 +23,13 @@ __all__ = [
 ]
 
 _SLOWEST = 500_000
-"""Bytes in a second, below which a connection counts as broken."""
+"""The bytes per second below which a connection counts as broken."""
 
 _REFUSED = frozenset({301, 307, 400, 401, 403, 405, 411, 413, 501})
 _REFUSED_FOR_NOW = frozenset(
     {"BadDigest", "ConditionalRequestConflict", "IncompleteBody", "OperationAborted", "RequestTimeout"}
 )
-_MENDS = {
+_HINTS = {
     "AccessDenied": "allow it in the bucket's policy",
     "ExpiredToken": "renew the credentials",
     "InvalidAccessKeyId": "check the credentials",
@@ -42,11 +42,11 @@ _MENDS = {
 
 
 def verdict_on_write(error: Exception) -> type[Exception]:
-    """Tell how a conditional PUT ended; whatever does not say so is unknown."""
-    answer = _answer(error)
-    if answer is None:
+    """Return the outcome of a conditional PUT; `UnknownOutcome` unless the response is conclusive."""
+    response = _response(error)
+    if response is None:
         return StoreError if _was_never_sent(error) else UnknownOutcome
-    status, code, _ = answer
+    status, code, _ = response
     if status == 412 or code == "PreconditionFailed":  # noqa: PLR2004 - an HTTP status is its own name
         return KeyExists
     if status == 409 or code in _REFUSED_FOR_NOW:  # noqa: PLR2004
@@ -55,11 +55,11 @@ def verdict_on_write(error: Exception) -> type[Exception]:
 
 
 def verdict_on_read(error: Exception) -> type[Exception]:
-    """Tell how anything else ended, which may be done again at will."""
-    answer = _answer(error)
-    if answer is None:
+    """Return the outcome of any other request; these are idempotent."""
+    response = _response(error)
+    if response is None:
         return Transient if _is_of_the_network(error) else StoreError
-    status, code, _ = answer
+    status, code, _ = response
     if status == 404 and code == "NoSuchKey":  # noqa: PLR2004
         return KeyMissing
     is_passing = status in (409, 429) or status >= 500 or code in (*_REFUSED_FOR_NOW, "SlowDown")  # noqa: PLR2004
@@ -67,32 +67,32 @@ def verdict_on_read(error: Exception) -> type[Exception]:
 
 
 def is_empty_range(error: Exception) -> bool:
-    """Tell whether an object has no first byte."""
-    answer = _answer(error)
-    return answer is not None and answer[0] == 416  # noqa: PLR2004
+    """Whether the response says that the object is empty."""
+    response = _response(error)
+    return response is not None and response[0] == 416  # noqa: PLR2004
 
 
 def reason_of(error: Exception) -> str:
-    """Say what the server, or else the client, says."""
-    answer = _answer(error)
-    if answer is None:
+    """Return the message of the server or, without a response, of the client."""
+    response = _response(error)
+    if response is None:
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    status, code, message = answer
+    status, code, message = response
     return f"{code}: {message} (HTTP {status})" if code != str(status) else f"{message} (HTTP {status})"
 
 
-def mend_of(error: Exception) -> str | None:
-    """Say what helps, where that is known."""
-    answer = _answer(error)
-    if answer is not None:
-        return _MENDS.get(answer[1])
+def hint_for(error: Exception) -> str | None:
+    """Return how to fix the error, or None where that is unknown."""
+    response = _response(error)
+    if response is not None:
+        return _HINTS.get(response[1])
     if any(type(cause).__name__ in ("NoCredentialsError", "PartialCredentialsError") for cause in chain(error)):
-        return "give key and secret in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        return "pass key and secret in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     return None
 
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the options of an s3fs whose client tries once and does not wait for ever; the user's own come first."""
+    """Return s3fs options for a client with timeouts and without retries; the user's options take precedence."""
     config = {
         "connect_timeout": 5,
         "read_timeout": 30,
@@ -103,9 +103,9 @@ def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def time_limit(filesystem: Any, size: int) -> float | None:
-    """Give the seconds that a request of so many bytes may take.
+    """Return the time limit in seconds of a request that transfers `size` bytes.
 
-    The client's own timeouts are for silence, begin late, and are sometimes forgotten by aiohttp.
+    The client's own timeouts only limit silence, start late, and are sometimes not applied by aiohttp.
     """
     waits = [filesystem.config_kwargs.get(name) for name in ("connect_timeout", "read_timeout")]
     return None if None in waits else sum(waits) + size / _SLOWEST
@@ -115,7 +115,7 @@ def _session_class() -> type:
     from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
 
     class OneTrySession(AIOHTTPSession):  # type: ignore[misc] # it has no types
-        """Keeps aiohttp from sending a PUT again, unasked, where the connection broke."""
+        """Keeps aiohttp from silently resending a PUT after the connection broke."""
 
         async def _get_session(self, proxy_url: str | None) -> Any:
             session = await super()._get_session(proxy_url)
@@ -126,7 +126,7 @@ def _session_class() -> type:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Give an exception, and what is behind it."""
+    """Yield an exception and those it was raised from."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -135,8 +135,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def _answer(error: Exception) -> tuple[int, str, str] | None:
-    """Find the answer of the server: status, code and message."""
+def _response(error: Exception) -> tuple[int, str, str] | None:
+    """Return status, code and message of the server's response; None if there was none."""
     for link in chain(error):
         response = getattr(link, "response", None)
         if isinstance(response, Mapping) and "Error" in response:

@@ -101,7 +101,7 @@ def test_an_interval_is_a_length_of_time(interval: Any) -> None:
 def test_a_folder_that_can_not_be_written_stops_the_run_before_it_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     seen: list[Any] = []
-    with pytest.raises(StoreError, match="put a folder where a file or a symbolic link is"):
+    with pytest.raises(StoreError, match="replace the file or symbolic link by a folder"):
         run(counting("aab", look=lambda msg, _ctx: seen.append(msg)), at_once(tmp_path / "file"))
     assert seen == []
 
@@ -112,7 +112,7 @@ def test_folder_without_write_permission_stops_the_run_early(tmp_path: Path) -> 
     counted("aab", at_once(tmp_path))
     for folder in (*tmp_path.glob("default/*/"), tmp_path / "default"):
         folder.chmod(0o500)
-    with pytest.raises(StoreError, match="let this user read and write there"):
+    with pytest.raises(StoreError, match="give this user read and write permission"):
         counted("aab", at_once(tmp_path))
 
 
@@ -240,11 +240,11 @@ def test_a_relative_path_is_that_of_where_it_was_written(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("s3://bucket//prefix", "has an empty step in it; write s3://bucket/prefix"),
-        ("s3://bucket/prefix///deep//er", "has an empty step in it; write s3://bucket/prefix/deep/er"),
-        ("memory://a//b", "has an empty step in it; write memory://a/b"),
+        ("s3://bucket//prefix", "has an empty path component; write s3://bucket/prefix"),
+        ("s3://bucket/prefix///deep//er", "has an empty path component; write s3://bucket/prefix/deep/er"),
+        ("memory://a//b", "has an empty path component; write memory://a/b"),
         ("s3://bucket/prefix?versionId=3", "names a version of an object"),
-        ("s3://bucket/pre\nfix", "has a line break or another control character"),
+        ("s3://bucket/pre\nfix", "contains a line break or another control character"),
         ("s3:/bucket/prefix", "write s3://bucket/prefix"),
     ],
 )
@@ -260,7 +260,7 @@ def test_pickles_are_not_loaded_from_where_others_may_write(tmp_path: Path, expo
     path = tmp_path / "default" / exposed
     path.chmod(path.stat().st_mode | 0o002)
     with pytest.raises(
-        StoreError, match=r"may be changed by every user \(mode [67]02\), and to load a pickle executes"
+        StoreError, match=r"may be changed by every user \(mode [67]02\), and loading a pickle can execute code"
     ):
         counted("aabb", at_once(tmp_path))
     assert counted("aabb", at_once(tmp_path, allow_unsigned_pickle=True)) == [("b", 2)]

@@ -71,7 +71,7 @@ def test_an_empty_object_is_there(store: Store) -> None:
 @pytest.mark.parametrize("second", [b"second", b"", b"first"])
 def test_no_object_is_ever_written_over(place: Place, first: bytes, second: bytes) -> None:
     place.open().put_new("m/1", first)
-    with pytest.raises(KeyExists, match="m/1' exists already"):
+    with pytest.raises(KeyExists, match="m/1' already exists"):
         place.open().put_new("m/1", second)
     assert place.open().get("m/1", 100) == first
 

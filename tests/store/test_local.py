@@ -1,4 +1,4 @@
-"""What a folder of this machine adds: who may read it, where it leads, and what a crash or a sick disk leaves."""
+"""Local folders: permissions, symbolic links, and what crashes and failing disks leave behind."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(store: LocalStore, root: Pa
         lambda: store.delete("m/1"),
     ]
     for operation in operations:
-        with pytest.raises(StoreError, match="put a folder where"):
+        with pytest.raises(StoreError, match="replace the file or symbolic link"):
             operation()
 
 
@@ -199,7 +199,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(store: LocalStore, root: Pa
 def test_what_is_no_file_is_not_read(store: LocalStore, root: Path, make: Callable[[Path], object]) -> None:
     store.put_new("m/0", b"")
     make(root / "m" / "1")
-    with pytest.raises(StoreError, match="it is no file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         store.get("m/1", 100)
 
 
@@ -280,7 +280,7 @@ def test_too_many_open_files_are_an_error_that_says_so(root: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
 def test_a_folder_of_somebody_else_is_an_error_that_says_so(open_folder: Path) -> None:
     told = run_python(PUT.replace("try:", "import os\nos.setuid(65534)\ntry:"), str(open_folder))
-    assert "could not be written: Permission denied; let this user read and write there" in told.stdout
+    assert "could not be written: Permission denied; give this user read and write permission" in told.stdout
     closed = open_folder / "m"
     closed.mkdir(mode=0o700)
     (closed / "1").write_bytes(b"")
@@ -362,7 +362,7 @@ def test_a_folder_that_did_not_sync_leaves_the_object_in_doubt(root: Path) -> No
         program, str(root), prefix=("strace", "-o", log, "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=3")
     )
     lines = told.stdout.splitlines()
-    assert re.match("UnknownOutcome: .*m/1' could not be written for certain: Input/output error", lines[0])
+    assert re.match("UnknownOutcome: .*m/1' could not be confirmed as written: Input/output error", lines[0])
     assert lines[1:] == ["UnknownOutcome", "UnknownOutcome", "['m/1', 'm/2']"]
     assert LocalStore(root).get("m/1", len(BODY)) == BODY
     assert temps_in(root) == []
