@@ -1,4 +1,4 @@
-"""Where the changes of a tick lie until the next one: whatever process takes a worker next brings it up to date."""
+"""The changelog of a run's state in a scratch folder: any process can rebuild or catch up a worker from it."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from malflow.store.retry import Environment, Retry
 __all__ = ["NEVER", "RUNS", "ChangelogEntry", "Scratch", "ScratchPlace"]
 
 NEVER = -1
-"""The tick of a worker that has never changed anything."""
+"""The tick of the last entry of a worker that has none."""
 
 RUNS = "runs/"
-"""Where the folders of runs are in a scratch folder, which may hold other things."""
+"""The prefix of runs' folders in a scratch folder, which may hold other files."""
 
 _LIMIT = 1 << 40
 _RETRY_SECONDS = 10.0
 _DIGEST = 32
 _REMOVERS = 8
-"""Changes that are removed from a folder far away at the same time."""
+"""Entries that are removed from a remote folder concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchPlace:
-    """Where scratch files are, as every process needs to know it.
+    """The place of a run's scratch files, as every process needs to know it.
 
     Attributes:
-        url: a folder that all processes reach.
-        options: what fsspec needs to open it.
-        run: tells this run's files from those of all others.
-        key: signs the files, where others could write.
-        classes: those of the script, pickled, which the files name.
+        url: a folder that all processes can reach.
+        options: fsspec's options to open it.
+        run: the run's id, which names its own subfolder.
+        key: signs the files where others could write.
+        classes: the script's classes, pickled, which the files refer to.
     """
 
     url: str
@@ -57,18 +57,18 @@ class ScratchPlace:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogEntry:
-    """What one stage of one worker changed in a tick.
+    """The state changes of one stage of one worker in one tick.
 
     Attributes:
         tick: the tick.
-        before: the tick of the change before it, `NEVER` if there is none.
-        deltas: what changed in each state.
-        polls: how many records each part of each source gave, poll by poll.
-        taken: how many records came, by channel and sender.
-        whole: whether it has a whole delta of each state there is, so that nothing from before counts any more. A state
-            that did not change has no delta: what the deltas say of themselves does not tell it.
-        recent: of a whole change that was asked for, what changed since the one before: a worker that stands there
-            needs no more.
+        before: the tick of the previous entry, `NEVER` if there is none.
+        deltas: the delta of each state that changed.
+        polls: the number of records polled from each part of each source, poll by poll.
+        taken: the number of records received, by channel and sender.
+        whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone can't say so,
+            since a state that did not change has none.
+        recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
+            that has applied that one.
     """
 
     tick: int
@@ -81,16 +81,16 @@ class ChangelogEntry:
 
 
 class Scratch:
-    """The changes of one generation of workers.
+    """The changelog of one generation of workers.
 
-    Each is written once: the first that is there counts. A tick that is done again comes to the same changes.
+    Each entry is written once: the first attempt wins, and a repeated tick must produce the same entry.
 
     Args:
-        place: where.
-        generation: which generation: another one begins when the number of workers changes, or the run starts again.
+        place: the scratch folder.
+        generation: the number of the generation; a rescale or restart begins a new one.
 
     Attributes:
-        generation: which one.
+        generation: the number of the generation.
     """
 
     def __init__(self, place: ScratchPlace, generation: int) -> None:
@@ -103,78 +103,78 @@ class Scratch:
         self._store: Store = open_store(place.url, place.options, durable=False)
         self._retry = Retry(_RETRY_SECONDS, Environment())
 
-    def write(self, stage: int, worker: int, change: ChangelogEntry) -> int | None:
-        """Write a change; give its size, or None where it is there already.
+    def write(self, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
+        """Write an entry; return its size, or None if one is already present.
 
         Raises:
-            StoreError: if it can't be written.
+            StoreError: if the entry can't be written.
             Exception: if a state can't be pickled.
         """
-        if change.recent is None:
-            return self._put(self._name(stage, worker, change.tick), pickle.dumps(change, 5))
-        head = _Head(replace(change, deltas={}), pickle.dumps(change.deltas, 5))
-        return self._put(self._name(stage, worker, change.tick), pickle.dumps(head, 5))
+        if entry.recent is None:
+            return self._put(self._name(stage, worker, entry.tick), pickle.dumps(entry, 5))
+        head = _Head(replace(entry, deltas={}), pickle.dumps(entry.deltas, 5))
+        return self._put(self._name(stage, worker, entry.tick), pickle.dumps(head, 5))
 
     def read(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry:
-        """Read a change.
+        """Read an entry.
 
         Args:
             stage: the stage.
             worker: the worker.
-            tick: its tick.
-            held: the tick of the last change that whoever reads it has; where a whole change came right after that
-                one, and has what is recent, the change that is returned has only this.
+            tick: the tick of the entry.
+            held: the tick of the last entry that the reader has applied. If the entry directly follows that one and
+                has recent changes, only these are returned.
 
         Raises:
-            RunFailed: if it is not there, or not what was written.
-            CannotTravel: if a state can't be read again.
+            RunFailed: if the entry is missing or damaged.
+            CannotTravel: if a state can't be unpickled.
         """
-        change = self.find(stage, worker, tick, held)
-        if change is None:
+        entry = self.find(stage, worker, tick, held)
+        if entry is None:
             raise self._missing(self._name(stage, worker, tick))
-        return change
+        return entry
 
     def find(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry | None:
-        """Read a change, if it is there."""
+        """Read an entry like `read`, but return None if it is missing."""
         raw = self._get(self._name(stage, worker, tick))
         return None if raw is None else _loaded(raw, held)
 
     def size(self, stage: int, worker: int, tick: int) -> int:
-        """Tell the size of a change that is there."""
+        """Return the size of an existing entry."""
         return len(self._retry.of(lambda: self._store.get(self._name(stage, worker, tick), _LIMIT)))
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:
-        """Read the changes after a tick, up to the last one; from the last whole one on, where that is needed.
+        """Read the entries after `tick` up to `last` in order, beginning no earlier than the last full one.
 
         Args:
             stage: the stage.
             worker: the worker.
-            last: the tick of its last change.
-            tick: the tick of the change after which to begin.
+            last: the tick of the worker's last entry.
+            tick: the tick of the last entry that the reader has applied.
         """
-        changes: list[ChangelogEntry] = []
+        entries: list[ChangelogEntry] = []
         while last > tick:
-            change = self.read(stage, worker, last, tick)
-            changes.append(change)
-            if change.whole:
+            entry = self.read(stage, worker, last, tick)
+            entries.append(entry)
+            if entry.whole:
                 break
-            last = change.before
-        changes.reverse()
-        return changes
+            last = entry.before
+        entries.reverse()
+        return entries
 
     def write_program(self, payload: bytes) -> None:
-        """Write a program that is too large to be sent with each task.
+        """Write a program that is too large to send with each task.
 
         Raises:
-            StoreError: if it can't be written.
+            StoreError: if the program can't be written.
         """
         self._put(f"{self._folder()}program", payload)
 
     def read_program(self) -> bytes:
-        """Read what `write_program` wrote.
+        """Read the program that `write_program` wrote.
 
         Raises:
-            RunFailed: if it is not there, or not what was written.
+            RunFailed: if it is missing or damaged.
         """
         name = f"{self._folder()}program"
         payload = self._get(name)
@@ -182,10 +182,10 @@ class Scratch:
             raise self._missing(name)
         return payload
 
-    def discard(self, changes: Iterable[tuple[int, int, int]]) -> None:
-        """Remove changes that nobody needs any more: stage, worker, tick. A folder far away is not waited for."""
-        for change in changes:
-            name = self._name(*change)
+    def discard(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Remove obsolete entries, given as (stage, worker, tick); in a remote folder, in the background."""
+        for entry in entries:
+            name = self._name(*entry)
             if self._is_private:
                 self._delete(name)
                 continue
@@ -194,12 +194,12 @@ class Scratch:
             self._removers.submit(self._delete, name)
 
     def close(self) -> None:
-        """Remove no more; what is left goes with the folder."""
+        """Cancel pending removals; the remaining entries are removed with the folder."""
         if self._removers is not None:
             self._removers.shutdown(wait=False, cancel_futures=True)
 
     def clear(self) -> None:
-        """Remove everything of this generation, and what processes that were killed have left half done."""
+        """Remove all files of this generation, and partial files of killed processes."""
         with suppress(StoreError):
             for name in self._store.list(self._folder()):
                 self._store.delete(name)
@@ -212,7 +212,7 @@ class Scratch:
         return f"{self._folder()}{tick:012d}-{stage}-{worker}"
 
     def _delete(self, name: str) -> None:
-        with suppress(StoreError):  # it goes with the folder
+        with suppress(StoreError):  # it is removed with the folder
             self._store.delete(name)
 
     def _put(self, name: str, raw: bytes) -> int | None:
@@ -233,7 +233,7 @@ class Scratch:
             raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
         mac, body = data[:_DIGEST], data[_DIGEST:]
         if not hmac.compare_digest(mac, self._mac(name, body)):
-            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is not what this run wrote: it is damaged")
+            raise RunFailed(f"'{name}' in the scratch folder {self._shown} is damaged: this run wrote something else")
         raw: bytes = lz4.frame.decompress(body)
         return raw
 
@@ -248,14 +248,14 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """How a whole change is written that has what is recent, too: all the rest of it is read only where it is needed.
+    """The written form of a full entry with recent changes: a reader unpickles the full deltas only if it needs them.
 
     Attributes:
-        change: the change without its deltas.
-        deltas: these, pickled.
+        entry: the entry without its deltas.
+        deltas: the deltas, pickled.
     """
 
-    change: ChangelogEntry
+    entry: ChangelogEntry
     deltas: bytes
 
 
@@ -263,16 +263,16 @@ def _loaded(raw: bytes, held: int) -> ChangelogEntry:
     read: ChangelogEntry | _Head = load_states(raw, _states)
     if isinstance(read, ChangelogEntry):
         return read
-    change = read.change
-    if change.before == held != NEVER:
-        return replace(change, deltas=change.recent or {}, whole=False, recent=None)
-    return replace(change, deltas=load_states(read.deltas, _changed), recent=None)
+    entry = read.entry
+    if entry.before == held != NEVER:
+        return replace(entry, deltas=entry.recent or {}, whole=False, recent=None)
+    return replace(entry, deltas=load_states(read.deltas, _changed), recent=None)
 
 
 def _states(read: ChangelogEntry | _Head | None) -> dict[str, Mapping[Any, Any]]:
     if read is None:
         return {}
-    return _changed(read.deltas if isinstance(read, ChangelogEntry) else read.change.recent)
+    return _changed(read.deltas if isinstance(read, ChangelogEntry) else read.entry.recent)
 
 
 def _changed(deltas: Mapping[str, Delta] | None) -> dict[str, Mapping[Any, Any]]:

@@ -1,4 +1,4 @@
-"""What the driver knows of the changes in the scratch folder: which there are, and which are needed no more."""
+"""The driver's index of the changelog: which entries exist, and which are obsolete."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["ChangelogIndex"]
 _LONGEST = 256
 _MOST_LONGEST = 4
 _CHEAP = 64 << 20
-"""Bytes that are soon written again."""
+"""Bytes that are cheap to write again."""
 
 
 @dataclass(slots=True)
 class _Chain:
-    """The changes of one stage of one worker.
+    """The entries of one stage of one worker.
 
     Attributes:
-        ticks: those that are still there.
-        last: the tick of the last one.
-        whole: the tick of the last one that is whole.
-        base_bytes, bytes: the size of that one, and of those after it.
+        ticks: the ticks of the entries that still exist.
+        last: the tick of the last entry.
+        whole: the tick of the last full entry.
+        base_bytes, bytes: the size of the last full entry, and of those after it.
     """
 
     ticks: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Chain:
 
     @property
     def is_long(self) -> bool:
-        """Whether a process that begins with nothing would have to read more than is good."""
+        """Whether rebuilding the worker from the changelog would read too much."""
         longest = _LONGEST * min(_MOST_LONGEST, 1 + self.base_bytes // _CHEAP)
         return self.bytes > self.base_bytes + _CHEAP or sum(tick > self.whole for tick in self.ticks) >= longest
 
@@ -50,15 +50,15 @@ class _Chain:
 
 
 class ChangelogIndex:
-    """The changes of one generation of workers, in their order.
+    """The changelog entries of one generation of workers.
 
     Args:
-        stages: how many stages there are.
-        workers: how many workers.
+        stages: the number of stages.
+        workers: the number of workers.
 
     Attributes:
-        workers: how many workers.
-        keys: how many keys each state has, by worker and name.
+        workers: the number of workers.
+        keys: the number of keys of each state, by worker and name.
     """
 
     def __init__(self, stages: int, workers: int) -> None:
@@ -69,16 +69,16 @@ class ChangelogIndex:
 
     @property
     def last(self) -> list[list[int]]:
-        """Give the tick of the last change of each stage and worker."""
+        """The tick of the last entry of each stage and worker."""
         return [[chain.last for chain in stage] for stage in self._chains]
 
     def add(self, stage: int, worker: int, tick: int, size: int, keys: Mapping[str, int], *, whole: bool) -> None:
-        """Note a change."""
+        """Add an entry to the index."""
         self._chains[stage][worker].add(tick, size, whole=whole)
         self.keys.update({(worker, name): count for name, count in keys.items()})
 
     def note(self, reports: Iterable[StageReport]) -> None:
-        """Note what a tick has changed."""
+        """Add the entries that a tick's reports mention."""
         for it in reports:
             if it.bytes is not None:
                 self.add(it.stage, it.worker, it.tick, it.bytes, it.keys, whole=it.whole)
@@ -87,7 +87,7 @@ class ChangelogIndex:
 
     @property
     def total_keys(self) -> dict[str, int]:
-        """Tell how many keys each state has."""
+        """The number of keys of each state, over all workers."""
         totals: defaultdict[str, int] = defaultdict(int)
         for (_, name), count in self.keys.items():
             totals[name] += count
@@ -95,7 +95,7 @@ class ChangelogIndex:
 
     @property
     def long(self) -> list[tuple[int, int]]:
-        """The stages and workers whose states are to be written whole again, as there are too many changes to read."""
+        """The stages and workers whose chains are so long that a full entry is due."""
         return [
             (stage, worker)
             for stage, chains in enumerate(self._chains)
@@ -104,7 +104,7 @@ class ChangelogIndex:
         ]
 
     def since(self, tick: int) -> dict[int, dict[int, Sequence[int]]]:
-        """Give the ticks of the changes after one, from the last whole one on: for each worker and stage."""
+        """Return, by worker and stage, the ticks of the entries after `tick`, from the last full one on."""
         spans: dict[int, dict[int, Sequence[int]]] = {}
         for stage, chains in enumerate(self._chains):
             for worker, chain in enumerate(chains):
@@ -114,16 +114,16 @@ class ChangelogIndex:
         return spans
 
     def covers(self, tick: int) -> bool:
-        """Tell whether the changes after a tick are all there is."""
+        """Whether the entries after `tick` hold all state."""
         return all(chain.whole > tick or chain.last == NEVER for stage in self._chains for chain in stage)
 
     def forget(self, reading: Container[int] = ()) -> list[tuple[int, int, int]]:
-        """Return, and forget, the changes before the last whole one, and notes of empty ticks: stage, worker, tick.
+        """Drop entries before the last full one and notes of empty ticks; return them as (stage, worker, tick).
 
-        Neither a process that takes over a worker nor a snapshot that begins later needs them.
+        Neither a process that takes over a worker nor a later snapshot needs them.
 
         Args:
-            reading: the ticks whose changes a snapshot is being made of; they stay.
+            reading: the ticks whose entries a snapshot is reading; they are kept.
         """
         dead, self._empty = self._empty, []
         for stage, chains in enumerate(self._chains):

@@ -1,4 +1,4 @@
-"""What every process needs to know of a run, and what changes of it from tick to tick."""
+"""The messages between the driver and its tasks: the run's spec, a tick's command, a stage's report."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from malflow.runtime.spark.changelog import Scratch, ScratchPlace
 __all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "counted", "packed", "unpacked"]
 
 COMMAND: Final = "malflow.command"
-"""The local property of Spark by which the driver tells the tasks of a tick what they must know."""
+"""The Spark local property that carries the command of a tick to its tasks."""
 
 _LARGEST = 64 << 10
-"""Bytes of a program that are sent with each task; a larger one is read once by each process."""
+"""Bytes of the largest program that is sent with each task; each process reads a larger one once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class RunSpec:
     """One generation of workers of a run.
 
     Attributes:
-        generation: its number.
-        parallelism: how many workers there are.
-        payload: the program, and the parts of each source that each worker holds; empty where they lie in scratch.
-        scratch: where changes lie.
+        generation: the number of the generation.
+        parallelism: the number of workers.
+        payload: the pickled program, and each worker's parts of each source; empty if they are in the scratch folder.
+        scratch: the place of the changelog.
         attempts: how often Spark tries a task.
-        most: how many records a worker may poll in a tick, over all of its sources.
-        poll_seconds: how long a worker goes on polling in a tick, as long as there is anything.
-        debug: whether to check what costs too much to check always.
-        number: the number of the run; zero is never over.
+        most: the most records that a worker may poll in a tick, over all of its sources.
+        poll_seconds: how long a worker keeps polling in a tick while there is input.
+        debug: whether to make checks that are too expensive to make always.
+        number: the number of the run; a run with the number zero never counts as ended.
     """
 
     generation: int
@@ -50,17 +50,17 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class TickCommand:
-    """What the driver tells the tasks of a tick.
+    """The driver's command to the tasks of a tick.
 
     Attributes:
-        tick: its number.
-        last: for each stage and worker the tick of its last change.
+        tick: the number of the tick.
+        last: the tick of the last changelog entry of each stage and worker.
         ended: the sources that have no unfinished part on any worker.
         polls: whether sources are polled.
-        final: whether this is the end: `MAX` flows.
-        whole: whether all state is to be written down, and not only what changed.
-        rewrites: the stages and workers whose state alone is to be written down so.
-        most: how many records a worker may poll; None for as many as the spec allows.
+        final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
+        whole: whether every worker writes a full changelog entry, not only its changes.
+        rewrites: the stages and workers that write a full entry where `whole` is false.
+        most: the most records that a worker may poll; None for as many as the spec allows.
         going: the runs that are going on; see `malflow.runtime.spark.live_runs.Going`.
     """
 
@@ -75,35 +75,35 @@ class TickCommand:
     going: tuple[int, Collection[int]] = (0, ())
 
     def asks_all_of(self, stage: int, worker: int) -> bool:
-        """Whether a worker is to write down all of its state, and not only what changed."""
+        """Whether a stage of a worker must write a full changelog entry."""
         return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
 
     def dumps(self) -> str:
-        """Write it as a text."""
+        """Return the command as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> TickCommand:
-        """Read it."""
+        """Parse a command that `dumps` returned."""
         return cls(**json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What a worker tells of one stage of a tick.
+    """A worker's report of one stage of a tick.
 
     Attributes:
-        tick, stage, worker: which.
-        bytes: the size of its change; None where nothing has changed.
-        whole: whether the change is all of its state.
-        keys: how many keys each state holds that has changed.
-        polled: how many records the sources gave.
-        live: the sources that have an unfinished part here.
-        taken: how many records came, by channel and sender.
-        sent: how many records went on, by channel and target.
-        noted: whether it is written down, until the tick is over, that nothing came and nothing changed.
-        process: the process of Python that did it, where this was the last stage; before that Spark compares what is
-            sent again with what was sent.
+        tick, stage, worker: identify the stage attempt.
+        bytes: the size of its changelog entry; None if it has none.
+        whole: whether the entry is a full one.
+        keys: the number of keys of each state that changed.
+        polled: the number of records polled from sources.
+        live: the sources that have an unfinished part on this worker.
+        taken: the number of records received, by channel and sender.
+        sent: the number of records sent, by channel and target.
+        noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
+        process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
+            stages with the original.
     """
 
     tick: int
@@ -121,14 +121,14 @@ class StageReport:
 
 
 def counted(program: Program) -> list[str]:
-    """Name what the counts of a report are of."""
+    """Return the names of the counts in a report, in their order."""
     return [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
 
 
 def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, ScratchPlace]:
-    """Return what each task gets of a program, and of the place where changes lie.
+    """Return the program and the place of the changelog as they are sent with each task.
 
-    A large program, or large classes of the script, are put into the scratch folder instead.
+    A large program, or large classes of the script, are written to the scratch folder and left out.
 
     Raises:
         StoreError: if they can't be written.
@@ -140,7 +140,7 @@ def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, S
 
 
 def unpacked(spec: RunSpec, scratch: Scratch) -> tuple[bytes, bytes]:
-    """Return the classes of the script and the program, as they were before `packed`.
+    """Return the classes of the script and the program that were passed to `packed`.
 
     Raises:
         RunFailed: if they can't be read.

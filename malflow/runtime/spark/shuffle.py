@@ -1,4 +1,4 @@
-"""What travels between the workers of a tick: a few rows of Spark, each with a blob of columns."""
+"""The shuffle between workers: batches packed as columns into the blobs of a few Spark rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 SCHEMA: Final = "worker int, channel int, sender int, blob binary, counts array<bigint>"
 
 REPORT: Final = -1
-"""The channel of what a worker reports of its tick to the driver."""
+"""The channel of workers' reports to the driver."""
 
 FAILURE: Final = -2
 """The channel of an error that ends the run."""
@@ -41,21 +41,21 @@ FAILURE: Final = -2
 _FIRST_SINK = -3
 
 _CHUNK = 4_096
-"""Records of a chunk, at least: few enough to stay in the processor's cache while they are packed and worked on."""
+"""The fewest records of a full chunk: they fit in the processor's cache while they are packed and processed."""
 
 _BLOB = 4 << 20
-"""Bytes after which a blob is full: Java holds each of them whole."""
+"""Bytes after which a blob is full: Java holds each blob in memory as a whole."""
 
 
 class Row(NamedTuple):
-    """One row.
+    """One row of the shuffle.
 
     Attributes:
-        worker: the logical worker that takes it, or passes it on.
-        channel: the number of a channel of the program; below zero, something for the driver.
-        sender: the worker that sent it.
-        blob: what it holds.
-        counts: of a report: how many records each operator took, and each source gave, in the order of `counted`.
+        worker: the logical worker that receives the row, or passes it on.
+        channel: the number of a channel of the program; negative for rows to the driver.
+        sender: the worker that sent the row.
+        blob: the contents.
+        counts: in a report, the records that each operator took and each source emitted, in the order of `counted`.
     """
 
     worker: int
@@ -66,17 +66,21 @@ class Row(NamedTuple):
 
 
 def sink_row(sink: int) -> int:
-    """Give the channel of the records of a sink that is on the driver."""
+    """Return the channel of a driver sink's records."""
     return _FIRST_SINK - sink
 
 
 def sink_of(channel: int) -> int:
-    """Give the sink of a channel."""
+    """Return the number of the driver sink that a channel leads to."""
     return _FIRST_SINK - channel
 
 
 def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
-    """Make one blob of some batches for an operator: their columns, pickled.
+    """Pickle the columns of batches into one blob.
+
+    Args:
+        batches: the batches.
+        operator: the operator to name in errors.
 
     Raises:
         CannotTravel: if a record can't be pickled.
@@ -85,21 +89,21 @@ def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
 
 
 def unpack(blob: bytes, operator: str = "") -> list[Batch]:
-    """Read what `pack` made.
+    """Return the batches of a blob that `pack` returned.
 
     Raises:
-        CannotTravel: if a record can't be read.
+        CannotTravel: if a record can't be unpickled.
     """
     return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
 
 class Chunk(NamedTuple):
-    """Some records, packed on their own.
+    """Records that are pickled together.
 
     Attributes:
-        records: how many.
-        timed: whether there are epochs among them.
-        data: their columns, pickled.
+        records: the number of records.
+        timed: whether the chunk contains epochs (watermarks).
+        data: the pickled columns.
     """
 
     records: int
@@ -107,25 +111,25 @@ class Chunk(NamedTuple):
     data: bytes
 
     def batch(self, operator: str = "") -> Batch:
-        """Read them, for an operator.
+        """Return the records as a batch; errors name `operator`.
 
         Raises:
-            CannotTravel: if one can't be read.
+            CannotTravel: if a record can't be unpickled.
         """
         return Batch(*load_columns(self.data, operator))
 
 
 class ShuffleBuffer:
-    """What one worker sends to another on one channel in a tick.
+    """The records that one worker sends to another on one channel in a tick.
 
-    It is packed as it comes, and can be read chunk by chunk: so that a long tick takes no more room than its bytes.
+    Records are packed as they arrive and unpacked chunk by chunk, so that memory is bounded by the packed size.
 
     Args:
-        operator: the one that sends it.
-        debug: whether to check that no value changes before it is packed.
+        operator: the sending operator.
+        debug: whether to check that values do not change before they are packed.
 
     Attributes:
-        records: how many there are.
+        records: the number of records.
     """
 
     __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "records")
@@ -142,7 +146,7 @@ class ShuffleBuffer:
         return bool(self._chunks or self._batches)
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """Put some batches in."""
+        """Append batches."""
         for batch in batches:
             self._batches.append(batch)
             self.records += len(batch)
@@ -151,7 +155,7 @@ class ShuffleBuffer:
                 self._pack()
 
     def blobs(self) -> Iterator[bytes]:
-        """Give what is in it, as blobs that are not too large."""
+        """Yield the contents as blobs of limited size."""
         if self._batches:
             self._pack()
         number, size, chunks = 0, 0, list[Chunk]()
@@ -165,7 +169,7 @@ class ShuffleBuffer:
             yield pickle.dumps((number, chunks), 5)
 
     def _pack(self) -> None:
-        """Pack what waits.
+        """Pack the waiting batches into a chunk.
 
         Raises:
             CannotTravel: if a record can't be pickled.
@@ -180,7 +184,7 @@ class ShuffleBuffer:
 
 
 def opened(blobs: Iterable[bytes]) -> list[Chunk]:
-    """Give the chunks of a buffer, whose blobs may come in any order."""
+    """Return the chunks of a buffer from its blobs, which may arrive in any order."""
     numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
     return [chunk for _, chunks in numbered for chunk in chunks]
 
@@ -197,7 +201,7 @@ def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Write rows to Arrow, each in a batch of its own: a blob may be large."""
+    """Write rows to Arrow, each in its own batch since a blob may be large."""
     import pyarrow as pa  # noqa: PLC0415 - only the extra has it
 
     kinds = (pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))

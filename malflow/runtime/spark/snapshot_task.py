@@ -1,4 +1,4 @@
-"""Snapshots as a job of Spark: each task writes what one worker has changed since the one before."""
+"""A snapshot as a Spark job: each task writes what one worker changed since the previous snapshot."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["SnapshotTask", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTask:
-    """What a task does for one worker.
+    """Spark task that writes the data files of a worker.
 
     Attributes:
-        place, generation: where the changes lie.
-        spans: for each worker and stage the ticks of its changes.
-        versions: the version of each state that is kept.
+        place, generation: the changelog to read.
+        spans: the ticks of the entries to read, by worker and stage.
+        versions: the version of each state that is saved.
         writer: writes the files.
-        codec, compression: how.
-        base: whether it is all there is.
+        codec, compression: how to encode them.
+        base: whether the snapshot is a full one.
     """
 
     place: ScratchPlace
@@ -43,10 +43,10 @@ class SnapshotTask:
     base: bool
 
     def __call__(self, worker: int) -> Written:
-        """Write the files of one worker.
+        """Write the data files of one worker.
 
         Raises:
-            OperatorError: if a state can't be written.
+            OperatorError: if a state can't be encoded.
             StoreError: if a file can't be written.
         """
         install_classes(self.place.classes)
@@ -83,7 +83,7 @@ class SnapshotTask:
 
 
 def refused(error: UnwritableState) -> OperatorError:
-    """Return what to raise where a state can't be written."""
+    """Return the error to raise for a state that can't be encoded."""
     return OperatorError(
         f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "
         f"written: {error.reason}; the last snapshot stands",

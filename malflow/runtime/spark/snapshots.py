@@ -1,4 +1,4 @@
-"""Snapshots of a run on Spark: when they are due, and the jobs that write them."""
+"""Snapshots of a run on Spark: their schedule, and the Spark jobs that write them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = ["SparkRunSnapshots"]
 
 
 class SparkRunSnapshots:
-    """A run's snapshots. A snapshot holds what changed since the one before, as the scratch folder has it.
+    """Takes a run's snapshots: each saves the changelog entries since the previous one.
 
     Args:
-        session: the run's hold on its job.
+        session: the session that holds the job's claim.
         program: the program.
-        context: runs the jobs.
-        place: where changes lie.
-        interval: the seconds between snapshots, None for none.
-        positions: tells where the sinks on the driver stand, by operator.
+        context: runs the Spark jobs.
+        place: the place of the changelog.
+        interval: the seconds between snapshots; None for no periodic ones.
+        positions: returns the positions of the driver's sinks, by operator.
 
     Attributes:
         kept_at: the tick of the last snapshot.
-        snapshot: its id.
-        began_with: the id of the one that the run began with, from before its first record.
+        snapshot: the id of the last snapshot.
+        began_with: the id of the snapshot that the run started from, taken before its first record.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class SparkRunSnapshots:
         self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
 
     def begin(self, parallelism: int, stages: int) -> None:
-        """Take a snapshot of where the sinks stand before the first record, so that they can go back there.
+        """Save the sinks' positions before the first record, so that they can be restored to them.
 
         Raises:
-            SnapshotError: if it can't be written.
+            SnapshotError: if the snapshot can't be written.
         """
         if not self._found_positions():
             return
@@ -87,38 +87,38 @@ class SparkRunSnapshots:
         self._commit(0, parallelism, 0, ChangelogIndex(stages, parallelism), base=base).result()
         self.check()
         self.began_with = self.snapshot
-        self.kept_at = NEVER  # what the workers begin with is not in it
+        self.kept_at = NEVER  # it does not hold the workers' initial state
 
     def resume(self, snapshot: int, positions: Mapping[str, Any]) -> None:
-        """Go on from a snapshot, which says where the sinks stood."""
+        """Continue from a restored snapshot with the sinks' positions in it."""
         self.snapshot = self.began_with = snapshot
         self._kept_positions = positions
 
     def keep_sinks(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex) -> None:
-        """Take a snapshot before the first record where a sink stands elsewhere than the last one says.
+        """Take a snapshot before the first record if a sink's position differs from that in the last snapshot.
 
         Args:
-            tick: that of the states that the run begins with.
-            parallelism: how many workers there are.
-            generation: whose changes `index` knows.
-            index: the states, written whole.
+            tick: the tick of the initial states.
+            parallelism: the number of workers.
+            generation: the generation of the entries in `index`.
+            index: the index of the initial states, as full entries.
 
         Raises:
-            SnapshotError: if it can't be written.
+            SnapshotError: if the snapshot can't be written.
         """
         if self._found_positions() == self._kept_positions:
             return
         if not self.keep(tick, parallelism, generation, index, ending=True):
-            self.kept_at = tick - 1  # all is written again
+            self.kept_at = tick - 1  # so that all state is written again
             self.keep(tick, parallelism, generation, index, ending=True)
         self.began_with = self.snapshot
 
     def ask(self, request: Request) -> None:
-        """Take a snapshot as soon as it can be."""
+        """Queue a request for a snapshot, which is taken as soon as possible."""
         self._asked.append(request)
 
     def check(self) -> None:
-        """Note a snapshot that was committed, and raise what went wrong with one.
+        """Record a committed snapshot, and raise the error of one that failed.
 
         Raises:
             SnapshotError: if the run can't go on.
@@ -137,11 +137,11 @@ class SparkRunSnapshots:
 
     @property
     def claimed(self) -> Claimed:
-        """What the run holds."""
+        """The job and claim (fencing token) that the run holds."""
         return Claimed(*self._session.claimed)
 
     def confirm(self) -> None:
-        """Look whether the job is still this run's.
+        """Check that this run still holds the job's claim.
 
         Raises:
             SnapshotError: such as a `FencedError`.
@@ -150,17 +150,17 @@ class SparkRunSnapshots:
 
     @property
     def reading(self) -> range:
-        """The ticks whose changes the snapshot in the making is read from; none where there is none."""
+        """The ticks whose entries the pending snapshot reads; empty if none is pending."""
         return range(0) if self._making is None else range(self.kept_at + 1, self._making[0] + 1)
 
     def keep(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, ending: bool) -> bool:
-        """Take a snapshot, if it is time for one; wait for it at the end.
+        """Take a snapshot if one is due or requested; at the end of the run, always, and wait for it.
 
         Returns:
-            Whether that is done: False if all state is to be written down first, by a tick of its own.
+            False if a tick must first write full changelog entries for a full snapshot; True otherwise.
 
         Raises:
-            SnapshotError: if one can't be written, and the run can't go on.
+            SnapshotError: if a snapshot can't be written and the run can't go on.
         """
         due = self._session.wants_retry or (self._interval is not None and time.monotonic() >= self._due)
         if not (due or ending or self._asked):
@@ -186,18 +186,18 @@ class SparkRunSnapshots:
         return True
 
     def settle(self) -> None:
-        """Wait for a snapshot that is being written."""
+        """Wait for the pending snapshot, if any."""
         if self._making is not None:
             self._making[2].exception()
             self.check()
 
     def take_asked(self) -> list[Request]:
-        """Return, and forget, who waits for a snapshot that is not begun."""
+        """Remove and return the requests for snapshots that were not begun."""
         asked, self._asked = self._asked, []
         return asked
 
     def close(self, *, wait: bool) -> None:
-        """Let go of the job."""
+        """Close the session, optionally waiting for pending writes."""
         self._session.close(wait=wait)
 
     def _commit(
@@ -223,14 +223,14 @@ class SparkRunSnapshots:
         try:
             return self._positions()
         except OperatorError:
-            self._session.confirm()  # a run that has taken over has the sinks, too
+            self._session.confirm()  # a run that has claimed the job also has its sinks
             raise
 
     def _sections(self, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
-        """Write down where the sinks stand.
+        """Encode the positions of the sinks.
 
         Raises:
-            OperatorError: if a position can't be written.
+            OperatorError: if a position can't be encoded.
         """
         session = self._session
         sections: list[Section] = []
@@ -248,13 +248,13 @@ class SparkRunSnapshots:
 
 
 def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], *, alone: bool) -> Written:
-    """Write the increments of workers by tasks.
+    """Write the data files of workers in a Spark job.
 
     Args:
-        context: runs the tasks.
-        task: what is done for each worker.
+        context: runs the job.
+        task: the task to run for each worker.
         workers: the workers.
-        alone: whether nothing else is to be done meanwhile; otherwise half of the slots are left to the ticks.
+        alone: whether the job may use all slots; otherwise half of them are left to ticks.
     """
     if not workers:
         return [], []
@@ -284,7 +284,7 @@ def _reported(task: SnapshotTask) -> Callable[[int], tuple[Written, bytes | None
 
 
 def _kept_versions(program: Program) -> dict[str, int]:
-    """Tell what snapshots hold: all but the places of readers that begin again when a run does."""
+    """Return the versions of the states in snapshots: all but those of sources that start over with each run."""
     sources = program.sources
     return {
         spec.name: spec.version

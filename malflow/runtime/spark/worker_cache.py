@@ -1,4 +1,4 @@
-"""What a process holds of its runs from tick to tick, and how it lets go of it."""
+"""The live workers and loaded programs that a Python process of Spark caches from tick to tick."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = ["LIVE_WORKERS", "SHARED", "LiveWorker", "ReleaseTask", "load", "proce
 
 @dataclass(slots=True)
 class LiveWorker:
-    """A worker between two ticks.
+    """A cached worker between two ticks.
 
     Attributes:
         worker: the worker.
-        tick: the tick at whose end it stands.
-        last: the tick of the last change that is in its state.
-        recount: what was written down of its state, where that is checked.
+        tick: the last tick that it ran.
+        last: the tick of the last changelog entry included in its state.
+        recount: with `debug`, its state as recounted from the changelog.
     """
 
     worker: Worker
@@ -49,30 +49,28 @@ class LiveWorker:
 
 
 LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
-"""The workers, by run, generation, stage and number."""
+"""The cached workers, by run, generation, stage and number."""
 
 SHARED: dict[str, dict[int, Operator]] = {}
-"""For each run, the operators that close what all workers of this process share, by the identity of that object."""
+"""By run, the operators that close a resource shared by all workers of this process, by the resource's `id()`."""
 
 _LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
 
 _NUMBERS: dict[str, int] = {}
-"""The numbers of the runs of which there is anything."""
+"""The numbers of the runs that have something cached here."""
 
 
 def process_name() -> str:
-    """Return what tells this process from all others of a cluster."""
+    """Return a name for this process that is unique in the cluster."""
     return f"{platform.node()}:{os.getpid()}"
 
 
 class ReleaseTask:
-    """Has a process let go of what it holds of a run, as a function that Spark calls.
-
-    Its rows are the name of the process, and what went wrong.
+    """Spark task that evicts a run's cached workers and sinks; yields the process's name and one row per error.
 
     Args:
-        run: the run.
-        pause: how many seconds to stay, so that other tasks get other processes.
+        run: the id of the run.
+        pause: seconds to occupy the process, so that other tasks run in other processes.
     """
 
     def __init__(self, run: str, pause: float) -> None:
@@ -107,10 +105,10 @@ def _release(run: str) -> list[bytes]:
 
 
 def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any], Scratch]:
-    """Unpack the program, once a process and generation; let go of what is over."""
+    """Return the program, loaded once per process and generation; evict runs that have ended."""
     going = Going(*command.going)
     for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
-        with suppress(Exception):  # nobody is there any more to be told
+        with suppress(Exception):  # the run has ended: there is no one to report it to
             _release(run)
     key = (spec.scratch.run, spec.generation)
     if key not in _LOADED:
@@ -130,7 +128,7 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
     except Exception as error:
         raise GraphError(
             f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"
-            f"{missing_module(error) or '; what it holds is pickled, and must come back as it was'}"
+            f"{missing_module(error) or '; it is pickled, and everything in it must survive the round trip'}"
         ) from error
     return read
 
@@ -138,7 +136,7 @@ def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
 def _release_before(run: str, generation: int) -> None:
     """Release earlier generations of a run."""
     for name in [name for name in LIVE_WORKERS if name[0] == run and name[1] < generation]:
-        with suppress(Exception):  # what is over
+        with suppress(Exception):  # an earlier generation: there is no one to report it to
             LIVE_WORKERS.pop(name).worker.close()
     for loaded in [it for it in _LOADED if it[0] == run and it[1] < generation]:
         del _LOADED[loaded]
