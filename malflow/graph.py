@@ -21,6 +21,7 @@ __all__ = [
     "Graph",
     "KeyNode",
     "Node",
+    "NodeFacts",
     "Port",
     "SinkNode",
     "SourceNode",
@@ -35,8 +36,23 @@ __all__ = [
 ]
 
 
+class NodeFacts:
+    """What the passes over a graph ask of a kind of node; each kind states where it differs from the most common.
+
+    Attributes:
+        merges_inputs: whether it has any number of inputs, each with a frontier of its own; others have one at most.
+        starts_stage: whether it begins a stage, since its records may come from any worker.
+        issues_epochs: whether epochs begin here, so that records can be late.
+    """
+
+    __slots__ = ()
+    merges_inputs: ClassVar[bool] = False
+    starts_stage: ClassVar[bool] = False
+    issues_epochs: ClassVar[bool] = False
+
+
 @dataclass(frozen=True, slots=True)
-class SourceNode:
+class SourceNode(NodeFacts):
     """Where records begin; `keyed` tells whether they have their part as key."""
 
     outputs: ClassVar[int] = 1
@@ -46,7 +62,7 @@ class SourceNode:
 
 
 @dataclass(frozen=True, slots=True)
-class StatelessNode:
+class StatelessNode(NodeFacts):
     """An operator that remembers nothing; `keeps_keys` tells whether what it emits has the key of what came in."""
 
     outputs: ClassVar[int] = 1
@@ -56,7 +72,7 @@ class StatelessNode:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyNode:
+class KeyNode(NodeFacts):
     """Sets the key of each record."""
 
     outputs: ClassVar[int] = 1
@@ -65,16 +81,17 @@ class KeyNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeNode:
+class ExchangeNode(NodeFacts):
     """Moves each record to the worker that its key belongs to."""
 
     outputs: ClassVar[int] = 1
+    starts_stage: ClassVar[bool] = True
     name: str
     partitioner: Partitioner
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulNode:
+class StatefulNode(NodeFacts):
     """An operator that keeps a state for each key.
 
     Attributes:
@@ -99,7 +116,7 @@ class StatefulNode:
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampsNode:
+class TimestampsNode(NodeFacts):
     """Sets the timestamp of each record; its stream has no epochs."""
 
     outputs: ClassVar[int] = 1
@@ -108,7 +125,7 @@ class TimestampsNode:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochsNode:
+class EpochsNode(NodeFacts):
     """Issues epochs; output 0 has the records on time, output 1 the late ones.
 
     Attributes:
@@ -117,6 +134,7 @@ class EpochsNode:
     """
 
     outputs: ClassVar[int] = 2
+    issues_epochs: ClassVar[bool] = True
     name: str
     logic: Logic
     placement: Partitioner | None = None
@@ -124,7 +142,7 @@ class EpochsNode:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitNode:
+class SplitNode(NodeFacts):
     """Copies each record to any of its outputs."""
 
     name: str
@@ -133,15 +151,16 @@ class SplitNode:
 
 
 @dataclass(frozen=True, slots=True)
-class UnionNode:
+class UnionNode(NodeFacts):
     """Joins streams into one; the name is made of theirs."""
 
     outputs: ClassVar[int] = 1
+    merges_inputs: ClassVar[bool] = True
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class SinkNode:
+class SinkNode(NodeFacts):
     """Where records end."""
 
     outputs: ClassVar[int] = 0

@@ -8,7 +8,6 @@ from enum import IntEnum
 
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
-from malflow.graph import ExchangeNode, SourceNode
 
 __all__ = ["Feed", "Idle", "feeds_of", "idleness"]
 
@@ -42,9 +41,9 @@ def feeds_of(program: Program) -> list[tuple[Feed, ...]]:
         inputs = tuple(given[port.vertex] for port in vertex.inputs)
         local = frozenset().union(*(feed.local for feed in inputs))
         remote = frozenset().union(*(feed.remote for feed in inputs))
-        if isinstance(vertex.node, SourceNode):
+        if not vertex.inputs:
             local = frozenset({vertex.node.name})
-        if isinstance(vertex.node, ExchangeNode):
+        if vertex.node.starts_stage:
             local, remote = frozenset(), local | remote
         feeds.append(inputs)
         given.append(Feed(local, remote))

@@ -9,7 +9,6 @@ from typing import Any
 from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates
-from malflow.graph import EpochsNode
 from malflow.operators.part_epochs import PART
 from malflow.partitioners import rendezvous_select
 from malflow.sources.contract import StatefulSource
@@ -47,7 +46,7 @@ def with_present_names(
     if names:
         by_part = {(PART, old): (PART, new) for old, new in names.items()}
         for vertex in program.vertices:
-            if isinstance(vertex.node, EpochsNode) and vertex.node.name in states:
+            if vertex.node.issues_epochs and vertex.node.name in states:
                 present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)
     return present
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
-from malflow.graph import EpochsNode, ExchangeNode, Graph, Port, SinkNode, SourceNode, UnionNode, Vertex
+from malflow.graph import ExchangeNode, Graph, Port, SinkNode, SourceNode, Vertex
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
 
@@ -70,7 +70,7 @@ class Program:
     @property
     def generators(self) -> list[str]:
         """The operators that issue epochs."""
-        return [vertex.node.name for vertex in self.vertices if isinstance(vertex.node, EpochsNode)]
+        return [vertex.node.name for vertex in self.vertices if vertex.node.issues_epochs]
 
     @property
     def sources(self) -> dict[str, SourceNode]:
@@ -92,7 +92,7 @@ def compile_graph(graph: Graph) -> Program:
     levels: list[int] = []
     for vertex in vertices:
         latest = max((levels[port.vertex] for port in vertex.inputs), default=0)
-        levels.append(latest + isinstance(vertex.node, ExchangeNode))
+        levels.append(latest + vertex.node.starts_stage)
     channels = [
         Channel(
             port,
@@ -178,7 +178,7 @@ def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: 
         for output in ports
     )
     leaving = tuple(tuple(at for at, channel in enumerate(outputs) if channel.source == port) for port in ports)
-    edges = len(vertices[index].inputs) if isinstance(vertices[index].node, UnionNode) else 1
+    edges = len(vertices[index].inputs) if vertices[index].node.merges_inputs else 1
     return Step(index, edges, _is_timed(vertices, index), consumers, leaving)
 
 
@@ -186,7 +186,7 @@ def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:
     reached = {index}
     for target, vertex in enumerate(vertices):
         if any(port.vertex in reached for port in vertex.inputs):
-            if isinstance(vertex.node, EpochsNode):
+            if vertex.node.issues_epochs:
                 return True
             reached.add(target)
     return False

@@ -10,7 +10,7 @@ from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates, States, placement_of, spec_of
 from malflow.errors import SnapshotError
-from malflow.graph import ExchangeNode, Vertex
+from malflow.graph import Vertex
 from malflow.partitioners import Partitioner, index_select, rendezvous_select
 from malflow.state import Movement, StateSpec
 
@@ -89,8 +89,8 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
         case Movement.FRONTIER if same:
             return old
         case Movement.FRONTIER:
-            is_exchange = isinstance(vertex.node, ExchangeNode)
-            return _exchange(old, after) if is_exchange else _union(old, after, len(vertex.inputs))
+            merged = vertex.node.merges_inputs
+            return _union(old, after, len(vertex.inputs)) if merged else _exchange(old, after)
         case _:
             assert_never(spec.kind.movement)
 

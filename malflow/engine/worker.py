@@ -288,7 +288,7 @@ class Worker:
             pickle_reader=self._pickle_reader,
         )
         operator = self._build(node, step, context)
-        exchange = isinstance(node, ExchangeNode)
+        exchange = node.starts_stage
         count = len(self._workers) if exchange else step.edges
         return _Active(node, state_id(node), operator, [[] for _ in range(count)], [], exchange)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
-from malflow.graph import EpochsNode, Port
+from malflow.graph import Port
 
 __all__ = ["Progress", "late_of", "records_of", "warn_of_dropped"]
 
@@ -54,7 +54,7 @@ def warn_of_dropped(program: Program, counts: Mapping[str, int]) -> None:
     late = late_of(program, counts)
     for index, vertex in enumerate(program.vertices):
         name = vertex.node.name
-        if isinstance(vertex.node, EpochsNode) and late[name] and Port(index, 1) not in read:
+        if vertex.node.issues_epochs and late[name] and Port(index, 1) not in read:
             _log.warning(
                 "operator '%s' dropped %d records as late: nothing reads the second of the streams that "
                 "generate_epochs() returns; send it to a sink to see them",

@@ -1,0 +1,29 @@
+"""What kinds of nodes say of themselves, by which the passes over a graph go."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from malflow import graph
+
+
+def kinds(fact: str) -> set[type]:
+    return {kind for kind in get_args(graph.Node) if getattr(kind, fact)}
+
+
+@pytest.mark.parametrize(
+    ("fact", "those"),
+    [
+        ("merges_inputs", {graph.UnionNode}),
+        ("starts_stage", {graph.ExchangeNode}),
+        ("issues_epochs", {graph.EpochsNode}),
+    ],
+)
+def test_facts_of_each_kind_of_node(fact: str, those: set[type]) -> None:
+    assert kinds(fact) == those
+
+
+def test_every_kind_of_node_states_its_facts() -> None:
+    assert all(issubclass(kind, graph.NodeFacts) for kind in get_args(graph.Node))
