@@ -43,12 +43,14 @@ class NodeFacts:
         merges_inputs: whether it has any number of inputs, each with a frontier of its own; others have one at most.
         starts_stage: whether it begins a stage, since its records may come from any worker.
         issues_epochs: whether epochs begin here, so that records can be late.
+        role: what its state is to the operator that it belongs to, where that is not the operator's own state.
     """
 
     __slots__ = ()
     merges_inputs: ClassVar[bool] = False
     starts_stage: ClassVar[bool] = False
     issues_epochs: ClassVar[bool] = False
+    role: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class ExchangeNode(NodeFacts):
 
     outputs: ClassVar[int] = 1
     starts_stage: ClassVar[bool] = True
+    role: ClassVar[str | None] = "exchange"
     name: str
     partitioner: Partitioner
 
@@ -152,10 +155,11 @@ class SplitNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class UnionNode(NodeFacts):
-    """Joins streams into one; the name is made of theirs."""
+    """Joins streams into one; where the user gave it no name, it is made of theirs."""
 
     outputs: ClassVar[int] = 1
     merges_inputs: ClassVar[bool] = True
+    role: ClassVar[str | None] = "union"
     name: str
 
 
@@ -230,6 +234,7 @@ class Graph:
     unfinished: set[str] = field(default_factory=set)
     closed: bool = False
     _locations: dict[str, str | None] = field(default_factory=dict)
+    _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)
     _parts: list[str | None] = field(default_factory=list)
 
@@ -240,6 +245,19 @@ class Graph:
             GraphError: if it is no name, or taken.
         """
         check_name(name, location)
+        self._take(name, location)
+
+    def share(self, name: str, location: str | None) -> None:
+        """Take a name that was made of others; the unions of the same streams share one.
+
+        Raises:
+            GraphError: if a user gave it to an operator.
+        """
+        if name not in self._shared:
+            self._take(name, location)
+            self._shared.add(name)
+
+    def _take(self, name: str, location: str | None) -> None:
         if name in self._locations:
             first = self._locations[name]
             where = f", first at {first}" if first else ""
@@ -341,12 +359,18 @@ def check_name(name: object, location: str | None) -> None:
     """Check that a name is one.
 
     Raises:
-        GraphError: if it is no text, blank, or has characters that can't be printed.
+        GraphError: if it is no text, blank, or has a ``/`` or characters that can't be printed.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         hint = "" if isinstance(name, str) else "; the name comes first"
         message = f"an operator's name is a printable text that is not blank; got {name!r}{hint}"
         raise GraphError(message, location=location)
+    if "/" in name:
+        message = (
+            f"operator '{name}' has a '/' in its name, which is reserved: 'sum/exchange' is a state inside of operator "
+            f"'sum'; write '{name.replace('/', '-')}'"
+        )
+        raise GraphError(message, operator=name, location=location)
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:

@@ -33,10 +33,11 @@ OldStates = Mapping[str, Mapping[int, States]]
 
 
 def state_id(node: Node) -> str:
-    """Return the name of a node's state: no two of a program have one name; a user's has no line break in it."""
-    if isinstance(node, ExchangeNode):
-        return f"{node.name}-distribute"
-    return f"\n{node.name}" if isinstance(node, UnionNode) else node.name
+    """Return the name of a node's state: the operator's, or ``operator/role`` where it is not the operator's own.
+
+    No operator's name has a ``/``, so a program has no two states with one name.
+    """
+    return node.name if node.role is None else f"{node.name}/{node.role}"
 
 
 def states_of(program: Program) -> tuple[StateSpec, ...]:

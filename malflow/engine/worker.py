@@ -46,8 +46,8 @@ Inputs = Sequence[Sequence[Sequence[Batch]]]
 Outputs = list[list[list[Batch]]]
 """For each output channel of a stage, and each worker, the batches for it."""
 
-LATE = "\nlate"
-"""What stands behind a generator's name where its late records are counted; no operator's name has a line break."""
+LATE = "/late"
+"""What stands behind a generator's name where its late records are counted; no operator's name has a ``/``."""
 
 _PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
 """The nodes whose output has the keys by which records are placed."""

@@ -34,7 +34,7 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Sta
     for entry in manifest.operators:
         if entry.name in _replaced(there, start):
             continue
-        name = start.renamed.get(entry.name, entry.name)
+        name = start.renamed.get(entry.name, _present_name(entry))
         if name in here and here[name].kind.word == entry.kind:
             matched[entry.name] = name
         elif entry.keys and not may_be_lost(entry) and entry.name not in start.allow_dropped_state:
@@ -43,6 +43,16 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Sta
         new = [spec for spec in program if spec.name not in set(matched.values()) and not spec.kind.may_be_lost]
         raise SnapshotError(_refusal(manifest, homeless, new, here))
     return matched
+
+
+def _present_name(entry: OperatorEntry) -> str:
+    """Return the present name of a state of an exchange or a union, which older versions named in another way."""
+    if StateKind.of(entry.kind) is not StateKind.FRONTIER:
+        return entry.name
+    if entry.name.startswith("\n"):
+        return f"{entry.name[1:]}/union"
+    operator = entry.name.removesuffix("-distribute")
+    return entry.name if operator == entry.name else f"{operator}/exchange"
 
 
 def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:

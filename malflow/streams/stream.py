@@ -245,7 +245,6 @@ class Stream(Generic[K, V_co, T]):
         """
         exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner))
         keyed = self._key(name, key_fn)
-        self._graph.claim(f"{name}-distribute", location())
         return KeyedStream(self._graph, self._add(exchange, keyed))
 
     def assign_timestamps(
@@ -337,20 +336,30 @@ class Stream(Generic[K, V_co, T]):
         """
         return self._split(name, partial(Cloned, outputs=outputs), outputs)
 
-    def union(self, *streams: Stream[K, V_co, T]) -> Stream[K, V_co, T]:
+    def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
         """Join streams into one, whose epoch is the least of theirs; the order between them is not specified.
+
+        Args:
+            streams: the other streams.
+            name: the operator's name, under which its epochs are kept. By default it is made of the names of the
+                operators that are joined, so that it changes when one of these is renamed.
 
         >>> run([1, 2], lambda stream: stream.union(stream.map("negative", lambda value: -value)))
         [1, -1, 2, -2]
         """
+        subject = "union" if name is None else name
         for stream in streams:
             if not isinstance(stream, Stream):
-                raise malformed("union", f"takes streams, one by one; got {shown(stream)}")
+                raise malformed(subject, f"takes streams, one by one; got {shown(stream)}")
             if stream._graph is not self._graph:
-                raise malformed("union", "joins streams of one dataflow; got one of another")
+                raise malformed(subject, "joins streams of one dataflow; got one of another")
         joined = (self, *streams)
-        ports = [stream._input("union") for stream in joined]
-        name = names_of(self._graph.vertices, ports)
+        ports = [stream._input(subject) for stream in joined]
+        if name is None:
+            name = names_of(self._graph.vertices, ports)
+            self._graph.share(name, location())
+        else:
+            self._graph.claim(name, location())
         port = self._add(UnionNode(name), *ports)
         keyed = all(isinstance(stream, KeyedStream) for stream in joined)
         return (KeyedStream if keyed else Stream)(self._graph, port)
@@ -374,7 +383,6 @@ class Stream(Generic[K, V_co, T]):
             self._append(SinkNode(name, sink))
             return
         keyed = self._append(KeyNode(name, partial(AssignPart, callback=sink.impl.assign_part)))
-        self._graph.claim(f"{name}-distribute", location())
         exchanged = self._add(ExchangeNode(name, rendezvous_select), keyed)
         self._add(SinkNode(name, sink), exchanged)
 
@@ -607,10 +615,10 @@ class KeyedStream(Stream[K, V_co, T]):
         ) -> list[KeyedStream[K, V_co, T]]: ...
         def cloned(self, name: str, outputs: int) -> list[KeyedStream[K, V_co, T]]: ...  # type: ignore[override] # as split
         @overload
-        def union(self, *streams: KeyedStream[K, V_co, T]) -> KeyedStream[K, V_co, T]: ...
+        def union(self, *streams: KeyedStream[K, V_co, T], name: str | None = None) -> KeyedStream[K, V_co, T]: ...
         @overload
-        def union(self, *streams: Stream[K, V_co, T]) -> Stream[K, V_co, T]: ...
-        def union(self, *streams: Any) -> Any: ...
+        def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]: ...
+        def union(self, *streams: Any, name: str | None = None) -> Any: ...
 
 
 _KEYED_METHODS = frozenset(method for method in vars(KeyedStream) if not method.startswith("_"))

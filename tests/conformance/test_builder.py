@@ -55,6 +55,31 @@ def test_a_name_is_taken_once(runtime: Any) -> None:
     assert reached == ["refused when it was added"]
 
 
+@pytest.mark.parametrize("name", ["a/b", "sum/exchange", "/"])
+def test_names_with_a_slash_are_those_of_hidden_states(name: str) -> None:
+    with refused(rf"operator '{name}' has a '/' in its name, which is reserved.*; write '{name.replace('/', '-')}'"):
+        build(lambda provider: source(provider).map(name, str))
+    with refused(rf"operator '{name}' has a '/' in its name"):
+        build(lambda provider: source(provider).union(source(provider, "other"), name=name))
+
+
+def test_the_name_of_a_union_is_taken_once() -> None:
+    def named_as(name: str) -> None:
+        def build_dataflow(provider: StreamProvider) -> None:
+            one, two = source(provider, "one"), source(provider, "two")
+            one.union(two)
+            one.union(two)  # unions of the same streams, which are alike, share what is made of their names
+            one.union(two, name=name).map("x", str)
+
+        build(build_dataflow)
+
+    named_as("all")
+    with refused("operator 'x' exists already"):
+        named_as("x")
+    with refused(r"operator '\(one \+ two\)' exists already"):
+        named_as("(one + two)")
+
+
 def test_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
     kept: list[Any] = []
     runtime(lambda provider: kept.append(source(provider))).execute()

@@ -212,14 +212,14 @@ def test_an_incoming_epoch_passes_if_it_is_greater(runtime: Any, log: Log) -> No
     assert epochs_of(runtime, range(6), build, log) == [0, 3, 4, 5, MAX]
 
 
-def union_epochs(runtime: Any, left: Any, right: Any, log: Log) -> list[Any]:
+def union_epochs(runtime: Any, left: Any, right: Any, log: Log, name: str | None = None) -> list[Any]:
     """Join two streams, whose values are their epochs, and give the epochs after the union, by way of a log."""
     before = len(log)
 
     def build_dataflow(provider: StreamProvider) -> None:
         one, _ = provider.new_stream().source("l", sis(left)).generate_epochs("le", lambda m, _: m.value)
         two, _ = provider.new_stream().source("r", sis(right)).generate_epochs("re", lambda m, _: m.value)
-        one.union(two).inspect_frontier("f", lambda epoch, _: log.append(epoch))
+        one.union(two, name=name).inspect_frontier("f", lambda epoch, _: log.append(epoch))
 
     runtime(build_dataflow).execute()
     return list(log[before:])
@@ -228,6 +228,10 @@ def union_epochs(runtime: Any, left: Any, right: Any, log: Log) -> list[Any]:
 def test_a_union_has_the_lesser_epoch(runtime: Any, log: Log) -> None:
     assert union_epochs(runtime, [42], [15], log) == [15, 42, MAX]
     assert union_epochs(runtime, [10], [125], log) == [10, 125, MAX]
+
+
+def test_a_union_may_have_a_name(runtime: Any, log: Log) -> None:
+    assert union_epochs(runtime, [42], [15], log, "both") == [15, 42, MAX]
 
 
 def test_the_frontier_grows_when_the_least_does(runtime: Any, log: Log) -> None:

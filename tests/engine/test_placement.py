@@ -70,14 +70,14 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
     assert states_of(program_of(build)) == (
         StateSpec("s", StateKind.SOURCE, 1, OURS),
         StateSpec("epochs", StateKind.EPOCHS, 1, None),
-        StateSpec("\n(epochs + epochs[1])", StateKind.FRONTIER, 1, None),
-        StateSpec("key-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("(epochs + epochs[1])/union", StateKind.FRONTIER, 1, None),
+        StateSpec("key/exchange", StateKind.FRONTIER, 1, None),
         StateSpec("map", StateKind.STATEFUL_MAP, 3, f"{__name__}.modulo"),
         StateSpec("op", StateKind.STATEFUL_OP, 1, f"{__name__}.modulo"),
         StateSpec("ttl", StateKind.TTL_MAP, 1, None),
-        StateSpec("index-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("index/exchange", StateKind.FRONTIER, 1, None),
         StateSpec("indexed", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.index_select"),
-        StateSpec("parts-distribute", StateKind.FRONTIER, 1, None),
+        StateSpec("parts/exchange", StateKind.FRONTIER, 1, None),
         StateSpec("parts", StateKind.SINK, 1, OURS),
     )
 
@@ -265,7 +265,7 @@ def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:
 def test_the_edges_of_an_exchange_begin_where_the_whole_stream_is() -> None:
     old = {0: {0: 9, 1: 5, "merged": 5}, 1: {0: 9, 1: 5, "merged": 5}}
     new = {0: 5, 1: 5, 2: 5, "merged": 5}
-    name = "key-distribute"
+    name = "key/exchange"
     assert reroute(summed(), {name: old}, 2, 3) == {name: [new] * 3}
     assert reroute(summed(), {name: old}, 2, 2) == {name: [old[0], old[1]]}
     assert reroute(summed(), {name: {0: {0: 9}, 1: {0: 9}}}, 2, 3) == {name: [{}] * 3}
@@ -273,7 +273,7 @@ def test_the_edges_of_an_exchange_begin_where_the_whole_stream_is() -> None:
 
 def test_union_edges_begin_at_the_least_epoch_of_their_workers() -> None:
     program = compiled(lambda provider: some_source(provider, "a").union(some_source(provider, "b")))
-    name = "\n(a + b)"
+    name = "(a + b)/union"
     busy, ended, empty = map(int, Idle)
     old = {
         0: {0: 9, 1: 4, "merged": 4},

@@ -17,8 +17,13 @@ from typing import Any
 
 import pytest
 
+from malflow import StreamProvider
+from malflow.engine.plan import compile_graph
+from malflow.engine.states import states_of
+from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
-from tests.golden.program import VALUES, Parts
+from malflow.snapshot.persistence import Start
+from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.write import JOBS, Job, backend_of, run
 from tests.kit.backends import kept, kept_states
 
@@ -114,6 +119,30 @@ def test_a_run_goes_on_from_golden_files(golden: tuple[Job, FsspecBackend], work
         "dropped and set again": 2,
     }
     assert fsck(backend).problems == ()
+
+
+def test_hidden_states_are_found_under_their_former_names(golden: tuple[Job, FsspecBackend]) -> None:
+    _, backend = golden
+    graph = Graph()
+    build_dataflow(StreamProvider(graph), events(), Parts())
+    specs = states_of(compile_graph(graph))
+    archive = backend.archive()
+    assert archive.find()
+    former = {entry.name: entry.keys for entry in archive.manifest(16).operators if entry.kind == "frontier"}
+    session, restored = backend.open(specs, Start())
+    assert restored is not None
+    found = {spec.name: sum(map(len, restored.states[spec.name].values())) for spec in specs if spec.kind.may_be_lost}
+    assert list(found.values()) == list(former.values())
+    assert list(zip(former, found, strict=True)) == [
+        ("by key-distribute", "by key/exchange"),
+        ("by kind-distribute", "by kind/exchange"),
+        ("\n(epochs + epochs[1])", "(epochs + epochs[1])/union"),
+        ("by part-distribute", "by part/exchange"),
+        ("\n(latest + count + recent)", "(latest + count + recent)/union"),
+        ("written-distribute", "written/exchange"),
+    ]
+    assert session.wants_base(restored.parallelism), "increments over files with the former names would be lost"
+    session.close()
 
 
 @pytest.mark.parametrize(

@@ -655,7 +655,7 @@ def test_after_a_rescale_the_deltas_are_whole_once() -> None:
     deltas = run.deltas()
     assert all(delta.whole for _, _, delta, _ in deltas)
     assert {(worker, name) for worker, name, _, _ in deltas} == {
-        (worker, name) for worker in range(3) for name in ("s", "k-distribute", "sum")
+        (worker, name) for worker in range(3) for name in ("s", "k/exchange", "sum")
     }
     run.tick()
     assert not any(delta.whole for _, _, delta, _ in run.deltas())

@@ -75,6 +75,14 @@ def test_removed_operator_is_refused_with_both_ways_out(store: HookedStore) -> N
     )
 
 
+@pytest.mark.parametrize("name", ["a-distribute", "\n(a + b)"])
+def test_only_frontiers_had_other_names(name: str) -> None:
+    store = HookedStore()
+    Job(StoreBackend(store), spec(name)).save({"a": 1}).result()
+    found = restored(store, spec(name))
+    assert states_in(found) == {name: {"a": 1}}
+
+
 @pytest.mark.fault("G2")
 def test_state_is_dropped_where_that_is_said_by_name(store: HookedStore) -> None:
     found = restored(store, spec("sum"), allow_dropped_state=["count"])

@@ -32,6 +32,7 @@ def stateless(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(numbers.split("s", lambda msg, outputs: None, 2), list[Stream[NoKeyType, int, int]])
     assert_type(numbers.cloned("c", 2), list[Stream[NoKeyType, int, int]])
     assert_type(numbers.union(numbers), Stream[NoKeyType, int, int])
+    assert_type(numbers.union(numbers, name="u"), Stream[NoKeyType, int, int])
 
     def twice(msg: DataMessage[NoKeyType, int, int], output: Output[NoKeyType, str, int]) -> None:
         output.send(DataMessage(msg.key, str(msg.value), msg.timestamp))
@@ -47,6 +48,7 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(by_parity.filter("f", bool), KeyedStream[bool, int, int])
     assert_type(by_parity.cloned("c", 2), list[KeyedStream[bool, int, int]])
     assert_type(by_parity.union(by_parity), KeyedStream[bool, int, int])
+    assert_type(by_parity.union(by_parity, name="u"), KeyedStream[bool, int, int])
 
     def total(key: bool, value: int, state: float) -> tuple[str, float]:
         return str(state), state + value
