@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Self
 
+from malflow.events import Listener
 from malflow.snapshot.persistence import Persistence
 
 __all__ = ["RuntimeBuilder"]
@@ -48,6 +49,10 @@ class RuntimeBuilder:
     def debug(self, debug: bool = True) -> Self:
         """Turn on the checks that cost too much to run always."""
         return self._with("debug", debug)
+
+    def listeners(self, listeners: Sequence[Listener]) -> Self:
+        """Set who hears of ticks, snapshots and the end of a run."""
+        return self._with("listeners", listeners)
 
     def _with(self, name: str, value: object) -> Self:
         self._options[name] = value

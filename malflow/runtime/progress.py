@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
+from malflow.events import RunFinished
 from malflow.graph import Port
 
-__all__ = ["Progress", "late_of", "records_of", "warn_of_dropped"]
-
-_log = logging.getLogger("malflow.runtime")
+__all__ = ["Progress", "finished", "late_of", "records_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +46,25 @@ def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
     return {name: counts.get(name + LATE, 0) for name in program.generators}
 
 
-def warn_of_dropped(program: Program, counts: Mapping[str, int]) -> None:
-    """Log how many late records nothing has read, for each generator that had any."""
+def finished(program: Program, progress: Progress, error: BaseException | None) -> RunFinished:
+    """Return the last event of a run."""
+    return RunFinished(
+        tick=progress.tick,
+        parallelism=progress.parallelism,
+        records=progress.records,
+        late=progress.late,
+        dropped=_dropped(program, progress.late),
+        snapshot=progress.snapshot,
+        restarts=progress.restarts,
+        error=error,
+    )
+
+
+def _dropped(program: Program, late: Mapping[str, int]) -> dict[str, int]:
+    """Return how many late records nothing has read, for each generator that had any."""
     read = {port for vertex in program.vertices for port in vertex.inputs}
-    late = late_of(program, counts)
-    for index, vertex in enumerate(program.vertices):
-        name = vertex.node.name
-        if vertex.node.issues_epochs and late[name] and Port(index, 1) not in read:
-            _log.warning(
-                "operator '%s' dropped %d records as late: nothing reads the second of the streams that "
-                "generate_epochs() returns; send it to a sink to see them",
-                name,
-                late[name],
-            )
+    return {
+        vertex.node.name: late[vertex.node.name]
+        for index, vertex in enumerate(program.vertices)
+        if vertex.node.issues_epochs and late[vertex.node.name] and Port(index, 1) not in read
+    }

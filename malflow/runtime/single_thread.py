@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -16,19 +15,19 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
 from malflow.errors import GraphError, SnapshotError
+from malflow.events import Listener, Rescaled, RescaleRefused, TickFinished
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.control import Request, abandon, fail
+from malflow.runtime.listeners import Listeners, check_listeners
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
-from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
+from malflow.runtime.progress import Progress, finished, late_of, records_of
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.snapshots import RunSnapshots
-from malflow.snapshot.persistence import Persistence, Start
+from malflow.snapshot.persistence import Persistence, Start, job_of
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
-
-_log = logging.getLogger("malflow.runtime")
 
 _SHORTEST_REST = 0.001
 _LONGEST_REST = 0.05
@@ -51,6 +50,7 @@ class SingleThreadRuntime:
             functions that do not answer the same twice, keys that are changed where they would lose their state if
             there were two workers, and keys that what is written of a state does not come to. For tests: it takes
             records one by one.
+        listeners: who hears of ticks, snapshots and the end of the run: see `malflow.events`.
 
     Raises:
         GraphError: if an argument is not what it must be.
@@ -68,6 +68,7 @@ class SingleThreadRuntime:
         renamed: Mapping[str, str] | None = None,
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         check_build(build_dataflow, "SingleThreadRuntime")
         self._build = build_dataflow
@@ -77,6 +78,8 @@ class SingleThreadRuntime:
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
+        self._listening = check_listeners(listeners)
+        self._listeners = Listeners()
         self._executing = threading.Lock()
         self._stopping = False
         self._ended = False
@@ -122,15 +125,25 @@ class SingleThreadRuntime:
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
         run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
+        self._listeners = Listeners(self._listening, job=job_of(self._persistence))
         snapshots = RunSnapshots(
-            self._persistence, states_of(program), self._start, interval=self._interval, debug=self._debug
+            self._persistence,
+            states_of(program),
+            self._start,
+            interval=self._interval,
+            debug=self._debug,
+            listeners=self._listeners,
         )
         self._running = program, run, snapshots
-        with signals_stop(self.stop, lambda: self._stopping), snapshots, run:
-            snapshots.restore(run)
-            run.open()
-            self._loop(run, snapshots)
-        warn_of_dropped(program, run.counts)
+        try:
+            with signals_stop(self.stop, lambda: self._stopping), snapshots, run:
+                snapshots.restore(run)
+                run.open()
+                self._loop(run, snapshots)
+        except BaseException as error:
+            self._listeners.notify(finished(program, self.progress, error))
+            raise
+        self._listeners.notify(finished(program, self.progress, None))
         if run.reader_is_gone:
             raise SystemExit(BROKEN_PIPE)
 
@@ -205,7 +218,7 @@ class SingleThreadRuntime:
     def _loop(self, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
         while not self._stopping and not run.is_finished:
-            polled = run.tick()
+            polled = self._tick(run)
             snapshots.check()
             if run.reader_is_gone:
                 self.stop()
@@ -219,7 +232,17 @@ class SingleThreadRuntime:
         self._serve(run, snapshots, ending=True)
         snapshots.finish(run)
         if not self._stopping:
+            self._tick(run, final=True)
+
+    def _tick(self, run: Run, *, final: bool = False) -> int:
+        began = time.perf_counter()
+        polled = 0
+        if final:
             run.end()
+        else:
+            polled = run.tick()
+        self._listeners.notify(TickFinished(run.ticks, run.parallelism, polled, time.perf_counter() - began))
+        return polled
 
     def _serve(self, run: Run, snapshots: RunSnapshots, *, ending: bool = False) -> None:
         """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
@@ -249,7 +272,18 @@ class SingleThreadRuntime:
         elif ending:
             abandon(self._served)
         elif first.answer.set_running_or_notify_cancel():
-            _rescale(run, first.parallelism, first.answer)
+            self._rescale(run, first.parallelism, first.answer)
+
+    def _rescale(self, run: Run, parallelism: int, answer: Future[Any]) -> None:
+        previous = run.parallelism
+        try:
+            run.rescale(parallelism)
+        except SnapshotError as error:
+            self._listeners.notify(RescaleRefused(run.ticks, parallelism, error))
+            answer.set_exception(error)
+        else:
+            self._listeners.notify(Rescaled(run.ticks, previous, parallelism))
+            answer.set_result(None)
 
     def _abandon_requests(self, error: BaseException | None) -> None:
         """Leave nobody waiting. A run that has begun to end takes no requests; see `_request`."""
@@ -269,13 +303,3 @@ class SingleThreadRuntimeBuilder(RuntimeBuilder):
             GraphError: if an option is not what it must be.
         """
         return SingleThreadRuntime(build_dataflow, **self._options)
-
-
-def _rescale(run: Run, parallelism: int, answer: Future[Any]) -> None:
-    try:
-        run.rescale(parallelism)
-    except SnapshotError as error:
-        _log.warning("the dataflow was not rescaled: %s", error)
-        answer.set_exception(error)
-    else:
-        answer.set_result(None)

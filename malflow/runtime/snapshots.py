@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
 from malflow.diagnostics import shown
 from malflow.engine.execution import Run
 from malflow.errors import OperatorError
+from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, abandon, follow
-from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState
+from malflow.runtime.listeners import Listeners
+from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState, job_of
 from malflow.snapshot.recount import Recount
 from malflow.state import StateSpec
 
@@ -26,6 +29,7 @@ class RunSnapshots:
         start: how the run begins.
         interval: the seconds between snapshots, None for none.
         debug: whether to check that the snapshots come to what the states are.
+        listeners: who hears of snapshots; None is the log.
 
     Attributes:
         snapshot: the id of the last snapshot; None where there is none.
@@ -39,6 +43,7 @@ class RunSnapshots:
         *,
         interval: float | None = None,
         debug: bool = False,
+        listeners: Listeners | None = None,
     ) -> None:
         self._persistence = persistence
         self._operators = operators
@@ -49,6 +54,9 @@ class RunSnapshots:
         self._due = 0.0
         self._debug = debug
         self._recount: Recount | None = None
+        self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
+        self._pending: deque[tuple[int, Future[int]]] = deque()
+        self._announced: int | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -68,17 +76,18 @@ class RunSnapshots:
         if self._debug:
             self._recount = Recount(restored)
         if restored is not None:
-            self.snapshot = restored.snapshot
+            self.snapshot = self._announced = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
         if run.has_unkept_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
 
     def check(self) -> None:
-        """Raise what went wrong in the background.
+        """Announce the snapshots that are done, and raise what went wrong in the background.
 
         Raises:
             SnapshotError: if the run can't go on after it.
         """
+        self._announce()
         if self._session is not None:
             self._session.check()
 
@@ -105,6 +114,7 @@ class RunSnapshots:
         """
         if self._session is None:
             return None
+        self._announce()
         base = self._session.wants_base(run.parallelism)
         try:
             deltas = run.deltas(base)
@@ -118,11 +128,24 @@ class RunSnapshots:
         except UnwritableState as unwritable:
             raise _unwritable(unwritable) from unwritable.__cause__
         made.add_done_callback(self._note)
+        self._pending.append((run.ticks, made))
         return made
 
     def _note(self, made: Future[int]) -> None:
         if not made.cancelled() and made.exception() is None:
             self.snapshot = made.result()
+
+    def _announce(self) -> None:
+        while self._pending and self._pending[0][1].done():
+            tick, made = self._pending.popleft()
+            if made.cancelled() or self._session is None:
+                continue
+            error = made.exception()
+            if error is not None:
+                self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
+            elif made.result() != self._announced:  # otherwise nothing had changed
+                self._announced = made.result()
+                self._listeners.notify(SnapshotCommitted(made.result(), tick))
 
     def answer(self, run: Run, requests: Sequence[Request]) -> None:
         """Take one snapshot for all who asked for one; what becomes of it is told to each of them."""
@@ -141,6 +164,8 @@ class RunSnapshots:
         """
         last = self.commit(run)
         if last is not None:
+            last.exception()
+            self._announce()
             last.result()
             self.check()
 
@@ -152,6 +177,7 @@ class RunSnapshots:
         """Let go; after a failure, a snapshot that is still being written may or may not come to be."""
         if self._session is not None:
             self._session.close(wait=kind is None)
+            self._announce()
 
 
 def _unwritable(unwritable: UnwritableState) -> OperatorError:

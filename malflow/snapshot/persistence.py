@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from malflow.errors import told
 from malflow.state import Delta, StateSpec
 
-__all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState"]
+__all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState", "job_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,10 @@ class Session(Protocol):
     @property
     def wants_retry(self) -> bool:
         """Whether the last snapshot failed, and it is time to try again."""
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
 
     def wants_base(self, parallelism: int) -> bool:
         """Tell whether the next snapshot should hold all of the state, not only what changed."""
@@ -157,3 +161,8 @@ class NoPersistence:
 
     def __repr__(self) -> str:
         return "NoPersistence()"
+
+
+def job_of(persistence: Persistence, default: str = "default") -> str:
+    """Return the name of the job whose state is kept, where it has one."""
+    return getattr(persistence, "job", None) or default

@@ -112,6 +112,7 @@ class SnapshotSession:
         self._failing_since: float | None = None
         self._failures = 0
         self._retry_at: float | None = None
+        self._pause: float | None = None
         self._process = environment.process()
 
     @property
@@ -124,6 +125,11 @@ class SnapshotSession:
         """Whether the last snapshot failed, and it is time to try again: after a second, then more and more."""
         retry_at = self._retry_at
         return retry_at is not None and not self.is_busy and self._environment.monotonic() >= retry_at
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
+        return self._pause
 
     def wants_base(self, parallelism: int) -> bool:
         """Tell whether there is no base that fits, or the increments have outgrown it.
@@ -267,6 +273,7 @@ class SnapshotSession:
 
     def _guarded(self, work: Callable[[], int]) -> int:
         """Do a commit, and note how it ended."""
+        self._pause = None
         try:
             snapshot = work()
         except StoreError as error:
@@ -297,8 +304,7 @@ class SnapshotSession:
             return
         pause = min(_FIRST_RETRY * 2**self._failures, _LONGEST_RETRY) * (0.5 + environment.jitter())
         self._failures += 1
-        self._retry_at = now + pause
-        _log.warning("a snapshot of job '%s' failed and is tried again in %.1f s: %s", name, pause, error)
+        self._retry_at, self._pause = now + pause, pause
 
     def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:
         sections = [future.result() for future in captured]

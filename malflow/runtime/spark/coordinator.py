@@ -10,6 +10,7 @@ from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed
+from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.sink import open_sink
 from malflow.runtime.control import Request, abandon
@@ -148,6 +149,7 @@ class TickCoordinator:
         began = time.monotonic()
         self._sinks.deliver(rows)
         seconds += time.monotonic() - began
+        self._requests.listeners.notify(TickFinished(self.tick, self.index.workers, self.polled, seconds))
         self._is_cut_short = not (self._command.whole or self._command.rewrites) and self._pace.note(
             self._most_polled, seconds
         )

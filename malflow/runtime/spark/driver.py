@@ -15,8 +15,9 @@ from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
+from malflow.events import Rescaled, RescaleRefused
 from malflow.runtime.control import Request, abandon, fail
-from malflow.runtime.progress import Progress, late_of, records_of, warn_of_dropped
+from malflow.runtime.progress import Progress, late_of, records_of
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
@@ -195,6 +196,7 @@ class Driver:
             settings.scratch,
             settings.interval,
             self._sinks.positions,
+            self._requests.listeners,
         )
         self._snapshots = snapshots
         if restored is not None:
@@ -273,20 +275,20 @@ class Driver:
             for worker in workers:
                 for change in scratch.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
+        parallelism = request.parallelism or 1
         try:
-            run.rescale(request.parallelism or 1)
+            run.rescale(parallelism)
         except SnapshotError as error:
-            _log.warning("the dataflow was not rescaled: %s", error)
+            self._requests.listeners.notify(RescaleRefused(run.ticks, parallelism, error))
             request.answer.set_exception(error)
         else:
+            self._requests.listeners.notify(Rescaled(run.ticks, self.parallelism, parallelism))
             request.answer.set_result(None)
         return run
 
     def _finish(self, error: BaseException | None) -> None:
         """Let go of everything; what goes wrong here is told beside `error`."""
         self._answer(error)
-        if error is None:
-            warn_of_dropped(self._program, self._all_counts)
         snapshots = self._snapshots
         let_go = [self._release, *(writer.close for writer in self._sinks.writers)]
         if snapshots is not None:

@@ -1,4 +1,4 @@
-"""Requests of other threads to a run."""
+"""Requests of other threads to a run, and its listeners."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from typing import Any
 
 from malflow.errors import SnapshotError
 from malflow.runtime.control import Request, abandon
+from malflow.runtime.listeners import Listeners
 
 __all__ = ["RunRequests"]
 
 
 class RunRequests:
-    """Requests of other threads to a run; they outlive its restarts.
+    """Requests of other threads to a run, and its listeners; they outlive its restarts.
+
+    Args:
+        listeners: who hears of the run; None is the log.
 
     Attributes:
         stopping: whether the run is to end after the current tick.
         pending: requests to serve after the current tick.
+        listeners: who hears of the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listeners: Listeners | None = None) -> None:
+        self.listeners = Listeners() if listeners is None else listeners
         self.stopping = False
         self.pending: deque[Request] = deque()
         self._is_over = False

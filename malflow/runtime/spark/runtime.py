@@ -7,7 +7,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from malflow.diagnostics import shown
 from malflow.engine.plan import Program, compile_graph
 from malflow.errors import GraphError, SnapshotError
+from malflow.events import Listener, Restarted
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
 from malflow.runtime.control import Request
+from malflow.runtime.listeners import Listeners, check_listeners
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
-from malflow.runtime.progress import Progress
+from malflow.runtime.progress import Progress, finished
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
@@ -43,7 +45,7 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     tries_of_a_task,
 )
-from malflow.snapshot.persistence import Persistence, Start
+from malflow.snapshot.persistence import Persistence, Start, job_of
 from malflow.streams.stream import StreamProvider
 
 if TYPE_CHECKING:
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
 
 _SILENT = logging.NullHandler()
-_log = logging.getLogger("malflow.runtime")
 
 _POLL_SECONDS = 0.5
 _BUSY = "this runtime is executing already; make another one for another run"
@@ -83,6 +84,7 @@ class SparkRuntime:
         restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
         debug: as there; what is written of a state is checked at each tick, as processes take workers over. A value
             that changes after it was sent to another process does not show there, and is no error.
+        listeners: as there; they are called in this process.
 
     Raises:
         GraphError: if an argument is not what it must be.
@@ -107,6 +109,7 @@ class SparkRuntime:
         renamed: Mapping[str, str] | None = None,
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         check_build(build_dataflow, "SparkRuntime")
         if not isinstance(trigger, timedelta) or trigger < timedelta(0):
@@ -124,10 +127,11 @@ class SparkRuntime:
         self._scratch_options = dict(scratch_options or {})
         self._restart = restart or RestartPolicy()
         self._is_named = name is not None
-        self._name = name or getattr(persistence, "job", None) or "malflow"
+        self._name = name or job_of(persistence, "malflow")
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
+        self._listeners = check_listeners(listeners)
         self._starting = threading.Lock()
         self._stopping = False
         self._handle: SparkHandle | None = None
@@ -208,7 +212,8 @@ class SparkRuntime:
             if ours:
                 stop_session(session)
             raise
-        self._handle = SparkHandle(session, program, parallelism, settings, ours=ours)
+        listeners = Listeners(self._listeners, job=job_of(self._persistence))
+        self._handle = SparkHandle(session, program, parallelism, settings, listeners, ours=ours)
         if self._stopping:
             self._handle.stop()
         return self._handle
@@ -284,17 +289,25 @@ class SparkHandle:
         program: the program.
         parallelism: how many workers there are at first.
         settings: how to run.
+        listeners: who hears of it.
         ours: whether the session is to be stopped at the end.
     """
 
     def __init__(
-        self, session: SparkSession, program: Program, parallelism: int, settings: Settings, *, ours: bool
+        self,
+        session: SparkSession,
+        program: Program,
+        parallelism: int,
+        settings: Settings,
+        listeners: Listeners,
+        *,
+        ours: bool,
     ) -> None:
         self._session = session
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._requests = RunRequests()
+        self._requests = RunRequests(listeners)
         self._driver = self._new_driver(parallelism)
         self._error: BaseException | None = None
         logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
@@ -377,6 +390,7 @@ class SparkHandle:
             self._error = error
         finally:
             self._requests.end(self._error)
+            self._requests.listeners.notify(finished(self._program, self.progress, self._error))
             if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
@@ -397,7 +411,7 @@ class SparkHandle:
                 if not is_alive(self._session):
                     raise
                 pause = settings.restart.backoff.total_seconds() * 2 ** (failures - 1)
-                _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
+                requests.listeners.notify(Restarted(restarts + 1, error, pause))
                 _wait(pause, requests)
             else:
                 return

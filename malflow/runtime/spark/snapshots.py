@@ -11,7 +11,9 @@ from malflow.engine.execution import POSITION
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.errors import MalflowError, OperatorError, RunFailed
+from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, fail, follow
+from malflow.runtime.listeners import Listeners
 from malflow.runtime.spark.changelog import NEVER, ScratchPlace
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
@@ -44,6 +46,7 @@ class SparkRunSnapshots:
         place: the place of the changelog.
         interval: the seconds between snapshots; None for no periodic ones.
         positions: returns the positions of the driver's sinks, by operator.
+        listeners: who hears of snapshots.
 
     Attributes:
         kept_at: the tick of the last snapshot.
@@ -59,11 +62,13 @@ class SparkRunSnapshots:
         place: ScratchPlace,
         interval: float | None,
         positions: Callable[[], Mapping[str, Any]],
+        listeners: Listeners,
     ) -> None:
         self.kept_at = NEVER
         self.snapshot: int | None = None
         self.began_with: int | None = None
         self._session = session
+        self._listeners = listeners
         self._specs = states_of(program)
         self._versions = _kept_versions(program)
         self._context = context
@@ -123,12 +128,22 @@ class SparkRunSnapshots:
         Raises:
             SnapshotError: if the run can't go on.
         """
-        if self._making is not None and self._making[2].done():
-            tick, positions, made = self._making
-            self._making = None
-            if made.exception() is None:
-                self.kept_at, self.snapshot, self._kept_positions = tick, made.result(), positions
+        self._note_made()
         self._session.check()
+
+    def _note_made(self) -> None:
+        if self._making is None or not self._making[2].done():
+            return
+        tick, positions, made = self._making
+        self._making = None
+        error = made.exception()
+        if error is not None:
+            self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
+            return
+        previous, self.snapshot = self.snapshot, made.result()
+        self.kept_at, self._kept_positions = tick, positions
+        if self.snapshot != previous:  # otherwise nothing had changed
+            self._listeners.notify(SnapshotCommitted(self.snapshot, tick))
 
     @property
     def is_busy(self) -> bool:
@@ -181,6 +196,8 @@ class SparkRunSnapshots:
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
         if ending:
+            made.exception()
+            self._note_made()
             made.result()
             self.check()
         return True
@@ -199,6 +216,7 @@ class SparkRunSnapshots:
     def close(self, *, wait: bool) -> None:
         """Close the session, optionally waiting for pending writes."""
         self._session.close(wait=wait)
+        self._note_made()
 
     def _commit(
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False

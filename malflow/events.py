@@ -1,0 +1,152 @@
+"""What a run reports while it goes on, to those who listen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "Event",
+    "Listener",
+    "RescaleRefused",
+    "Rescaled",
+    "Restarted",
+    "RunFinished",
+    "SnapshotCommitted",
+    "SnapshotFailed",
+    "TickFinished",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TickFinished:
+    """A tick was carried through all stages, and its output is with the sinks.
+
+    Attributes:
+        tick: its number.
+        parallelism: how many workers there are.
+        polled: how many records the sources gave.
+        seconds: how long it took, without what the runtime does between two ticks.
+    """
+
+    tick: int
+    parallelism: int
+    polled: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCommitted:
+    """A snapshot exists: a run can go on from it.
+
+    Attributes:
+        snapshot: its id.
+        tick: the number of the last tick that it contains.
+    """
+
+    snapshot: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFailed:
+    """A snapshot could not be written; the one before it stands.
+
+    Attributes:
+        tick: the number of the last tick that it would have contained.
+        error: why.
+        retry_after: the seconds until the next attempt; None if the run ends.
+    """
+
+    tick: int
+    error: BaseException
+    retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """The number of workers has changed.
+
+    Attributes:
+        tick: the number of the last tick before.
+        previous: how many workers there were.
+        parallelism: how many there are.
+    """
+
+    tick: int
+    previous: int
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleRefused:
+    """The number of workers stays, because the dataflow cannot run with another.
+
+    Attributes:
+        tick: the number of the last tick.
+        parallelism: how many workers were asked for.
+        error: why.
+    """
+
+    tick: int
+    parallelism: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The run failed, and starts again from its last snapshot.
+
+    Attributes:
+        restarts: how often it has been started again, this time included.
+        error: why it failed.
+        pause: the seconds that it waits before.
+    """
+
+    restarts: int
+    error: BaseException
+    pause: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run is over: its sources have ended, it was stopped, or it failed. The last event of a run.
+
+    Attributes:
+        tick: the number of the last tick.
+        parallelism: how many workers there were.
+        records: how many records each operator took, and each source gave, since the run started here.
+        late: how many records were late at each `generate_epochs`.
+        dropped: how many of those nothing has read.
+        snapshot: the id of the last snapshot; None if there is none.
+        restarts: how often the run was started again.
+        error: what ended it; None if it did not fail.
+    """
+
+    tick: int
+    parallelism: int
+    records: Mapping[str, int]
+    late: Mapping[str, int]
+    dropped: Mapping[str, int]
+    snapshot: int | None
+    restarts: int
+    error: BaseException | None
+
+
+Event: TypeAlias = (
+    TickFinished | SnapshotCommitted | SnapshotFailed | Rescaled | RescaleRefused | Restarted | RunFinished
+)
+"""Any event. Later versions may add kinds: a listener ignores those that it does not know."""
+
+
+class Listener(Protocol):
+    """Receives the events of a run, one after the other, in the process that started it.
+
+    It is called between ticks, so the run waits for it: what takes long belongs on another thread. It may call `stop`,
+    `snapshot` and `rescale` of the runtime, but must not wait for their results. A listener that raises is logged, and
+    hears no more of the run, which goes on.
+    """
+
+    def on_event(self, event: Event, /) -> None:
+        """Receive an event."""

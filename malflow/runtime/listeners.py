@@ -1,0 +1,85 @@
+"""Who hears of a run: the log, and the listeners of the user."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+
+from malflow.diagnostics import shown
+from malflow.errors import GraphError, require_methods
+from malflow.events import Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
+
+__all__ = ["Listeners", "LoggingListener", "check_listeners"]
+
+_log = logging.getLogger("malflow.runtime")
+_snapshot_log = logging.getLogger("malflow.snapshot")
+
+
+class LoggingListener:
+    """Logs what a user should know of.
+
+    Args:
+        job: the name of the job.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+
+    def on_event(self, event: Event, /) -> None:
+        """Log an event if it is a warning."""
+        match event:
+            case SnapshotFailed(error=error, retry_after=float(pause)):
+                _snapshot_log.warning(
+                    "a snapshot of job '%s' failed and is tried again in %.1f s: %s", self._job, pause, error
+                )
+            case RescaleRefused(error=error):
+                _log.warning("the dataflow was not rescaled: %s", error)
+            case Restarted(error=error, pause=pause):
+                _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
+            case RunFinished(error=None, dropped=dropped):
+                for name, count in dropped.items():
+                    _log.warning(
+                        "operator '%s' dropped %d records as late: nothing reads the second of the streams that "
+                        "generate_epochs() returns; send it to a sink to see them",
+                        name,
+                        count,
+                    )
+            case _:
+                pass
+
+
+class Listeners:
+    """The listeners of one run; the log is the first. Events of several threads arrive one after the other.
+
+    Args:
+        listeners: those of the user.
+        job: the name of the job.
+    """
+
+    def __init__(self, listeners: Iterable[Listener] = (), *, job: str = "default") -> None:
+        self._listeners: list[Listener] = [LoggingListener(job), *listeners]
+        self._lock = threading.RLock()
+
+    def notify(self, event: Event) -> None:
+        """Pass an event to each listener; one that raises is logged, and dropped."""
+        with self._lock:
+            for listener in tuple(self._listeners):
+                try:
+                    listener.on_event(event)
+                except Exception:  # noqa: BLE001 - whatever it is, the run goes on
+                    self._listeners = [it for it in self._listeners if it is not listener]
+                    _log.exception("listener %s failed, and hears no more of the run", shown(listener))
+
+
+def check_listeners(listeners: object) -> Sequence[Listener]:
+    """Check the listeners of a run.
+
+    Raises:
+        GraphError: if they are no sequence, or one of them has no method `on_event`.
+    """
+    if isinstance(listeners, str) or not isinstance(listeners, Sequence):
+        raise GraphError(f"listeners needs a list of listeners; got {shown(listeners)}")
+    for listener in listeners:
+        require_methods(listener, "listeners", ("on_event",))
+    return tuple(listeners)
