@@ -301,18 +301,18 @@ class Run:
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1
-        sent: dict[tuple[int, int], list[list[list[Batch]]]] = {}
+        sent: dict[int, list[list[list[Batch]]]] = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
             for worker in workers:
-                arrived = [
-                    [by_target[worker.worker_id] for by_target in sent[channel.target, channel.edge]]
+                arrived = {
+                    channel.number: [by_target[worker.worker_id] for by_target in sent[channel.number]]
                     for channel in stage.inputs
-                ]
+                }
                 outputs.append(worker.run(arrived, self._ended, final=final))
                 self.counts.update(worker.counts)
-            for at, channel in enumerate(stage.outputs):
-                sent[channel.target, channel.edge] = [output[at] for output in outputs]
+            for channel in stage.outputs:
+                sent[channel.number] = [output[channel.number] for output in outputs]
         largest = max((worker.largest for worker in self._workers), default=1)
         for operator in self._operators:
             operator.limit_batch(largest)

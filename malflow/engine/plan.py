@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
-from malflow.graph import ExchangeNode, Graph, Port, SinkNode, SourceNode, Vertex
+from malflow.graph import ExchangeNode, Graph, Node, Port, SinkNode, SourceNode, Vertex
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
 
@@ -18,6 +18,7 @@ class Channel:
     """An edge into a later stage.
 
     Attributes:
+        number: its index in the `channels` of the program, by which runtimes address it.
         source: the output it begins at.
         target: the vertex it leads to.
         edge: which input of that vertex it is.
@@ -25,6 +26,7 @@ class Channel:
         name: the operator it belongs to, for errors.
     """
 
+    number: int
     source: Port
     target: int
     edge: int
@@ -41,7 +43,7 @@ class Step:
         edges: how many inputs it merges.
         timed: whether epochs are generated behind it, so that the order of what it merges can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
-        channels: for each output, the channels that begin there, as indices into the stage's `outputs`.
+        channels: for each output, the numbers of the channels that begin there.
     """
 
     vertex: int
@@ -66,6 +68,7 @@ class Program:
 
     vertices: tuple[Vertex, ...]
     stages: tuple[Stage, ...]
+    channels: tuple[Channel, ...]
 
     @property
     def generators(self) -> list[str]:
@@ -93,20 +96,27 @@ def compile_graph(graph: Graph) -> Program:
     for vertex in vertices:
         latest = max((levels[port.vertex] for port in vertex.inputs), default=0)
         levels.append(latest + vertex.node.starts_stage)
-    channels = [
-        Channel(
-            port,
-            target,
-            edge,
-            vertex.node.partitioner if isinstance(vertex.node, ExchangeNode) else None,
-            vertex.node.name,
-        )
+    channels = _channels(vertices, levels)
+    stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
+    return Program(vertices, stages, channels)
+
+
+def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:
+    """Return the edges that lead to a later stage, numbered in the order of their targets."""
+    edges = (
+        (port, target, edge)
         for target, vertex in enumerate(vertices)
         for edge, port in enumerate(vertex.inputs)
         if levels[port.vertex] < levels[target]
-    ]
-    stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
-    return Program(vertices, stages)
+    )
+    return tuple(
+        Channel(number, port, target, edge, _partitioner(vertices[target].node), vertices[target].node.name)
+        for number, (port, target, edge) in enumerate(edges)
+    )
+
+
+def _partitioner(node: Node) -> Partitioner | None:
+    return node.partitioner if isinstance(node, ExchangeNode) else None
 
 
 def _check_targets(vertices: tuple[Vertex, ...]) -> None:
@@ -159,7 +169,7 @@ def _targets(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]
             yield vertex, impl, target
 
 
-def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: list[Channel]) -> Stage:
+def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: tuple[Channel, ...]) -> Stage:
     outputs = tuple(channel for channel in channels if levels[channel.source.vertex] == level)
     inputs = tuple(channel for channel in channels if levels[channel.target] == level)
     members = [index for index in range(len(vertices)) if levels[index] == level]
@@ -177,7 +187,7 @@ def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: 
         )
         for output in ports
     )
-    leaving = tuple(tuple(at for at, channel in enumerate(outputs) if channel.source == port) for port in ports)
+    leaving = tuple(tuple(channel.number for channel in outputs if channel.source == port) for port in ports)
     edges = len(vertices[index].inputs) if vertices[index].node.merges_inputs else 1
     return Step(index, edges, _is_timed(vertices, index), consumers, leaving)
 

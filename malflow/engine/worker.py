@@ -40,11 +40,11 @@ __all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
 
 R = TypeVar("R")
 
-Inputs = Sequence[Sequence[Sequence[Batch]]]
-"""For each input channel of a stage, and each worker that may have sent, the batches it sent in this tick."""
+Inputs = Mapping[int, Sequence[Sequence[Batch]]]
+"""By the number of an input channel: the batches that each worker sent in this tick."""
 
-Outputs = list[list[list[Batch]]]
-"""For each output channel of a stage, and each worker, the batches for it."""
+Outputs = dict[int, list[list[Batch]]]
+"""By the number of an output channel: the batches for each worker."""
 
 LATE = "/late"
 """What stands behind a generator's name where its late records are counted; no operator's name has a ``/``."""
@@ -102,11 +102,13 @@ class Worker:
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
-        self._routers = [
-            None if channel.partitioner is None else Router(channel.name, channel.partitioner, self._workers)
+        self._channels = program.channels
+        self._routers = {
+            channel.number: Router(channel.name, channel.partitioner, self._workers)
             for channel in self.stage.outputs
-        ]
-        self._outputs: Outputs = []
+            if channel.partitioner is not None
+        }
+        self._outputs: Outputs = {}
         self.largest = 1
         self.counts: dict[str, int] = {}
         self._wire()
@@ -160,7 +162,7 @@ class Worker:
             final: whether this is the end: the sources give nothing but the epoch `MAX`. It is no part of the history
                 of the state: there are no deltas after it.
         """
-        self._outputs = [[[] for _ in self._workers] for _ in self.stage.outputs]
+        self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         self._note_ended(ended, final=final)
         self._receive(inputs)
         largest = 1
@@ -245,7 +247,7 @@ class Worker:
 
     def send(self, channel: int, batch: Batch) -> None:
         """Put a batch on an output channel."""
-        router = self._routers[channel]
+        router = self._routers.get(channel)
         if router is None:
             self._outputs[channel][self.worker_id].append(batch)
             return
@@ -253,7 +255,8 @@ class Worker:
             self._outputs[channel][worker].append(part)
 
     def _receive(self, inputs: Inputs) -> None:
-        for channel, by_worker in zip(self.stage.inputs, inputs, strict=True):
+        for number, by_worker in inputs.items():
+            channel = self._channels[number]
             edges = self._active[channel.target].edges
             if channel.partitioner is not None:
                 for edge, batches in zip(edges, by_worker, strict=True):

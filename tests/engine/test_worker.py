@@ -55,9 +55,9 @@ def run_ticks(stages: list[list[Worker]]) -> None:
     for worker in stages[0]:
         worker.open()
     while not all(source.is_finished for worker in stages[0] for source in worker.sources):
-        sent = [pickle.loads(pickle.dumps(worker.run([]))) for worker in stages[0]]
+        sent = [pickle.loads(pickle.dumps(worker.run({}))) for worker in stages[0]]
         for worker in stages[1]:
-            worker.run([[outputs[0][worker.worker_id] for outputs in sent]])
+            worker.run({0: [outputs[0][worker.worker_id] for outputs in sent]})
 
 
 def test_a_program_travels_and_its_workers_need_no_runtime() -> None:
@@ -67,7 +67,7 @@ def test_a_program_travels_and_its_workers_need_no_runtime() -> None:
     run_ticks(stages)
     totals = {key: max(value for at, value in SEEN if at == key) for key in range(5)}
     assert totals == {key: sum(range(key, 20, 5)) for key in range(5)}
-    assert all(worker.run([[[], []]]) == [] for worker in stages[1])
+    assert all(worker.run({0: [[], []]}) == {} for worker in stages[1])
 
 
 def test_deltas_bring_another_worker_to_the_same_state() -> None:
@@ -148,7 +148,7 @@ def values_moving_each_tick(source: Any) -> list[Any]:
         for delta in deltas:
             worker.apply(delta)
         worker.open()
-        worker.run([])
+        worker.run({})
         if worker.sources[0].is_finished:
             return [value for _, value in SEEN]
         deltas.append(pickle.loads(pickle.dumps(worker.delta())))

@@ -25,7 +25,7 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.run_requests import RunRequests
-from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, ShuffleBuffer, unpack
+from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
 from malflow.sinks import StatelessSink, VecSink
@@ -50,7 +50,7 @@ def place(folder: Path) -> ScratchPlace:
 
 def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
     report = StageReport(1, stage, worker, None, False, {}, 0, ["numbers"], taken, sent)
-    return Row(worker, REPORT, worker, pickle.dumps(report), [0] * len(program().vertices))
+    return Row(worker, RowKind.REPORT, 0, worker, pickle.dumps(report), [0] * len(program().vertices))
 
 
 @pytest.mark.fault("I2")
@@ -89,11 +89,11 @@ def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> N
     def done(values: list[int]) -> list[Row]:
         buffer = ShuffleBuffer()
         buffer.add([Batch([0] * len(values), values, values)])
-        rows = [Row(0, 0, 1, blob) for blob in buffer.blobs()]
+        rows = [Row(0, RowKind.CHANNEL, 0, 1, blob) for blob in buffer.blobs()]
         return [*StageAttempt(spec, 1, 0, command).take(rows)]
 
     def reported(rows: list[Row]) -> Any:
-        return [pickle.loads(row.blob) for row in rows if row.channel == REPORT]
+        return [pickle.loads(row.blob) for row in rows if row.kind == RowKind.REPORT]
 
     first = reported(done([1, 2, 3]))
     assert reported(done([1, 2, 3])) == first
@@ -153,13 +153,13 @@ def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
             buffer = ShuffleBuffer()
             for number in range(sender, 40, 2):
                 buffer.add([Batch([OURS[number % 5]], [number], [number])])
-            rows += [Row(0, 0, sender, blob) for blob in buffer.blobs()]
+            rows += [Row(0, RowKind.CHANNEL, 0, sender, blob) for blob in buffer.blobs()]
         spec = RunSpec(
             1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False
         )
         runs.clear()
         given = [*StageAttempt(replace(spec, generation=size), 1, 0, command).take(rows)]
-        sums = [row for row in given if row.channel < FAILURE]
+        sums = [row for row in given if row.kind == RowKind.SINK]
         state = Scratch(spec.scratch, size).read(1, 0, 1).deltas["sum"]
         values = [value for row in sums for batch in unpack(row.blob) for value in batch.values]
         return values, list(state.changed.items()), len(runs)
@@ -211,7 +211,7 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     buffer = ShuffleBuffer()
     buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
     attempt = StageAttempt(spec, 1, 0, TickCommand(1, [[NEVER]] * 2)).take(
-        [Row(0, 0, 0, blob) for blob in buffer.blobs()]
+        [Row(0, RowKind.CHANNEL, 0, 0, blob) for blob in buffer.blobs()]
     )
     if debug:
         with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
@@ -232,7 +232,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
         rows = [*StageAttempt(spec, 0, 0, TickCommand(tick, [[last]])).take([])]
-        return rows, sum(pickle.loads(row.blob).polled for row in rows if row.channel == REPORT)
+        return rows, sum(pickle.loads(row.blob).polled for row in rows if row.kind == RowKind.REPORT)
 
     begun, idle = done(1, NEVER), done(2, 1)
     path.write_text("one\ntwo\n", encoding="utf-8")

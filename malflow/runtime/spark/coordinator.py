@@ -22,7 +22,7 @@ from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, counted
 from malflow.runtime.spark.run_requests import RunRequests
-from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, sink_of, unpack
+from malflow.runtime.spark.shuffle import Row, RowKind, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 
 __all__ = ["DriverSinks", "TickCoordinator"]
@@ -59,8 +59,8 @@ class DriverSinks:
             OperatorError: if a sink fails.
         """
         for row in rows:
-            if row.channel < FAILURE:
-                writer = self.writers[sink_of(row.channel)]
+            if row.kind == RowKind.SINK:
+                writer = self.writers[row.number]
                 for batch in unpack(row.blob, writer.context.operator_name):
                     writer.process(batch)
         for writer in self.writers:
@@ -161,11 +161,11 @@ class TickCoordinator:
         return self._go_on()
 
     def _note(self, rows: list[Row]) -> None:
-        failures = [loaded_error(row.blob) for row in rows if row.channel == FAILURE]
+        failures = [loaded_error(row.blob) for row in rows if row.kind == RowKind.FAILURE]
         if failures:
             raise failures[0]
         command = self._command
-        reports: list[StageReport] = [pickle.loads(row.blob) for row in rows if row.channel == REPORT]  # noqa: S301 - of this run
+        reports: list[StageReport] = [pickle.loads(row.blob) for row in rows if row.kind == RowKind.REPORT]  # noqa: S301 - of this run
         found = [(it.stage, it.worker) for it in reports if it.tick == command.tick]
         if len(found) != len(self._reporters) or set(found) != self._reporters:
             raise RunFailed(f"tick {command.tick} was not reported by each worker once, but by {sorted(found)}")

@@ -30,7 +30,7 @@ from malflow.runtime.spark.protocol import RunSpec, packed
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import PASSING, Settings
-from malflow.runtime.spark.shuffle import FAILURE, REPORT, SCHEMA
+from malflow.runtime.spark.shuffle import SCHEMA, RowKind
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.worker_cache import ReleaseTask
@@ -321,7 +321,7 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - what a process holds that can't be reached goes with it
             _log.warning("not every process of Spark could let go of the run: %s", said(error))
             return
-        failures = [loaded_error(bytes(row.blob)) for row in rows if row.channel == FAILURE]
+        failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
         if failures:
             first, *others = failures
             for other in others:
@@ -335,7 +335,7 @@ class Driver:
             waiting = {name for name, tick in self._processes.items() if tick > last - _FORGOTTEN_AFTER}
             for pause in _PAUSES:
                 rows += self._released(pause)
-                waiting -= {bytes(row.blob).decode() for row in rows if row.channel == REPORT}
+                waiting -= {bytes(row.blob).decode() for row in rows if row.kind == RowKind.REPORT}
                 if not waiting:  # otherwise they are busy, or are no more
                     break
             released.set_result(rows)

@@ -235,7 +235,9 @@ def _collected(frame: DataFrame) -> list[Row]:
         RunFailed: if Spark failed.
     """
     with _failures_told("finish a tick"):
-        return [Row(row.worker, row.channel, row.sender, bytes(row.blob), row.counts) for row in frame.collect()]
+        return [
+            Row(row.worker, row.kind, row.number, row.sender, bytes(row.blob), row.counts) for row in frame.collect()
+        ]
 
 
 @contextmanager

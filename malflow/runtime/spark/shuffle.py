@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,30 +16,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "FAILURE",
-    "REPORT",
     "SCHEMA",
     "Chunk",
     "Row",
+    "RowKind",
     "ShuffleBuffer",
     "opened",
     "pack",
     "read_rows",
-    "sink_of",
-    "sink_row",
     "unpack",
     "write_rows",
 ]
 
-SCHEMA: Final = "worker int, channel int, sender int, blob binary, counts array<bigint>"
-
-REPORT: Final = -1
-"""The channel of workers' reports to the driver."""
-
-FAILURE: Final = -2
-"""The channel of an error that ends the run."""
-
-_FIRST_SINK = -3
+SCHEMA: Final = "worker int, kind int, number int, sender int, blob binary, counts array<bigint>"
 
 _CHUNK = 4_096
 """The fewest records of a full chunk: they fit in the processor's cache while they are packed and processed."""
@@ -47,32 +37,36 @@ _BLOB = 4 << 20
 """Bytes after which a blob is full: Java holds each blob in memory as a whole."""
 
 
+class RowKind(IntEnum):
+    """What a row is: records of a channel, or something for the driver."""
+
+    CHANNEL = 0
+    SINK = 1
+    """Records of a sink that is on the driver."""
+    REPORT = 2
+    """A worker's report of its tick."""
+    FAILURE = 3
+    """An error that ends the run."""
+
+
 class Row(NamedTuple):
     """One row of the shuffle.
 
     Attributes:
         worker: the logical worker that receives the row, or passes it on.
-        channel: the number of a channel of the program; negative for rows to the driver.
+        kind: what it is, a `RowKind`.
+        number: the number of the channel or sink whose records it holds; 0 for reports and failures.
         sender: the worker that sent the row.
         blob: the contents.
         counts: in a report, the records that each operator took and each source emitted, in the order of `counted`.
     """
 
     worker: int
-    channel: int
+    kind: int
+    number: int
     sender: int
     blob: bytes
     counts: Sequence[int] | None = None
-
-
-def sink_row(sink: int) -> int:
-    """Return the channel of a driver sink's records."""
-    return _FIRST_SINK - sink
-
-
-def sink_of(channel: int) -> int:
-    """Return the number of the driver sink that a channel leads to."""
-    return _FIRST_SINK - channel
 
 
 def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
@@ -204,7 +198,7 @@ def write_rows(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """Write rows to Arrow, each in its own batch since a blob may be large."""
     import pyarrow as pa  # noqa: PLC0415 - only the extra has it
 
-    kinds = (pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
+    kinds = (pa.int32(), pa.int32(), pa.int32(), pa.int32(), pa.binary(), pa.list_(pa.int64()))
     schema = pa.schema([*zip(Row._fields, kinds, strict=True)])
     for row in rows:
         arrays = [pa.array([value], kind) for value, kind in zip(row, kinds, strict=True)]

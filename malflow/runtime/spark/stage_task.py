@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
 from malflow.diagnostics import shown
-from malflow.engine.plan import Program
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
 from malflow.operators.source import Source
@@ -20,15 +19,13 @@ from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, counted
 from malflow.runtime.spark.shuffle import (
-    FAILURE,
-    REPORT,
     Chunk,
     Row,
+    RowKind,
     ShuffleBuffer,
     opened,
     pack,
     read_rows,
-    sink_row,
     write_rows,
 )
 from malflow.runtime.spark.transfer import CannotTravel
@@ -48,7 +45,7 @@ _MOSTLY = 4 / 3
 """Keys that all states of a stage may have, for each key of those that are written whole, to be written whole, too."""
 
 _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
-"""What has come to a stage, by the place of its input and the worker that sent it."""
+"""The input of a stage, by channel and the worker that sent it."""
 
 
 class StageTask:
@@ -76,7 +73,7 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
         lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < spec.attempts:
             raise
-        yield Row(worker, FAILURE, worker, dumps_error(error))
+        yield Row(worker, RowKind.FAILURE, 0, worker, dumps_error(error))
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
@@ -98,26 +95,26 @@ class StageAttempt:
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
-        self._buffers: list[list[ShuffleBuffer]] = []
+        self._buffers: dict[int, list[ShuffleBuffer]] = {}
         self._may_come = False
         self._recount: Recount | None = None
         self._name = (spec.scratch.run, spec.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
         """Run the stage, write down what changed, and give what goes on."""
-        own = self._inputs
+        own = {channel.number for channel in self._program.stages[self._stage].inputs}
         blobs: dict[tuple[int, int], list[bytes]] = {}
         passing: list[Row] = []
         for row in rows:
-            if row.channel in own:
-                blobs.setdefault((row.channel, row.sender), []).append(row.blob)
+            if row.kind == RowKind.CHANNEL and row.number in own:
+                blobs.setdefault((row.number, row.sender), []).append(row.blob)
             else:
                 passing.append(row)
         yield from passing
         del rows, passing
         arrived: dict[tuple[int, int], list[Chunk]] = {}
         for (channel, sender), them in blobs.items():
-            arrived[own[channel], sender] = chunks = opened(them)
+            arrived[channel, sender] = chunks = opened(them)
             self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
         del blobs
         worker, report = self._done(arrived, None)
@@ -126,23 +123,17 @@ class StageAttempt:
             worker, report = self._done(arrived, before)
         assert report is not None  # noqa: S101 - there is one where it is known what was done before
         sent: dict[tuple[int, int], int] = {}
-        for channel, by_target in enumerate(self._buffers, _first_channels(self._program)[self._stage]):
+        for channel, by_target in self._buffers.items():
             for target, buffer in enumerate(by_target):
                 if buffer:
                     sent[channel, target] = buffer.records
-                    yield from (Row(target, channel, self._worker, blob) for blob in buffer.blobs())
+                    yield from (Row(target, RowKind.CHANNEL, channel, self._worker, blob) for blob in buffer.blobs())
         for number, name, batches in collected(worker.sinks):
-            yield Row(self._worker, sink_row(number), self._worker, pack(batches, name))
+            yield Row(self._worker, RowKind.SINK, number, self._worker, pack(batches, name))
         is_last = self._stage == len(self._program.stages) - 1
         report = replace(report, sent=sent, process=process_name() if is_last else "")
         counts = [self._counts[name] for name in counted(self._program)]
-        yield Row(
-            self._worker,
-            REPORT,
-            self._worker,
-            pickle.dumps(report, 5),
-            counts,
-        )
+        yield Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
 
     def _done(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
         """Do the tick, and write down what has changed.
@@ -165,10 +156,10 @@ class StageAttempt:
         for _ in collected(worker.sinks):
             pass  # what a try that failed has left
         self._counts.clear()
-        self._buffers = [
-            [ShuffleBuffer(it.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
-            for it in worker.stage.outputs
-        ]
+        self._buffers = {
+            channel.number: [ShuffleBuffer(channel.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
+            for channel in worker.stage.outputs
+        }
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
@@ -193,7 +184,7 @@ class StageAttempt:
 
     def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
         """Take what has come, chunk by chunk where that comes to the same: each is worked on as soon as it is read."""
-        chunks = [(place, sender, chunk) for (place, sender), them in sorted(arrived.items()) for chunk in them]
+        chunks = [(channel, sender, chunk) for (channel, sender), them in sorted(arrived.items()) for chunk in them]
         timed = any(chunk.timed for _, _, chunk in chunks)
         if not chunks or timed or self._command.final or not worker.takes_pieces:
             self._run(worker, self._input(worker, chunks))
@@ -202,31 +193,19 @@ class StageAttempt:
             self._run(worker, self._input(worker, [chunk]))
 
     def _input(self, worker: Worker, chunks: Iterable[tuple[int, int, Chunk]]) -> Inputs:
-        inputs: list[list[list[Batch]]] = [[[] for _ in range(self._spec.parallelism)] for _ in worker.stage.inputs]
-        for place, sender, chunk in chunks:
-            inputs[place][sender].append(chunk.batch(worker.stage.inputs[place].name))
+        inputs: dict[int, list[list[Batch]]] = {
+            channel.number: [[] for _ in range(self._spec.parallelism)] for channel in worker.stage.inputs
+        }
+        for channel, sender, chunk in chunks:
+            inputs[channel][sender].append(chunk.batch(self._program.channels[channel].name))
         return inputs
 
-    def _run(self, worker: Worker, inputs: Inputs = ()) -> None:
+    def _run(self, worker: Worker, inputs: Inputs) -> None:
         outputs = worker.run(inputs, frozenset(self._command.ended), final=self._command.final)
         self._counts.update(worker.counts)
-        for buffers, by_target in zip(self._buffers, outputs, strict=True):
-            for buffer, batches in zip(buffers, by_target, strict=True):
+        for channel, by_target in outputs.items():
+            for buffer, batches in zip(self._buffers[channel], by_target, strict=True):
                 buffer.add(batches)
-
-    @property
-    def _inputs(self) -> dict[int, int]:
-        """Tell which input of this stage each channel of the program is."""
-        first = _first_channels(self._program)
-        numbers = {
-            (channel.target, channel.edge): first[at] + number
-            for at, stage in enumerate(self._program.stages)
-            for number, channel in enumerate(stage.outputs)
-        }
-        return {
-            numbers[channel.target, channel.edge]: place
-            for place, channel in enumerate(self._program.stages[self._stage].inputs)
-        }
 
     def _bring(self) -> Worker:
         """Bring the worker to where the tick before left it."""
@@ -308,7 +287,7 @@ class StageAttempt:
             self._polled(worker, polls)
 
     def _polled(self, worker: Worker, polls: list[Any]) -> int:
-        self._run(worker)
+        self._run(worker, {})
         polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
@@ -397,15 +376,6 @@ def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, 
 
 def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
-
-
-def _first_channels(program: Program) -> list[int]:
-    """Number the channels of a program: give the first number of each stage's outputs."""
-    first, numbers = 0, []
-    for stage in program.stages:
-        numbers.append(first)
-        first += len(stage.outputs)
-    return numbers
 
 
 def _brought(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:

@@ -21,7 +21,7 @@ from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import Going
 from malflow.runtime.spark.main_module import install_classes
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpacked
-from malflow.runtime.spark.shuffle import FAILURE, REPORT, Row, write_rows
+from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
 from malflow.runtime.spark.transfer import missing_module
 from malflow.snapshot.recount import Recount
 
@@ -81,9 +81,9 @@ class ReleaseTask:
         """Close sinks, suspend readers, forget states."""
         for _ in batches:
             pass
-        rows = [Row(0, FAILURE, 0, error) for error in _release(self._run)]
+        rows = [Row(0, RowKind.FAILURE, 0, 0, error) for error in _release(self._run)]
         threading.Event().wait(self._pause)
-        return write_rows([Row(0, REPORT, 0, process_name().encode()), *rows])
+        return write_rows([Row(0, RowKind.REPORT, 0, 0, process_name().encode()), *rows])
 
 
 def _release(run: str) -> list[bytes]:
