@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
 
 from malflow import DataMessage, Stream, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.testing import ScriptedSource
 from tests.kit.log import Log
+
+SECONDS = 120
 
 
 def sis(items: Iterable[Any]) -> StatelessSource[Any, Any, int]:
@@ -43,3 +47,49 @@ def epochs_of(
     before = len(log)
     values_of(runtime, items, lambda s: build(s).inspect_frontier("epochs", lambda epoch, _: log.append(epoch)))
     return list(log[before:])
+
+
+def counting(source: Any, sink: Any = None) -> Callable[[StreamProvider], None]:
+    """Build a dataflow that counts equal values."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        keyed = provider.new_stream().source("items", source).key_distribute("item", lambda msg: msg.value)
+        keyed.stateful_map("count", count, int).sink("out", VecSink() if sink is None else sink)
+
+    return build_dataflow
+
+
+def count(_key: Any, _value: Any, so_far: int) -> tuple[int, int]:
+    """Count a record."""
+    return so_far + 1, so_far + 1
+
+
+def counts_of(runtime: Callable[..., Any], items: Sequence[Any], store: Any, **options: Any) -> list[tuple[Any, int]]:
+    """Count equal items in one run of a job; return the counts emitted, sorted."""
+    sink: VecSink[Any, int, Any] = VecSink()
+    runtime(counting(ScriptedSource(items), sink), store, **options).execute()
+    return sorted((msg.key, msg.value) for msg in sink)
+
+
+class Started:
+    """A run in a thread of its own, which is stopped at the end of the `with`, if it goes on still.
+
+    Attributes:
+        run: what can be asked for `snapshot`, `rescale`, `stop` and `progress`.
+    """
+
+    def __init__(self, runtime: Any) -> None:
+        self.run = runtime.start() if hasattr(runtime, "start") else runtime
+        self._executor = ThreadPoolExecutor(1)
+        self._ended = self._executor.submit(self.run.await_termination if self.run is not runtime else runtime.execute)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run.stop()
+        self._executor.shutdown(wait=True)
+
+    def finish(self) -> None:
+        """Wait for the end of the run, and raise its error."""
+        self._ended.result(SECONDS)

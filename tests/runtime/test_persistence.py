@@ -27,24 +27,8 @@ from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.store.contract import Store
 from malflow.store.local import LocalStore
 from malflow.testing import ScriptedSource
-from tests.kit.backends import at_once, in_memory, kept, kept_states
-from tests.kit.counting import MOMENT, Totals, counted, counting, ids, one_a_tick, run
-
-
-def test_a_run_goes_on_where_the_last_one_ended(backend: FsspecBackend) -> None:
-    assert counted("abab", backend) == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
-    assert counted("ababbc", backend) == [("b", 3), ("c", 1)]
-    assert kept_states(backend, "count") == {"a": 2, "b": 3, "c": 1}
-
-
-@pytest.mark.fault("F11")
-def test_a_restart_at_the_end_of_the_input_does_nothing(backend: FsspecBackend) -> None:
-    counted("abab", backend)
-    before = kept(backend)
-    for _ in range(5):
-        assert counted("abab", backend) == []
-    assert kept(backend).states == before.states
-    assert fsck(backend).problems == ()
+from tests.kit.backends import at_once, in_memory, kept_states
+from tests.kit.counting import MOMENT, counted, counting, ids, one_a_tick, run
 
 
 def by_remainder(key: int, workers: Sequence[int]) -> int:
@@ -68,49 +52,6 @@ def test_starts_at_the_end_of_the_input_take_no_snapshots(backend: FsspecBackend
         SingleThreadRuntime(build, backend, parallelism=parallelism).execute()
         kept.append(ids(backend))
     assert kept[1] == kept[3], "the second told workers without parts what epoch the others had reached"
-
-
-@pytest.mark.fault("F11")
-def test_empty_input_leaves_a_snapshot_to_resume_from(backend: FsspecBackend) -> None:
-    assert counted("", backend) == []
-    assert [dict(snapshot.operators) for snapshot in snapshots(backend)] == [{"items": 1, "count": 0}]
-    assert counted("a", backend) == [("a", 1)]
-
-
-def test_a_run_on_other_numbers_of_workers_goes_on(backend: FsspecBackend) -> None:
-    words = [f"word {number % 50}" for number in range(400)]
-    for parallelism, end in ((1, 100), (4, 200), (3, 300), (1, 400)):
-        counted(words[:end], backend, parallelism=parallelism)
-        assert kept_states(backend, "count") == Counter(words[:end])
-        assert kept(backend).parallelism == parallelism
-
-
-def test_what_is_kept_is_told(backend: FsspecBackend) -> None:
-    counted("abc", backend, parallelism=2)
-    (snapshot,) = snapshots(backend)
-    assert (snapshot.parallelism, snapshot.kind, dict(snapshot.operators)) == (2, "base", {"items": 1, "count": 3})
-    assert snapshot.tick > 0
-    assert snapshot.files == 1
-    assert snapshot.bytes > 100
-
-
-def test_the_end_of_the_stream_is_no_part_of_the_last_snapshot(backend: FsspecBackend) -> None:
-    def totals(times: list[int]) -> list[int]:
-        sink: VecSink[Any, int, Any] = VecSink()
-
-        def build_dataflow(provider: StreamProvider) -> None:
-            stream = provider.new_stream().source("times", ScriptedSource(times))
-            timed = stream.assign_timestamps("time", lambda msg: msg.value)
-            on_time, late = timed.generate_epochs("epochs", lambda msg, _: msg.value if msg.value % 10 == 0 else None)
-            on_time.key_distribute("all", lambda _: 0).stateful_op("totals", Totals(), int).sink("out", sink)
-            late.map("late", lambda value: -value).sink("late out", sink)
-
-        run(build_dataflow, backend)
-        return [msg.value for msg in sink]
-
-    assert totals([1, 2, 10, 11, 12]) == [3, 2], "the epoch 10, then the end of time"
-    assert kept_states(backend, "totals") == {0: 2}, "what the end of time drops is still there"
-    assert totals([1, 2, 10, 11, 12, 13, 9, 20]) == [-9, 4], "time goes on from 10"
 
 
 def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,44 +127,6 @@ def test_state_is_captured_at_the_end_of_the_tick(tmp_path: Path) -> None:
     first = ids(backend)[0]
     assert kept_states(backend, "grow", first) == {"all": [0]}
     assert kept_states(backend, "grow") == {"all": list(range(20))}
-
-
-@pytest.fixture
-def versions(backend: FsspecBackend) -> tuple[FsspecBackend, list[int]]:
-    """Give a backend with three snapshots, after 1, 2 and 3 items, and their ids."""
-    made = []
-    for end in (1, 2, 3):
-        counted("aaa"[:end], backend)
-        made.append(ids(backend)[-1])
-    return backend, made
-
-
-def test_any_retained_snapshot_can_be_restored_by_its_id(versions: tuple[FsspecBackend, list[int]]) -> None:
-    backend, made = versions
-    assert counted("aaa", backend, restore=made[0]) == [("a", 2), ("a", 3)]
-    assert counted("aaa", backend, restore=made[1]) == [("a", 3)]
-    assert counted("aaa", backend, restore=made[2]) == []
-
-
-def test_the_run_after_an_older_one_was_restored_goes_on_from_there(versions: tuple[FsspecBackend, list[int]]) -> None:
-    backend, made = versions
-    counted("ab", backend, restore=made[0])
-    assert kept_states(backend, "count") == {"a": 1, "b": 1}
-    assert counted("abc", backend) == [("c", 1)]
-
-
-def test_to_begin_with_nothing_has_to_be_said(versions: tuple[FsspecBackend, list[int]]) -> None:
-    backend, made = versions
-    assert counted("aa", backend, restore=None) == [("a", 1), ("a", 2)]
-    assert set(made) < set(ids(backend)), "what was kept before is still there"
-    assert counted("aaa", backend) == [("a", 3)], "and the new beginning is the latest"
-
-
-def test_an_id_that_there_is_not_is_refused_with_those_there_are(versions: tuple[FsspecBackend, list[int]]) -> None:
-    backend, made = versions
-    with pytest.raises(SnapshotError, match=rf"job 'default' has no snapshot with the id 999; it has \[{made[0]}, "):
-        counted("aaa", backend, restore=999)
-    assert ids(backend) == made
 
 
 @pytest.mark.parametrize("restore", ["newest", True, 1.5])
@@ -375,22 +278,6 @@ def test_state_that_can_be_written_only_once(backend: FsspecBackend) -> None:
             run(build_dataflow, backend, snapshots=MOMENT)
         assert {key: state.seen for key, state in kept_states(backend, "add").items()} == {"a": 1, "b": 1}
     assert sink.values == [2], "the second run began where the last snapshot was"
-
-
-@pytest.mark.fault("E1", "E2", "F7")
-def test_failing_user_code_leaves_the_last_snapshot(backend: FsspecBackend) -> None:
-    def build_dataflow(provider: StreamProvider) -> None:
-        def add(_key: str, value: int, state: list[int]) -> tuple[int, list[int]]:
-            state.append(value)
-            return 1 // (value - 3), state  # the state is changed when this raises
-
-        stream = provider.new_stream().source("items", ScriptedSource(one_a_tick(range(6))))
-        stream.key_distribute("all", lambda _: "all").stateful_map("add", add, list)
-
-    for _ in range(2):
-        with pytest.raises(OperatorError, match="operator 'add' failed at key 'all', value 3"):
-            run(build_dataflow, backend, snapshots=MOMENT)
-        assert kept_states(backend, "add") == {"all": [0, 1, 2]}
 
 
 def test_of_two_runtimes_the_older_one_is_fenced_and_leaves_nothing(backend: FsspecBackend) -> None:

@@ -228,11 +228,6 @@ def test_what_was_asked_of_a_run_that_could_not_be_built_is_cancelled() -> None:
     assert asked[0].cancelled()
 
 
-def test_a_snapshot_can_not_be_asked_for_where_nothing_is_kept() -> None:
-    with pytest.raises(GraphError, match="there is nowhere to keep a snapshot; give persistence="):
-        SingleThreadRuntime(counting("")).snapshot()
-
-
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True, None])
 def test_a_number_of_workers_that_can_not_be_is_refused_at_once(workers: Any) -> None:
     with pytest.raises(GraphError, match="parallelism needs a whole number of one or more"):

@@ -16,11 +16,9 @@ from malflow import (
     GraphError,
     OperatorError,
     SingleThreadRuntime,
-    SnapshotError,
     SparkRuntime,
     limit_out_of_orderness,
 )
-from malflow.errors import FencedError
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import (
@@ -107,48 +105,6 @@ def test_the_number_of_workers_changes_while_records_flow(spark: Any, tmp_path: 
     assert fsck(backend).problems == ()
 
 
-def test_a_run_that_keeps_nothing_is_rescaled_too(spark: Any) -> None:
-    out: VecSink[Any, Any, Any] = VecSink()
-
-    def build(provider: Any) -> None:
-        numbers = provider.new_stream().source("numbers", SingleIteratorSource([1] * 2_000))
-        numbers.key_distribute("all", lambda m: m.timestamp % 7).stateful_map("sum", add, default=int).sink("out", out)
-
-    handle = SparkRuntime(build, parallelism=1, spark=spark, max_records_per_tick=500).start()
-    for asked in [handle.rescale(3), handle.rescale(2)]:
-        asked.result(SECONDS)
-    assert handle.progress.parallelism == 2
-    assert handle.await_termination(SECONDS)
-    finals = {m.key: m.value for m in out}
-    assert finals == {key: len(range(key, 2_000, 7)) for key in range(7)}
-    assert len(out) == 2_000
-
-
-def test_a_stop_keeps_what_was_done_and_the_next_run_goes_on(spark: Any, tmp_path: Path) -> None:
-    backend = backend_at(tmp_path)
-    handle = SparkRuntime(sums(2_000), backend, parallelism=2, spark=spark, max_records_per_tick=300).start()
-    wait_until(lambda: handle.progress.tick > 2)
-    handle.stop()
-    assert handle.await_termination(SECONDS)
-    done = kept_sums(backend)
-    assert 0 < sum(done.values()) < sum(expected_sums(2_000).values())
-    SingleThreadRuntime(sums(2_000), backend).execute()
-    assert kept_sums(backend) == expected_sums(2_000)
-    with pytest.raises(SnapshotError, match="the run has ended"):
-        handle.snapshot()
-
-
-def test_a_snapshot_can_be_asked_for(spark: Any, tmp_path: Path) -> None:
-    backend = backend_at(tmp_path)
-    handle = SparkRuntime(sums(2_000), backend, parallelism=2, spark=spark, max_records_per_tick=300).start()
-    made = handle.snapshot().result(SECONDS)
-    assert made in [it.id for it in snapshots(backend)]
-    handle.stop()
-    handle.await_termination(SECONDS)
-    with pytest.raises(GraphError, match="nowhere to keep"):
-        SparkRuntime(sums(10), parallelism=1, spark=spark).start().snapshot()
-
-
 def test_increments_until_they_outgrow_the_base(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path, retain=100)
     runtime = SparkRuntime(sums(2_400), backend, timedelta(seconds=0.05), 2, spark=spark, max_records_per_tick=600)
@@ -174,19 +130,6 @@ def test_an_error_of_user_code_is_the_one_of_a_single_thread(spark: Any, tmp_pat
     assert there.value.operator == "check"
     SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
     assert kept_sums(backend) == expected_sums(100)
-
-
-@pytest.mark.fault("I12")
-def test_a_run_of_a_job_that_another_run_claims_is_fenced(spark: Any, tmp_path: Path) -> None:
-    backend = backend_at(tmp_path)
-    handle = SparkRuntime(
-        sums(20_000), backend, timedelta(seconds=0.1), 2, spark=spark, max_records_per_tick=60
-    ).start()
-    wait_until(lambda: handle.progress.snapshot)
-    SingleThreadRuntime(sums(20_000), backend).execute()
-    with pytest.raises(FencedError):
-        handle.await_termination(SECONDS)
-    assert kept_sums(backend) == expected_sums(20_000)
 
 
 class Numbers(StatelessSourceImpl[str, int, int]):
