@@ -1,4 +1,4 @@
-"""What outlives a run: where the state goes, and where it comes from."""
+"""Persistent state: snapshots, the commit protocol, and how they are restored, listed and checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs a library only when it is asked for."""
+    """Import names that need optional libraries on first access."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -1,4 +1,4 @@
-"""Work done beside the run, in its order: on a thread of its own, or at once where tests want it so."""
+"""Executors that run tasks in order: on a thread of their own or, for tests, inline."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """Does what it is given, one thing after the other."""
+    """Runs tasks one after the other."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have work done; the future tells how it ended."""
+        """Submit a task; return a future of its result."""
 
     def close(self, *, wait: bool) -> None:
-        """Take no more work; wait for what is left of it, or don't."""
+        """Accept no more tasks; with `wait`, block until the pending ones are done."""
 
 
 class Background:
-    """One thread. It does not keep the process from ending: a snapshot in the making is lost then, not half written."""
+    """Runs tasks on one daemon thread: when the process exits, pending snapshots are lost, never half written."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Put work in the queue."""
+        """Queue a task."""
         if self._thread is None:
             self._thread = threading.Thread(target=_work, args=(self._queue,), name="malflow-snapshots", daemon=True)
-            weakref.finalize(self, self._queue.put, None)  # also where an interrupt kept anybody from closing it
+            weakref.finalize(self, self._queue.put, None)  # also if an interrupt prevented close()
             self._thread.start()
         future: Future[T] = Future()
         self._queue.put((work, future))
         return future
 
     def close(self, *, wait: bool) -> None:
-        """Let the thread end after what is in the queue."""
+        """Stop the thread once the queue is empty."""
         if self._thread is not None:
             self._queue.put(None)
             if wait:
@@ -50,10 +50,10 @@ class Background:
 
 
 class AtOnce:
-    """The calling thread."""
+    """Runs tasks on the calling thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do the work now. What is no `Exception`, such as a crash in a test, is not held back."""
+        """Run a task now; a BaseException such as a simulated crash propagates."""
         future: Future[T] = Future()
         _do(work, future)
         if isinstance(error := future.exception(), BaseException) and not isinstance(error, Exception):
@@ -61,7 +61,7 @@ class AtOnce:
         return future
 
     def close(self, *, wait: bool) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no thread to stop."""
 
 
 def _work(queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> None:
@@ -73,7 +73,7 @@ def _work(queue: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> N
 def _do(work: Callable[[], Any], future: Future[Any]) -> None:
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - the future tells it to whoever asks
+    except BaseException as error:  # noqa: BLE001 - the future raises it
         future.set_exception(error)
     else:
         future.set_result(result)

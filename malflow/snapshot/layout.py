@@ -1,4 +1,4 @@
-"""The names of a job's objects: made of digits and letters here, and checked again wherever one is read."""
+"""The keys of a job's objects in the store, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"(?:m/([0-9]{20})\.json|gc/([0-9]{20}))", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DataName:
-    """What the name of a data file is made of; the attempt makes it unlike every other name ever written."""
+    """The parts of a data file's name; the random attempt makes it unique."""
 
     seq: int
     epoch: int
@@ -44,12 +44,12 @@ class DataName:
 
     @property
     def key(self) -> str:
-        """The name."""
+        """The key in the store."""
         return f"{DATA}{self.seq:020d}-{self.epoch}-{self.runner}-{self.attempt}.mfs"
 
 
 def manifest_key(seq: int) -> str:
-    """Name the manifest of a number.
+    """Return the key of the manifest with this sequence number.
 
     >>> manifest_key(42)
     'm/00000000000000000042.json'
@@ -58,38 +58,40 @@ def manifest_key(seq: int) -> str:
 
 
 def boundary_key(seq: int) -> str:
-    """Name the mark that says that nothing below a number is retained."""
+    """Return the key of the boundary marker: nothing below its number is retained."""
     return f"{BOUNDARIES}{seq:020d}"
 
 
 def number_of(key: str) -> int | None:
-    """Give the number of a manifest or of a boundary mark; None for anything else that lies there."""
+    """Return the number of a manifest or boundary marker; None for any other key."""
     match = _NUMBERED.fullmatch(key)
     return None if match is None else int(match[1] or match[2])
 
 
 def highest(keys: Iterable[str]) -> int:
-    """Give the highest number of manifests or marks; 0 where there is none."""
+    """Return the highest number of manifests or boundary markers; 0 if there are none."""
     return max((number for key in keys if (number := number_of(key)) is not None), default=0)
 
 
 def is_data_key(key: str) -> bool:
-    """Tell whether this is the name of a data file."""
+    """Whether this is the key of a data file."""
     return _DATA_KEY.fullmatch(key) is not None
 
 
 def sequence_of_target(key: str) -> int | None:
-    """Give the number of the snapshot that a manifest or data file was written for; None for anything else."""
+    """Return the snapshot number that a manifest or data file was written for; None for any other key."""
     match = _DATA_KEY.fullmatch(key)
     return number_of(key) if match is None else int(match[1])
 
 
 def check_job(name: object) -> str:
-    """Check the name of a job, which is a folder in the store.
+    """Return the name of a job, which is a folder in the store, if it is valid.
 
     Raises:
-        GraphError: if it has other characters than letters, digits, ``. _ -``, or too many.
+        GraphError: if it is too long or has characters other than letters, digits and ``. _ -``.
     """
     if not isinstance(name, str) or _JOB.fullmatch(name) is None:
-        raise GraphError(f"job= needs a name of up to 63 letters, digits or . _ - beginning with no sign; got {name!r}")
+        raise GraphError(
+            f"job= must be up to 63 letters, digits or . _ - starting with a letter or digit; got {name!r}"
+        )
     return name

@@ -1,4 +1,4 @@
-"""The small files that say what a job is and what each of its snapshots consists of."""
+"""The job file and the manifests, one of which describes each commit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from malflow.version import __version__
 __all__ = ["FORMAT", "WRITER", "FileEntry", "Manifest", "OperatorEntry", "Seal", "seal", "unseal"]
 
 FORMAT = 2
-"""The latest version of what is written; each version ever written is read for ever.
+"""The latest format version. Every version ever written stays readable.
 
-Format 2 has the shapes of operators. What has none is written in format 1, and an older malflow reads it.
+Format 2 adds the shapes of states. A manifest without any is written in format 1, which older versions can read.
 """
 
 _PLAIN_FORMAT = 1
@@ -35,20 +35,20 @@ def _version_of(package: str) -> str:
 
 
 WRITER = {"malflow": __version__, "python": platform.python_version(), "lz4": _version_of("lz4")}
-"""The versions that each snapshot records, for whoever must find out why one cannot be read."""
+"""The versions recorded in each snapshot, to help to find out why one cannot be read."""
 
 _DIGEST_LENGTH = 64
 _MOST_WORKERS = 1 << 20
 
 
 class Seal(Protocol):
-    """What signs files and checks their signatures."""
+    """Signs files and verifies their signatures."""
 
     def sign(self, data: bytes) -> str | None:
-        """Give the signature, or None where there is no key."""
+        """Return the signature, or None if there is no key."""
 
     def verify(self, data: bytes, mac: str | None) -> str | None:
-        """Tell what is wrong with a signature; None if nothing is."""
+        """Return what is wrong with a signature; None if it is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class FileEntry:
 
     Attributes:
         name: its key in the store.
-        bytes: how long it is.
-        sha256: its digest.
-        raw: how many bytes its frames hold.
-        base: whether it belongs to the base; otherwise it is an increment over the files before it.
+        bytes: its size.
+        sha256: its SHA-256 digest.
+        raw: the size of its frames before compression.
+        base: whether it is part of the base; otherwise it is an increment over the files before it.
     """
 
     name: str
@@ -72,15 +72,15 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntry:
-    """An operator's state in a snapshot.
+    """One state in a snapshot.
 
     Attributes:
         name: the operator's name.
-        kind: what it is, such as ``stateful_map``.
-        version: the version of its state's schema.
-        placement: the name of the function that chose the worker of each key; None where nothing did.
-        keys: how many keys it has, over all workers.
-        shapes: the classes in its states; the same names mean the same fields, or states would be read wrong.
+        kind: the operator's kind, such as ``stateful_map``.
+        version: the schema version of the state.
+        placement: the name of the partitioner that assigned keys to workers; None without one.
+        keys: the number of keys, over all workers.
+        shapes: the shapes of the classes in the state, against which the program's are checked at restore.
     """
 
     name: str
@@ -98,19 +98,19 @@ class Manifest:
     Attributes:
         job: the job's uuid.
         name: the job's name.
-        seq: its number; each commit has the next one.
-        epoch: the number of the claim that it was committed under.
-        runner: the run that wrote it.
-        attempt: tells this write from every other.
-        parent: the digest of the manifest before; None for the first, or where that one is unreadable.
-        snapshot: the number under which its content was written: `seq`, but for a claim; 0 is the empty one.
-        tick: how many ticks had run.
-        time: when it was written, by this machine's clock, in ISO format.
-        parallelism: how many workers had the state.
-        codec: how states are written as bytes.
-        operators: the operators with state.
-        files: what its content consists of: a base and the increments over it, in their order.
-        writer: the versions of what wrote it.
+        seq: its sequence number, one more than that of the commit before.
+        epoch: the number of the claim under which it was committed.
+        runner: the id of the run that wrote it.
+        attempt: a random id of this write.
+        parent: the digest of the previous manifest; None for the first, or if the previous one is unreadable.
+        snapshot: the number under which its content was committed: `seq` except for claims; 0 if there is none.
+        tick: the number of ticks completed.
+        time: when it was written, by the writer's clock, in ISO format.
+        parallelism: the number of workers.
+        codec: the name of the codec of its states.
+        operators: the states.
+        files: its data files: a base and the increments over it, in order.
+        writer: the versions of the software that wrote it.
     """
 
     job: str
@@ -130,7 +130,7 @@ class Manifest:
     writer: Mapping[str, str]
 
     def to_bytes(self, seal_with: Seal) -> bytes:
-        """Write it."""
+        """Return the manifest as signed JSON."""
         body = asdict(self)
         bare = [entry for entry in body["operators"] if not entry["shapes"]]
         for entry in bare:
@@ -139,10 +139,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, name: str, data: bytes, seal_with: Seal) -> Manifest:
-        """Read it, and check all that can be checked without its files.
+        """Parse a manifest, and check everything that can be checked without its data files.
 
         Raises:
-            SnapshotCorrupt: if it is not what was written.
+            SnapshotCorrupt: if it is damaged or not trusted.
             SnapshotError: if a newer malflow wrote it.
         """
         body = unseal(name, data, seal_with)
@@ -152,12 +152,12 @@ class Manifest:
             manifest: Manifest = _record(cls, {**body, "operators": operators, "files": files})
             _check_sense(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SnapshotCorrupt(f"'{name}' is no manifest: {error}", name=name) from error
+            raise SnapshotCorrupt(f"'{name}' is not a manifest: {error}", name=name) from error
         return manifest
 
 
 def seal(body: Mapping[str, Any], seal_with: Seal | None, version: int = _PLAIN_FORMAT) -> bytes:
-    """Write a body as JSON in its one canonical form, with its digest and, where it is to be signed, its signature."""
+    """Return a body as canonical JSON with its digest and, given a key, its signature."""
     inner = {"format": version, **body}
     plain = _canonical(inner)
     mac = None if seal_with is None else seal_with.sign(plain)
@@ -165,10 +165,10 @@ def seal(body: Mapping[str, Any], seal_with: Seal | None, version: int = _PLAIN_
 
 
 def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
-    """Read what `seal` wrote.
+    """Verify and parse the output of `seal`.
 
     Raises:
-        SnapshotCorrupt: if a byte of it is not what was written, or its signature is missing or wrong.
+        SnapshotCorrupt: if a byte has changed, or its signature is missing or wrong.
         SnapshotError: if a newer malflow wrote it.
     """
     try:
@@ -182,7 +182,7 @@ def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
         raise SnapshotCorrupt(reason, name=name) from error
     actual = sha256(plain).hexdigest()
     if not is_canonical or digest != actual:
-        raise SnapshotCorrupt(f"'{name}' is damaged: its digest is {actual}, it says {digest}", name=name)
+        raise SnapshotCorrupt(f"'{name}' is damaged: its digest is {actual}; expected {digest}", name=name)
     problem = None if seal_with is None else seal_with.verify(plain, mac)
     if problem:
         raise SnapshotCorrupt(f"'{name}' can't be trusted: {problem}", name=name)
@@ -191,7 +191,8 @@ def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
     if version > FORMAT:
         by = body.get("writer", {}).get("malflow", "a newer version") if isinstance(body.get("writer"), dict) else "?"
         raise SnapshotError(
-            f"'{name}' was written by malflow {by} in format {version}; this one reads formats up to {FORMAT}; upgrade"
+            f"'{name}' was written by malflow {by} in format {version}; this version reads formats up to {FORMAT}; "
+            "upgrade malflow"
         )
     del body["format"]
     return body
@@ -203,19 +204,19 @@ def _canonical(value: Any) -> bytes:
 
 def _text(value: Any) -> Any:
     if type(value) is not str:
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value
 
 
 def _number(value: Any) -> Any:
     if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no number of zero or more")
+        raise TypeError(f"{value!r} is not a non-negative integer")
     return value
 
 
 def _flag(value: Any) -> Any:
     if type(value) is not bool:
-        raise TypeError(f"{value!r} is no flag")
+        raise TypeError(f"{value!r} is not a boolean")
     return value
 
 
@@ -231,7 +232,7 @@ def _optional(value: Any) -> Any:
 
 def _all_texts(value: Any) -> Any:
     if type(value) is not tuple:
-        raise TypeError(f"{value!r} is no list")
+        raise TypeError(f"{value!r} is not a list")
     for text in value:
         _text(text)
     return value
@@ -250,9 +251,11 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 def _check_sense(manifest: Manifest) -> None:
     datetime.fromisoformat(manifest.time)
     if max(manifest.epoch, manifest.snapshot) > manifest.seq:
-        raise ValueError(f"it has the number {manifest.seq}, and goes back to {manifest.epoch} and {manifest.snapshot}")
+        raise ValueError(
+            f"number {manifest.seq} is below its epoch {manifest.epoch} or its snapshot {manifest.snapshot}"
+        )
     if manifest.parallelism > _MOST_WORKERS:
-        raise ValueError(f"it has the state of {manifest.parallelism} workers")
+        raise ValueError(f"a parallelism of {manifest.parallelism} is not possible")
 
 
 def _operator(entry: dict[str, Any]) -> Any:
@@ -261,7 +264,7 @@ def _operator(entry: dict[str, Any]) -> Any:
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:
-    """Make a dataclass of what was read, which must have its fields and no others, of their types."""
+    """Return a dataclass made of an entry, which must have exactly its fields, of their types."""
     wanted = {field.name: str(field.type) for field in fields(cls)}
     if set(entry) != set(wanted):
         raise ValueError(f"its fields are {sorted(entry)}; expected {sorted(wanted)}")
@@ -269,5 +272,5 @@ def _record(cls: type[Any], entry: dict[str, Any]) -> Any:
         _CHECKS.get(kind, lambda value: value)(entry[key])
     record = cls(**entry)
     if isinstance(record, FileEntry) and not (is_data_key(record.name) and len(record.sha256) == _DIGEST_LENGTH):
-        raise ValueError(f"{record.name!r} is no data file")
+        raise ValueError(f"{record.name!r} is not a data file")
     return record

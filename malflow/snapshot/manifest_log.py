@@ -1,4 +1,4 @@
-"""A job's objects in a store, read with suspicion."""
+"""The manifests and data files of a job, verified as they are read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LARGEST_MANIFEST = 64 << 20
 
 
 class Archive:
-    """Everything that is kept of one job. Whatever is read is checked first; nothing is changed here.
+    """Reads the objects of one job and verifies each; writes nothing.
 
     Args:
-        store: where it lies.
+        store: the store.
         name: the job's name.
-        seal: signs, and checks signatures.
-        retry: how long to try.
+        seal_with: signs, and verifies signatures.
+        retry: how long to retry.
     """
 
     def __init__(self, store: Store, name: str, seal_with: Seal, retry: Retry) -> None:
@@ -36,11 +36,11 @@ class Archive:
         self._manifests: dict[int, tuple[Manifest, str]] = {}
 
     def find(self) -> bytes | None:
-        """Find out which job this is: give its file as it is, or None where there is no job yet.
+        """Read the job file and set `uuid`; return its bytes, or None if the job does not exist yet.
 
         Raises:
-            SnapshotIncomplete: if its file is missing while others are there.
-            SnapshotCorrupt: if the file is damaged, or is that of another job, copied here.
+            SnapshotIncomplete: if the file is missing, but other files of the job exist.
+            SnapshotCorrupt: if the file is damaged, or was copied from another job.
         """
         try:
             data = self.get(JOB, LARGEST_MANIFEST)
@@ -51,33 +51,34 @@ class Archive:
             inner = next((key for key in keys if key.endswith(f"/{JOB}")), None)
             if inner is not None and not any(number_of(key) or is_data_key(key) for key in keys):
                 raise SnapshotError(
-                    f"job '{self.name}' can't begin: another job is in its folder, at '{inner.removesuffix(JOB)}'; two "
-                    "jobs need folders side by side: choose another job= or another place for one of them"
+                    f"job '{self.name}' can't be created: its folder contains another job, at "
+                    f"'{inner.removesuffix(JOB)}'; jobs must not be nested: choose another job= or another "
+                    "URL for one of them"
                 ) from None
             data = self._job_begun()
         body = unseal(JOB, data, None)
         uuid, name = body.get("job"), body.get("name")
         if not isinstance(uuid, str) or set(body) != {"job", "name"}:
-            raise SnapshotCorrupt(f"'{JOB}' is not the file of a job: {sorted(body)}", name=JOB)
+            raise SnapshotCorrupt(f"'{JOB}' is not a job file: {sorted(body)}", name=JOB)
         if name != self.name:
             raise SnapshotCorrupt(
-                f"'{JOB}' is that of job '{name}', copied into the folder of job '{self.name}'; two jobs can't share "
-                f"snapshots; rename the folder to '{name}', or give job= a name of its own",
+                f"'{JOB}' belongs to job '{name}' and was copied into the folder of job '{self.name}'; jobs "
+                f"can't share snapshots; rename the folder to '{name}', or choose another job=",
                 name=JOB,
             )
         self.uuid = uuid
         return data
 
     def job_file(self, uuid: str) -> bytes:
-        """Make the file of a new job. It is not signed, as it outlives keys; what is signed says both again."""
+        """Return the file of a new job. It is unsigned, as it outlives keys; signed manifests repeat its content."""
         return seal({"job": uuid, "name": self.name}, None)
 
     def boundary(self) -> int:
-        """Give the number below which nothing counts any more."""
+        """Return the number below which no manifest is valid any more."""
         return highest(self.list(BOUNDARIES))
 
     def sequences(self, boundary: int) -> list[int]:
-        """Give the numbers of all manifests from the boundary on, in their order."""
+        """Return the sequence numbers of all manifests from the boundary on, in order."""
         numbers = (number_of(key) for key in self.list(MANIFESTS))
         return sorted(number for number in numbers if number is not None and number >= boundary)
 
@@ -85,8 +86,8 @@ class Archive:
         """Read a manifest.
 
         Raises:
-            SnapshotIncomplete: if it is not there.
-            SnapshotCorrupt: if it is not what was written.
+            SnapshotIncomplete: if it is missing.
+            SnapshotCorrupt: if it is damaged.
             SnapshotError: if a newer malflow wrote it.
         """
         if seq not in self._manifests:
@@ -94,7 +95,7 @@ class Archive:
         return self._manifests[seq][0]
 
     def digest(self, seq: int) -> str | None:
-        """Give the digest of a manifest's file, or None where it can't be read."""
+        """Return the digest of a manifest's file, or None if the manifest can't be read."""
         try:
             self.manifest(seq)
         except SnapshotError:
@@ -102,25 +103,25 @@ class Archive:
         return self._manifests[seq][1]
 
     def remember(self, manifest: Manifest, data: bytes) -> None:
-        """Keep a manifest at hand that was just written."""
+        """Cache a manifest that was just written."""
         self._manifests[manifest.seq] = (manifest, sha256(data).hexdigest())
 
     def forget(self, boundary: int) -> None:
-        """Let go of the manifests below the boundary."""
+        """Drop manifests below the boundary from the cache."""
         for seq in [seq for seq in self._manifests if seq < boundary]:
             del self._manifests[seq]
 
     def manifests(self) -> Iterator[Manifest]:
-        """Read all retained manifests, in their order; without those that a run deletes meanwhile.
+        """Yield the retained manifests in order, except those that a run deletes meanwhile.
 
         Raises:
-            SnapshotCorrupt: if one is not what was written, or lacks.
+            SnapshotCorrupt: if one is damaged or missing.
         """
         before = None
         for seq in self.sequences(self.boundary()):
             if before is not None and seq != before + 1 and self.boundary() <= before + 1:
                 name = manifest_key(before + 1)
-                raise SnapshotIncomplete(f"'{name}' is missing, while earlier and later ones are there", name=name)
+                raise SnapshotIncomplete(f"'{name}' is missing, but earlier and later ones exist", name=name)
             before = seq
             try:
                 manifest = self.manifest(seq)
@@ -134,8 +135,8 @@ class Archive:
         """Read a data file.
 
         Raises:
-            SnapshotIncomplete: if it is not there.
-            SnapshotCorrupt: if it is not what was written.
+            SnapshotIncomplete: if it is missing.
+            SnapshotCorrupt: if it is damaged.
         """
         try:
             data = self.get(entry.name, entry.bytes)
@@ -147,26 +148,26 @@ class Archive:
         if len(data) != entry.bytes or actual != entry.sha256:
             size = f"more than {entry.bytes}" if len(data) > entry.bytes else f"{len(data)}"
             raise SnapshotCorrupt(
-                f"'{entry.name}' is damaged: it has {size} bytes with SHA-256 {actual}; written were {entry.bytes} "
-                f"with SHA-256 {entry.sha256}",
+                f"'{entry.name}' is damaged: it has {size} bytes and SHA-256 {actual}; expected {entry.bytes} "
+                f"bytes and SHA-256 {entry.sha256}",
                 name=entry.name,
             )
         return data
 
     def get(self, key: str, limit: int) -> bytes:
-        """Read an object, trying again while the store is not well."""
+        """Read an object, with retries."""
         return self.retry.of(lambda: self.store.get(key, limit))
 
     def list(self, prefix: str) -> list[str]:
-        """List a folder, trying again while the store is not well."""
+        """List a folder, with retries."""
         return self.retry.of(lambda: self.store.list(prefix))
 
     def _job_begun(self) -> bytes:
-        """Read the job's file, which another run may have written just now."""
+        """Read the job file again: another run may have created it just now."""
         try:
             return self.get(JOB, LARGEST_MANIFEST)
         except KeyMissing:
-            reason = f"'{JOB}' is missing, while snapshots of the job are there; put it back from a backup"
+            reason = f"'{JOB}' is missing, but the job has snapshots; restore it from a backup"
             raise SnapshotIncomplete(reason, name=JOB) from None
 
     def _read_manifest(self, seq: int) -> tuple[Manifest, str]:
@@ -188,4 +189,4 @@ def _mismatch(manifest: Manifest, seq: int, uuid: str, job: str) -> str | None:
         ("job", manifest.job, uuid),
         ("name", manifest.name, job),
     ]
-    return next((f"has the {what} {found} inside; expected {due}" for what, found, due in facts if found != due), None)
+    return next((f"contains the {what} {found}; expected {due}" for what, found, due in facts if found != due), None)

@@ -1,4 +1,4 @@
-"""The contract between a runtime and the place that keeps its state."""
+"""The contract between a runtime and the storage of its state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "Unwr
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a run begins, and what may become of states that its program has changed.
+    """Which snapshot a run restores, and how its states map to the program's.
 
     Attributes:
-        restore: the snapshot to begin with: ``"latest"``, the id of one, or None to begin with nothing.
-        recovery: what to do if that one can't be read: ``"strict"`` refuses, ``"previous"`` goes back to the newest
-            one that can; what came after it is done again.
-        renamed: new names of operators by their old ones.
-        allow_dropped_state: operators whose state may be dropped if the program has no place for it.
+        restore: the snapshot to restore: ``"latest"``, a snapshot id, or None to start from empty state.
+        recovery: what to do if that snapshot can't be read: ``"strict"`` raises, ``"previous"`` falls back to the
+            newest readable one, and later input is processed again.
+        renamed: new names of operators by their old names.
+        allow_dropped_state: operators whose state may be dropped if the program has no use for it.
     """
 
     restore: Literal["latest"] | int | None = "latest"
@@ -33,15 +33,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a snapshot holds.
+    """The content of a snapshot.
 
     Attributes:
         snapshot: its id.
-        tick: how many ticks had run.
-        parallelism: how many workers had the states.
-        states: for each operator, by its present name, and each worker, the state of each key.
-        versions: for each operator the version of its states' schema.
-        placements: for each operator the name of the function that chose the worker of each key.
+        tick: the number of ticks completed.
+        parallelism: the number of workers.
+        states: the state of each key, by operator (under its current name) and worker.
+        versions: the schema version of each operator's state.
+        placements: for each operator the name of the partitioner that assigned keys to workers.
     """
 
     snapshot: int
@@ -53,11 +53,11 @@ class Restored:
 
 
 class UnwritableState(Exception):
-    """A state can't be written as bytes; the cause says why.
+    """A state can't be serialised; the cause says why.
 
     Attributes:
         operator: the operator.
-        key, state: the first such key, and its state.
+        key, state: the first such key and its state.
     """
 
     def __init__(self, operator: str, key: Any, state: Any) -> None:
@@ -68,28 +68,28 @@ class UnwritableState(Exception):
 
     @property
     def reason(self) -> str:
-        """What was raised, as a text."""
+        """The cause, as text."""
         cause = self.__cause__
         return f"{type(cause).__name__}: {'' if cause is None else told(cause)}"
 
 
 class Session(Protocol):
-    """A run's hold on the place that keeps its state."""
+    """The snapshots of one run: captures changes and commits them."""
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a snapshot is still being written."""
+        """Whether a snapshot is still being written."""
 
     @property
     def wants_retry(self) -> bool:
-        """Whether the last snapshot failed, and it is time to try again."""
+        """Whether the last snapshot failed and a retry is due."""
 
     @property
     def retry_after(self) -> float | None:
         """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
 
     def wants_base(self, parallelism: int) -> bool:
-        """Tell whether the next snapshot should hold all of the state, not only what changed."""
+        """Whether the next snapshot must hold the full state, not only changes."""
 
     def commit(
         self,
@@ -98,66 +98,66 @@ class Session(Protocol):
         operators: Sequence[StateSpec],
         deltas: Iterable[tuple[int, str, Delta, int]],
     ) -> Future[int]:
-        """Capture what changed, and write it in the background; the result is the id of the snapshot.
+        """Serialise the changes, and write them in the background; the future's result is the snapshot's id.
 
         Args:
-            tick: how many ticks have run.
-            parallelism: how many workers have the state.
-            operators: those that keep state.
-            deltas: worker, operator, what changed, and how many keys the operator has on that worker. The states in
-                it are live ones; they are serialised before this returns.
+            tick: the number of ticks completed.
+            parallelism: the number of workers.
+            operators: the states of the program.
+            deltas: worker, operator, delta, and the operator's number of keys on that worker. The states are live;
+                they are serialised before this returns.
 
         Raises:
-            UnwritableState: if a state can't be written as bytes.
+            UnwritableState: if a state can't be serialised.
         """
 
     def check(self) -> None:
-        """Raise what went wrong in the background, if the run can't go on after it.
+        """Raise the background error that must end the run, if there is one.
 
         Raises:
             SnapshotError: such as a `FencedError`.
         """
 
     def confirm(self) -> None:
-        """Look whether the job is still this run's, once nothing is being written.
+        """Wait for pending writes, and check that no other run has claimed the job.
 
         Raises:
             SnapshotError: such as a `FencedError`.
         """
 
     def close(self, *, wait: bool = False) -> None:
-        """Let go of it: wait for what is being written and deleted, or leave it to chance."""
+        """Close the session; with `wait`, finish pending writes and deletions, otherwise abandon them."""
 
 
 class Persistence(Protocol):
-    """Keeps what changed from one snapshot to the next, and gives it back when a run starts.
+    """Stores the snapshots of a job, and restores them when a run starts.
 
     Attributes:
-        keeps: whether anything is kept at all. Where nothing is, changes are not tracked and `open` is not called.
+        keeps: whether state is persisted at all. If not, changes are not tracked and `open` is not called.
     """
 
     keeps: bool
 
     def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
-        """Claim the job for a run, and give what it goes on from; None where it begins with nothing.
+        """Claim the job, and read the state to resume from; None to start from empty state.
 
         Raises:
-            SnapshotError: if that can't be read, does not fit the program, or the job can't be claimed.
+            SnapshotError: if the state can't be read or does not fit the program, or the job can't be claimed.
         """
 
 
 class NoPersistence:
-    """Keep nothing: a run starts from nothing, and its state ends with it."""
+    """No persistence: each run starts from empty state, which is lost when the run ends."""
 
     keeps = False
 
     def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
-        """Refuse: there is nothing to open.
+        """Raise an error: there is nothing to open.
 
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError("NoPersistence keeps nothing")
+        raise NotImplementedError("NoPersistence stores no snapshots")
 
     def __repr__(self) -> str:
         return "NoPersistence()"

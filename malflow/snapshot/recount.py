@@ -1,4 +1,4 @@
-"""A check, for debugging, that what is written of a state comes to what the state is."""
+"""A debugging check that the recorded deltas add up to the live state."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NONE: Any = object()
 
 
 class Recount:
-    """The keys that all deltas come to, one after the other, as a start will replay them.
+    """The keys that all deltas add up to, replayed as a restore would.
 
     Args:
-        restored: what the deltas begin with; None where that is nothing.
+        restored: the state before the first delta; None if it is empty.
     """
 
     def __init__(self, restored: Restored | None) -> None:
@@ -36,12 +36,12 @@ class Recount:
         *,
         base: bool,
     ) -> None:
-        """Add deltas, and compare the keys with those that the live states have.
+        """Apply deltas, and compare the keys with those of the live states.
 
         Args:
-            deltas: worker, operator, what changed, and how many keys there are.
+            deltas: worker, operator, delta and number of keys.
             states: the live states by worker and operator.
-            base: whether the deltas are all there is.
+            base: whether the deltas hold the full state.
 
         Raises:
             SnapshotError: naming the operator and the first key that differs.
@@ -64,6 +64,6 @@ def _difference(worker: int, name: str, kept: Mapping[Any, Any], live: Mapping[A
     there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
     first, second = (("none" if key is _NONE else f"key {shown(key)}") for key in (there, here))
     return SnapshotError(
-        f"operator '{name}' has {len(live)} keys on worker {worker}, and what is written of it comes to {len(kept)}: "
-        f"the first that differs is {first} where {second} should be; a key must not change, nor its hash"
+        f"operator '{name}' has {len(live)} keys on worker {worker}, but its snapshots add up to {len(kept)}: "
+        f"the first difference is {first} instead of {second}; keys and their hashes must not change"
     )

@@ -1,4 +1,4 @@
-"""Signatures over a job's objects: HMAC-SHA256 with keys that can be rotated."""
+"""HMAC-SHA256 signatures of a job's manifests, with key rotation."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from malflow.errors import GraphError, SnapshotError
 __all__ = ["KEY_VARIABLE", "Signer"]
 
 KEY_VARIABLE: Final = "MALFLOW_SIGNING_KEY"
-"""The environment variable that holds the signing key, or several with commas between them, the one in use first."""
+"""The environment variable with the signing key, or several separated by commas; the first one signs."""
 
 _SHORTEST = 16
 _MAC = re.compile(r"([0-9a-f]{8}):([0-9a-f]{64})")
 
 
 class Signer:
-    """Signs bytes by HMAC-SHA256 with the first of its keys, and verifies with each of them.
+    """Signs bytes with the first of its keys, and verifies with all of them.
 
-    A key that is to be replaced stays in the list, behind the new one, until nothing is left that it signed.
-    No key shows in the text or the pickle of a signer: where one is unpickled, its keys come from the environment
-    variable `KEY_VARIABLE` of that process.
+    To rotate keys, put the new one first and keep the old one until nothing signed with it is retained. Keys appear
+    neither in the repr nor in the pickle of a signer: an unpickled signer takes its keys from the environment variable
+    `KEY_VARIABLE` of its process.
 
     Args:
-        keys: at least one, each of 16 bytes or more.
+        keys: at least one key, each of 16 bytes or more.
 
     Raises:
-        GraphError: if there is none, or one is too short.
+        GraphError: if there is no key, or one is too short.
     """
 
     __slots__ = ("_keys", "_missing")
@@ -45,13 +45,13 @@ class Signer:
 
     @classmethod
     def of(cls, signing_key: str | bytes | Sequence[str | bytes] | None = None) -> Signer | None:
-        """Make a signer of one key, or several with the one in use first; None means those in the environment.
+        """Return a signer for one or several keys, the first of which signs; None means those in the environment.
 
         Returns:
-            None where there is no key at all.
+            None if there is no key.
 
         Raises:
-            GraphError: if a key is too short, or is no key.
+            GraphError: if a key is too short or of the wrong type.
         """
         if signing_key is None:
             found = _keys_in_environment()
@@ -65,23 +65,23 @@ class Signer:
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """What tells the keys apart, and tells nothing about them; the one that signs comes first."""
+        """The ids of the keys, which reveal nothing about them; the key that signs comes first."""
         return tuple(self._keys)
 
     def sign(self, data: bytes) -> str:
-        """Sign bytes: ``keyid:hexmac``.
+        """Return the signature of bytes, as ``keyid:hexmac``.
 
         Raises:
-            SnapshotError: if the signer came from another process, and its key is not in this one's environment.
+            SnapshotError: if the signer was unpickled, and its key is not in this process's environment.
         """
         key_id, key = next(iter(self._usable().items()))
         return f"{key_id}:{hmac_digest(key, data, sha256).hex()}"
 
     def verify(self, data: bytes, mac: str) -> bool:
-        """Tell whether one of the keys signed these bytes so.
+        """Whether this is the signature of the bytes under one of the keys.
 
         Raises:
-            SnapshotError: if the signer came from another process, and its key is not in this one's environment.
+            SnapshotError: if the signer was unpickled, and its key is not in this process's environment.
         """
         keys = self._usable()
         parts = _MAC.fullmatch(mac)
@@ -91,7 +91,9 @@ class Signer:
 
     def _usable(self) -> dict[str, bytes]:
         if self._missing is not None:
-            raise SnapshotError(f"the signing key {self._missing} is not in this process; set {KEY_VARIABLE} in it")
+            raise SnapshotError(
+                f"the signing key {self._missing} is not known to this process; set {KEY_VARIABLE} in its environment"
+            )
         return self._keys
 
     def __repr__(self) -> str:
@@ -104,11 +106,11 @@ class Signer:
         return self
 
     def __getstate__(self) -> str:
-        """Pickle the id of the key that signs, and no key."""
+        """Return the id of the signing key; no key is pickled."""
         return self._missing or next(iter(self._keys))
 
     def __setstate__(self, key_id: str) -> None:
-        """Find the keys in this process's environment; without the one that signs, every use is an error."""
+        """Take the keys from the environment; if the signing key is not there, every use is an error."""
         keys = _by_id(_keys_in_environment())
         self._missing = None if key_id in keys else key_id
         self._keys = {} if self._missing else {key_id: keys[key_id], **keys}
@@ -121,7 +123,7 @@ def _by_id(keys: Sequence[bytes]) -> dict[str, bytes]:
         if len(key) < _SHORTEST:
             raise GraphError(
                 f"signing key {place} has {len(key)} bytes; it needs at least {_SHORTEST}; "
-                "make one by python -c 'import secrets; print(secrets.token_hex(32))'"
+                "create one with python -c 'import secrets; print(secrets.token_hex(32))'"
             )
     return {hmac_digest(key, b"malflow: the id of this key", sha256)[:4].hex(): key for key in keys}
 

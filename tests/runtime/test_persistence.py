@@ -327,7 +327,7 @@ class Changeable:
 
 
 @pytest.mark.fault("B13")
-@pytest.mark.parametrize(("debug", "said"), [(True, "what is written of it comes to 2"), (False, "are equal now")])
+@pytest.mark.parametrize(("debug", "said"), [(True, "its snapshots add up to 2"), (False, "are equal now")])
 def test_debug_refuses_a_snapshot_that_could_not_be_restored(debug: bool, said: str) -> None:
     backend, keys = in_memory(), [Changeable(number) for number in range(3)]
 
@@ -340,6 +340,6 @@ def test_debug_refuses_a_snapshot_that_could_not_be_restored(debug: bool, said: 
         keyed = provider.new_stream().source("n", ScriptedSource(range(3))).key_distribute("k", lambda m: keys[m.value])
         keyed.stateful_map("count", change, int)
 
-    with pytest.raises(SnapshotError, match=rf"operator 'count' has .*{said}.* a key must not change"):
+    with pytest.raises(SnapshotError, match=rf"operator 'count' has .*{said}.* keys and their hashes must not change"):
         run(build_dataflow, backend, debug=debug, snapshots=None if debug else MOMENT)
     assert fsck(backend).problems == ()

@@ -67,7 +67,7 @@ def test_a_short_key_is_refused() -> None:
 
 @pytest.mark.parametrize("job", ["", ".", "..", "a/b", "../x", "a b", "-x", "ä", "x" * 64, "a\n", None, 7])
 def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
-    with pytest.raises(GraphError, match="job= needs a name"):
+    with pytest.raises(GraphError, match="job= must be up to 63 letters"):
         FsspecBackend("memory://x", job=job)
 
 
@@ -120,7 +120,7 @@ def test_folder_without_write_permission_stops_the_run_early(tmp_path: Path) -> 
 def test_a_copied_job_is_refused(tmp_path: Path) -> None:
     counted("aab", at_once(tmp_path, job="first"))
     shutil.copytree(tmp_path / "first", tmp_path / "second")
-    with pytest.raises(SnapshotCorrupt, match="that of job 'first', copied into the folder of job 'second'"):
+    with pytest.raises(SnapshotCorrupt, match="belongs to job 'first' and was copied into the folder of job 'second'"):
         counted("aab", at_once(tmp_path, job="second"))
 
 
@@ -301,7 +301,7 @@ def test_no_job_begins_in_the_folder_of_another(tmp_path: Path, inner: str, job:
 @pytest.mark.parametrize(("inner", "job"), [("outer", "m"), ("outer", "d"), ("outer", "gc"), ("outer/m", "x")])
 def test_no_job_begins_around_another(tmp_path: Path, inner: str, job: str) -> None:
     counted("aab", at_once(tmp_path / inner, job=job))
-    with pytest.raises(SnapshotError, match=r"job 'outer' can't begin: another job is in its folder, at '"):
+    with pytest.raises(SnapshotError, match=r"job 'outer' can't be created: its folder contains another job, at '"):
         counted("aab", at_once(tmp_path, job="outer"))
     assert counted("aabb", at_once(tmp_path / inner, job=job)) == [("b", 2)]
 

@@ -287,7 +287,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_to_who_asked(tmp_path: Any) 
 def test_a_last_snapshot_that_can_not_be_written_fails_the_run(tmp_path: Any) -> None:
     backend = FsspecBackend(str(tmp_path), retry_for=timedelta(milliseconds=1))
     asking = Asking({19: lambda _: (tmp_path / "default" / "d").write_text("no folder")}, persistence=backend)
-    with pytest.raises(SnapshotError, match="put a folder where a file or a symbolic link is"):
+    with pytest.raises(SnapshotError, match="replace the file or symbolic link by a folder"):
         asking.runtime.execute()
     assert ids(backend) == []
 

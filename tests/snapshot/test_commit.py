@@ -717,7 +717,7 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: HookedStore) -
     job_on(store).save({"a": 1}).result()
     job_file = store.objects.pop("job.json")
     before = dict(store.objects)
-    with pytest.raises(SnapshotIncomplete, match=r"'job.json' is missing, while snapshots of the job are there"):
+    with pytest.raises(SnapshotIncomplete, match=r"'job.json' is missing, but the job has snapshots"):
         job_on(store)
     assert store.objects == before
     store.objects["job.json"] = job_file
@@ -727,7 +727,7 @@ def test_a_lost_job_file_is_told_and_nothing_is_begun_anew(store: HookedStore) -
 @pytest.mark.fault("D10")
 def test_a_job_that_was_copied_to_another_name_is_refused(store: HookedStore) -> None:
     job_on(store, job="sums").save({"a": 1}).result()
-    with pytest.raises(SnapshotCorrupt, match=r"that of job 'sums', copied into the folder of job 'counts'"):
+    with pytest.raises(SnapshotCorrupt, match=r"belongs to job 'sums' and was copied into the folder of job 'counts'"):
         job_on(store, job="counts")
 
 
@@ -737,7 +737,7 @@ def test_snapshots_of_another_job_of_the_same_name_are_refused(store: HookedStor
     for place in (store, other):
         job_on(place).save({"a": 1}).result()
     store.objects["job.json"] = other.objects["job.json"]
-    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the job [0-9a-f]{32} inside; expected [0-9a-f]{32}"):
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' contains the job [0-9a-f]{32}; expected [0-9a-f]{32}"):
         job_on(store)
 
 

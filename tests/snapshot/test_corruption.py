@@ -104,8 +104,8 @@ def test_what_is_said_names_the_file_both_digests_and_the_way_back(written: dict
     key = next(key for key in written if key.startswith("d/"))
     damaged = flipped(written[key], 30)
     assert str(refusal_of(written, key, damaged)) == (
-        f"'{key}' is damaged: it has {len(damaged)} bytes with SHA-256 {sha256(damaged).hexdigest()}; "
-        f"written were {len(damaged)} with SHA-256 {sha256(written[key]).hexdigest()}; "
+        f"'{key}' is damaged: it has {len(damaged)} bytes and SHA-256 {sha256(damaged).hexdigest()}; "
+        f"expected {len(damaged)} bytes and SHA-256 {sha256(written[key]).hexdigest()}; "
         "recovery='previous' goes back to the newest snapshot that is whole; what came after it is done again"
     )
 
@@ -288,7 +288,7 @@ def test_going_back_does_not_pass_over_a_newer_malflow(three: HookedStore) -> No
     plain = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     body |= {"mac": None, "sha256": sha256(plain).hexdigest()}
     three.objects[manifest_key(4)] = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    with pytest.raises(SnapshotError, match=r"in format 3; this one reads formats up to 2"):
+    with pytest.raises(SnapshotError, match=r"in format 3; this version reads formats up to 2"):
         job_on(three, recovery="previous")
 
 

@@ -173,7 +173,7 @@ def test_what_is_no_manifest_at_all_is_told_so(seal: Seal, data: bytes) -> None:
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None) -> None:
     body = {**body_of(MANIFEST.to_bytes(Seal(None))), "format": FORMAT + 1, "writer": {"malflow": "9.9"}, "new": 1}
-    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 3; this one reads formats up to 2"):
+    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 3; this version reads formats up to 2"):
         read(manifest.seal(body, Seal(key)), Seal(key))
 
 
@@ -217,7 +217,7 @@ def test_every_field_of_a_manifest_is_checked() -> None:
         for value in wrong.get(field, [None, [], {}, True, -1] if isinstance(body[field], int) else [None, [], 1]):
             if field == "format":
                 continue
-            with pytest.raises(SnapshotCorrupt, match=r"'m/7' is no manifest"):
+            with pytest.raises(SnapshotCorrupt, match=r"'m/7' is not a manifest"):
                 read(sealed({**body, field: value}), Seal(None))
         with pytest.raises(SnapshotCorrupt):
             read(sealed({name: value for name, value in body.items() if name != field}), Seal(None))
@@ -288,7 +288,7 @@ def test_a_forged_name_is_refused_before_anything_is_read_or_deleted(store: Hook
     body = body_of(store.objects[manifest_key(4)])
     store.objects[manifest_key(4)] = sealed({**body, "files": [{**body["files"][0], "name": name}]})
     store.clear_calls()
-    with pytest.raises(SnapshotCorrupt, match=r"is no data file"):
+    with pytest.raises(SnapshotCorrupt, match=r"is not a data file"):
         Job(StoreBackend(store, retain=1))
     job.save({9: 9}).result()
     assert ("delete", name) not in store.calls
@@ -318,9 +318,9 @@ def three(store: HookedStore) -> HookedStore:
 @pytest.mark.fault("B5")
 def test_a_manifest_under_the_number_of_another_is_found(three: HookedStore) -> None:
     three.objects[manifest_key(4)] = three.objects[manifest_key(3)]
-    with pytest.raises(SnapshotCorrupt, match=r"'m/0+4\.json' has the number 3 inside; expected 4"):
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+4\.json' contains the number 3; expected 4"):
         Job(StoreBackend(three))
-    assert any("has the number 3 inside" in problem for problem in fsck(StoreBackend(three)).problems)
+    assert any("contains the number 3" in problem for problem in fsck(StoreBackend(three)).problems)
 
 
 @pytest.mark.fault("B5")
@@ -338,10 +338,10 @@ def test_a_manifest_of_another_job_is_found(three: HookedStore) -> None:
     other = HookedStore()
     Job(StoreBackend(other)).save({"a": 9}).result()
     three.objects[manifest_key(3)] = other.objects[manifest_key(2)]
-    with pytest.raises(SnapshotCorrupt, match=r"has the number 2 inside; expected 3"):
+    with pytest.raises(SnapshotCorrupt, match=r"contains the number 2; expected 3"):
         Job(StoreBackend(three))
     three.objects[manifest_key(2)] = other.objects[manifest_key(2)]
-    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the job [0-9a-f]{32} inside; expected [0-9a-f]{32}"):
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' contains the job [0-9a-f]{32}; expected [0-9a-f]{32}"):
         Job(StoreBackend(three), restore=2)
 
 
@@ -349,7 +349,7 @@ def test_a_manifest_of_another_job_is_found(three: HookedStore) -> None:
 def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: HookedStore) -> None:
     del three.objects[manifest_key(2)]
     assert fsck(StoreBackend(three)).problems == ("manifests 2 to 2 are missing",)
-    with pytest.raises(SnapshotError, match=r"'m/0+2\.json' is missing, while earlier and later ones are there"):
+    with pytest.raises(SnapshotError, match=r"'m/0+2\.json' is missing, but earlier and later ones exist"):
         [*snapshots(StoreBackend(three))]
     assert Job(StoreBackend(three)).state == {"a": 1}
 
@@ -422,7 +422,7 @@ def test_signed_snapshots_of_another_job_with_the_same_key_are_not_taken(store: 
     Job(StoreBackend(store, signing_key=KEY, job="others")).save({"a": 1}).result()
     body = body_of(store.objects["job.json"])
     store.objects["job.json"] = sealed({**body, "name": "mine"})
-    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' has the name others inside; expected mine"):
+    with pytest.raises(SnapshotCorrupt, match=r"'m/0+2\.json' contains the name others; expected mine"):
         Job(StoreBackend(store, signing_key=KEY, job="mine"))
 
 

@@ -161,7 +161,7 @@ def test_missing_changes_at_a_snapshot_restart_the_run(
 def test_a_run_that_keeps_nothing_ends_with_what_failed(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.touch()
-    with pytest.raises(StoreError, match="put a folder where a file"):
+    with pytest.raises(StoreError, match="replace the file or symbolic link"):
         SparkRuntime(sums(50), parallelism=2, spark=spark, scratch=str(place)).execute()
 
 
