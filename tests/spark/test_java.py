@@ -22,7 +22,7 @@ from tests.spark.programs.java import SIZE
 
 pytestmark = pytest.mark.spark
 
-GONE = re.compile(r"the Java of this Spark session is gone: .* stands as of the last snapshot: run the program again")
+GONE = re.compile(r"the Java of this Spark session is gone: .* the last snapshot stands: run the program again")
 
 
 def started(folder: Path, whose: str, when: str) -> subprocess.Popen[str]:
@@ -110,4 +110,4 @@ def test_a_session_whose_java_ends_at_once(tmp_path: Path) -> None:
         timeout=SECONDS,
     )
     assert run.returncode == 1
-    assert run.stderr.splitlines()[-1].startswith("malflow.errors.RunFailed: Spark gave no session: ")
+    assert run.stderr.splitlines()[-1].startswith("malflow.errors.RunFailed: Spark could not create a session: ")

@@ -61,7 +61,7 @@ batches = st.lists(
 
 
 @given(sent=batches, chunk=st.integers(1, 8), blob=st.integers(1, 200), random=st.randoms())
-def test_a_parcel_holds_what_was_put_in_whatever_the_order_of_its_blobs(
+def test_shuffle_buffer_does_not_depend_on_the_order_of_its_blobs(
     sent: list[Batch], chunk: int, blob: int, random: Any
 ) -> None:
     with patch.object(shuffle, "_CHUNK", chunk), patch.object(shuffle, "_BLOB", blob):

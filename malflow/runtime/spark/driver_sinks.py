@@ -29,11 +29,11 @@ class Shipped(StatelessSinkImpl[Any, Any, Any]):
         self._batches: list[Batch] = []
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        """Take one message."""
+        """Collect one message."""
         self._batches.append(Batch((msg.key,), (msg.value,), (msg.timestamp,)))
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
-        """Take columns."""
+        """Collect columns of messages."""
         self._batches.append(Batch(keys, values, timestamps))
 
     def take(self) -> list[Batch]:
@@ -43,13 +43,13 @@ class Shipped(StatelessSinkImpl[Any, Any, Any]):
 
 
 def driver_sinks(program: Program) -> list[SinkNode]:
-    """List the sinks of a program that write from one place: the driver."""
+    """Return the sinks of a program that run on the driver."""
     nodes = (vertex.node for vertex in program.vertices)
     return [node for node in nodes if isinstance(node, SinkNode) and node.is_on_driver]
 
 
 def shipping(program: Program) -> Program:
-    """Put a `Shipped` in the place of each sink that is on the driver."""
+    """Return the program with each driver sink replaced by a `Shipped`."""
     numbers = {id(node): number for number, node in enumerate(driver_sinks(program))}
     vertices = tuple(
         replace(vertex, node=replace(vertex.node, sink=StatelessSink(Shipped(numbers[id(vertex.node)]))))
@@ -68,17 +68,17 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
 
 
 def check_sinks(program: Program) -> None:
-    """Refuse a sink whose position would be kept, while each process has a copy of it.
+    """Check that every sink with a position runs on the driver, since each process would have its own copy.
 
     Raises:
-        GraphError: naming it.
+        GraphError: naming a sink that does not.
     """
     for vertex in program.vertices:
         node = vertex.node
         if isinstance(node, SinkNode) and node.is_resumable and not node.is_on_driver:
             raise GraphError(
                 f"sink '{node.name}' has a position, by its snapshot() and restore(), but each process of Spark would "
-                "have a copy of it; say on_driver = True in its class, or write it as a StatefulSink",
+                "have its own copy; set on_driver = True in its class, or write it as a StatefulSink",
                 operator=node.name,
                 location=vertex.location,
             )

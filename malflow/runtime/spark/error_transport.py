@@ -1,4 +1,4 @@
-"""How errors travel from the processes of Spark to the driver, and what Spark itself says of them."""
+"""Pickling of errors for the driver, and the extraction of reasons from Spark's own errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_TELLING = (
 
 
 def dumps_error(error: MalflowError) -> bytes:
-    """Pickle an error with its cause; or what can be said of it."""
+    """Pickle an error with its cause, or a description of what can't be pickled."""
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     for shape in (_whole_error, _bare_error):
@@ -45,7 +45,7 @@ def _whole_error(error: MalflowError) -> tuple[Any, ...]:
 
 
 def _bare_error(error: MalflowError) -> tuple[Any, ...]:
-    """Take what can travel of an error, and a text for what can't."""
+    """Return an error's parts, with text in place of those that can't be pickled."""
     notes = tuple(getattr(error, "__notes__", ()))
     cause: Any = error.__cause__
     if cause is not None and not _can_travel(cause):
@@ -68,7 +68,7 @@ def _can_travel(thing: Any) -> bool:
 
 
 def loaded_error(data: bytes) -> Exception:
-    """Read an error that `dumps_error` wrote."""
+    """Unpickle an error that `dumps_error` pickled."""
     error: Exception
     error, cause, notes = pickle.loads(data)  # noqa: S301 - of this run
     error.__cause__ = cause
@@ -78,7 +78,7 @@ def loaded_error(data: bytes) -> Exception:
 
 
 def said(error: object) -> str:
-    """Return what an error of Spark says, without the traces that it carries as text."""
+    """Return the message of a Spark error without the stack traces in its text."""
     reason = _text(error).partition("=== Streaming Query ===")[0]
     before, *_ = reason.split(_TRACEBACK)
     lines = [line.strip() for line in before.splitlines()]
@@ -89,7 +89,7 @@ def said(error: object) -> str:
 
 
 def _raised(trace: str) -> list[str]:
-    """Find what was raised in the text of a traceback: what follows the places, up to the trace of Java."""
+    """Return the exception lines of a traceback: those after the frames, up to Java's trace."""
     lines = iter(trace.splitlines())
     raised = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), "")
     more = takewhile(lambda line: line.strip() and not line.strip().startswith(_NOT_TELLING), lines)
@@ -99,5 +99,5 @@ def _raised(trace: str) -> list[str]:
 def _text(error: object) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - an error of Java can't be told when Java is gone
+    except Exception:  # noqa: BLE001 - the text of a Java error can't be read once Java is gone
         return ""

@@ -1,4 +1,4 @@
-"""What keeps the Python processes of Spark between ticks that are long, or far from each other."""
+"""A heartbeat that keeps Spark's Python processes alive during long ticks and pauses."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Heartbeat"]
 _log = logging.getLogger("malflow.runtime")
 
 _SECONDS = 20.0
-"""How long nothing may be done. Spark looks every ten seconds, and ends idle processes after a minute."""
+"""The longest time without a finished task. Spark checks every ten seconds for processes idle for a minute."""
 
 _PATIENCE = 5.0
 
 
 class Heartbeat:
-    """Has an empty task done by each executor where no tick has ended for a while.
+    """Runs an empty task on each executor when no tick has ended for a while.
 
-    Spark ends the idle Python processes of an executor in which none has finished a task for a minute; no setting
-    changes that. With them go the workers that they hold: all state is read again from the scratch folder by the next
-    tick, readers are built again, and sinks are not closed. One task resets the clock for all processes of an executor.
+    If none of an executor's Python processes finishes a task for a minute, Spark ends the idle ones, and no setting
+    changes that. Their live workers are lost: the next tick reads all state again from the scratch folder and rebuilds
+    readers, and sinks are never closed. One task resets the timeout for all processes of an executor.
 
     Args:
         session: the session.
@@ -40,15 +40,15 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="malflow-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Start to look at the clock."""
+        """Start the heartbeat thread."""
         self._thread.start()
 
     def note(self) -> None:
-        """Note that the tasks of a tick have ended."""
+        """Record that the tasks of a tick have ended."""
         self._last = time.monotonic()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the heartbeat thread."""
         self._over.set()
         self._thread.join(_PATIENCE)
 
@@ -66,7 +66,7 @@ class Heartbeat:
         try:
             tasks = _executors(self._session)
             self._session.range(tasks, numPartitions=tasks).mapInArrow(_nothing, "id long").collect()
-        except Exception as error:  # noqa: BLE001 - the next tick does without, or fails by itself
+        except Exception as error:  # noqa: BLE001 - not needed by the next tick, which reports its own failures
             _log.debug("the idle processes of Spark could not be kept: %s: %s", type(error).__name__, error)
 
 
@@ -77,7 +77,7 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _executors(session: SparkSession) -> int:
-    """Return how many executors there are: tasks that are as many go to one each."""
+    """Return the number of executors; Spark runs one of as many tasks on each."""
     context: Any = session.sparkContext
-    holders: int = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - the Python side does not tell
+    holders: int = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark does not expose it
     return max(1, holders - 1)  # the driver is one of them

@@ -1,15 +1,16 @@
-"""What runs that were killed have left behind, which a later run removes.
+"""Removal of files that killed runs left behind, by a later run.
 
-The names of folders tell their owner: a process, and where its number means something (`malflow.runtime.spark.owners`).
+The name of a folder encodes its owner: a process, and the machine or container it belongs to; see
+`malflow.runtime.spark.owners`.
 
-- Where that is here it is known whether the process has ended. If it has, its folders go at once: temporary ones, and
-  those in a scratch folder of the user's. While it lives they stay.
-- Whether a process of another machine lives, or one of a container that is no more, nobody here can know. The folder of
-  such a run in a scratch folder goes where the run has lost its job to this one, and nothing in the folder has changed
-  for an hour in which this run looked on. Should it live in spite of that, no harm is done: a run that fails looks
-  whether it has lost its job before it starts again, and ends with the `FencedError` that it was to end with anyway.
-- Everything else stays: what has another name, what belongs to another user, what was left before a machine was started
-  again or by a run on another one that had no persistence or another job.
+- If the owner belongs to this machine and container, it is known whether it has ended. Folders of ended owners are
+  removed at once, both temporary ones and those in the user's scratch folder; those of live owners stay.
+- Whether a process of another machine, or of a container that is gone, is alive can't be known here. The folder of such
+  a run in a scratch folder is removed once the run has lost its job to this one and nothing in the folder has changed
+  during an hour of this run. If the run is alive after all, no harm is done: a failing run checks whether it has lost
+  its job before it restarts, and ends with the `FencedError` that it would have ended with anyway.
+- All else stays: folders with other names, of other users, from before the machine's last boot, and of runs on other
+  machines without persistence or with another job.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["Claimed", "Sweep", "remove_run"]
 _log = logging.getLogger("malflow.runtime")
 
 _SILENCE = 3600.0
-"""Seconds in which nothing changes in the folder of a run that has lost its job before it goes."""
+"""Seconds without a change after which the folder of a run that has lost its job is removed."""
 
 _PATIENCE = 10.0
 _NOTE = "claim"
@@ -44,11 +45,11 @@ _NOTE_LIMIT = 4096
 
 
 class Claimed(NamedTuple):
-    """What a run holds.
+    """The job and the claim (fencing token) that a run holds.
 
     Attributes:
         job: the uuid of the job.
-        epoch: the number of its claim: the run with the greatest one has the job.
+        epoch: the number of the claim; the run with the greatest one holds the job.
     """
 
     job: str
@@ -56,11 +57,11 @@ class Claimed(NamedTuple):
 
 
 class Sweep:
-    """Removes in the background what runs that are over have left. What goes wrong ends no run.
+    """Removes leftovers of ended runs in the background; its errors never end a run.
 
     Args:
-        place: where the changes of this run lie.
-        is_temporary: whether that folder is this run's alone.
+        place: the place of this run's changelog.
+        is_temporary: whether the scratch folder belongs to this run alone.
     """
 
     def __init__(self, place: ScratchPlace, *, is_temporary: bool) -> None:
@@ -70,10 +71,10 @@ class Sweep:
         self._thread: threading.Thread | None = None
 
     def start(self, claimed: Claimed | None) -> None:
-        """Start to sweep.
+        """Start sweeping.
 
         Args:
-            claimed: what the run holds; None where it keeps nothing.
+            claimed: the claim of this run; None without persistence.
         """
         self._thread = threading.Thread(target=self._run, args=(claimed,), name="malflow-sweep", daemon=True)
         self._thread.start()
@@ -89,8 +90,8 @@ class Sweep:
             _sweep_temporary()
             if not self._is_temporary:
                 self._sweep_scratch(_Runs(self._place), claimed)
-        except Exception as error:  # noqa: BLE001 - it is only about what nobody reads any more
-            _log.debug("what earlier runs have left was not swept: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001 - only files that nobody reads are left
+            _log.debug("leftovers of earlier runs could not be removed: %s: %s", type(error).__name__, error)
 
     def _sweep_scratch(self, runs: _Runs, claimed: Claimed | None) -> None:
         if claimed is not None:
@@ -106,7 +107,7 @@ class Sweep:
             self._sweep_superseded(runs, there, claimed)
 
     def _sweep_superseded(self, runs: _Runs, there: Mapping[str, frozenset[str]], claimed: Claimed) -> None:
-        """Remove the folders of runs elsewhere that have lost the job to this one, and do nothing any more."""
+        """Remove the folders of runs on other machines that have lost the job to this run and are silent."""
         lost = [name for name in there if _is_elsewhere(name) and runs.lost(name, claimed)]
         if not lost or self._over.wait(_SILENCE):
             return
@@ -125,7 +126,7 @@ class _Runs:
         self._folder = _local_folder(place)
 
     def found(self) -> Mapping[str, frozenset[str]]:
-        """List what is there, by run; nothing of other users of this machine."""
+        """Return the files of each run, without those of other users of this machine."""
         there: dict[str, set[str]] = {}
         for key in self._store.list(RUNS):
             there.setdefault(key.removeprefix(RUNS).partition("/")[0], set()).add(key)
@@ -134,11 +135,11 @@ class _Runs:
         return {name: frozenset(keys) for name, keys in there.items() if Owner.of_run(name)}
 
     def note(self, run: str, claimed: Claimed) -> None:
-        """Write down what a run holds, for those that come later."""
+        """Record a run's claim for later runs."""
         self._store.put_new(_note_of(run), json.dumps(claimed._asdict()).encode())
 
     def lost(self, run: str, claimed: Claimed) -> bool:
-        """Whether another run has lost its job to the one that holds it now."""
+        """Whether another run has lost its job to the run with this claim."""
         try:
             told = json.loads(self._store.get(_note_of(run), _NOTE_LIMIT))
             return bool(told["job"] == claimed.job and told["epoch"] < claimed.epoch)
@@ -148,14 +149,14 @@ class _Runs:
     def remove(self, run: str) -> None:
         """Remove the folder of a run."""
         remove_run(self._place, run)
-        _log.info("removed what run %s, which is over, had left in the scratch folder", run)
+        _log.info("removed the leftovers of run %s, which has ended, from the scratch folder", run)
 
 
 def remove_run(place: ScratchPlace, run: str) -> None:
-    """Remove the folder of a run in a scratch folder.
+    """Remove the folder of a run from a scratch folder.
 
     Raises:
-        StoreError: if it can't be removed.
+        StoreError: if the folder can't be removed.
     """
     folder = _local_folder(place)
     if folder is not None:
@@ -172,11 +173,11 @@ def _sweep_temporary() -> None:
         owner = Owner.of_temporary(name)
         if owner is not None and owner.is_dead:
             shutil.rmtree(root / name, ignore_errors=True)
-            _log.info("removed '%s', which a run that was killed had left", root / name)
+            _log.info("removed '%s', left by a killed run", root / name)
 
 
 def _own_folders(root: Path) -> Iterator[str]:
-    """Iterate over the names of this user's folders in a folder; links are none."""
+    """Yield the names of this user's folders in a folder, without symbolic links."""
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

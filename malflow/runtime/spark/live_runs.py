@@ -1,4 +1,4 @@
-"""Which runs of this driver are going on: processes let go of what they hold of any other."""
+"""The live runs of this driver; processes evict what they cache of any other run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["CENSUS", "Census", "Going"]
 
 
 class Going(NamedTuple):
-    """The runs that were going on at some time. It stays true: a run that is over does not begin again.
+    """The runs that were live at some time; never outdated for ended runs, since a run does not start twice.
 
     Attributes:
-        before: the number of the run that would have begun next.
-        numbers: those of the runs that were going on.
+        before: the number that the next run would have had.
+        numbers: the numbers of the live runs.
     """
 
     before: int
     numbers: Collection[int]
 
     def is_over(self, run: int) -> bool:
-        """Whether a run was over then; one that has begun since was not."""
+        """Whether a run had ended at that time; a run that began later had not."""
         return run < self.before and run not in self.numbers
 
 
 class Census:
-    """Numbers runs in the order in which they begin."""
+    """Numbers runs in the order in which they begin, and knows which are live."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,16 +43,16 @@ class Census:
             return number
 
     def end(self, number: int) -> None:
-        """Note that a run is over."""
+        """Record the end of a run."""
         with self._lock, suppress(KeyError):
             self._going.remove(number)
 
     @property
     def going(self) -> Going:
-        """The runs that are going on now."""
+        """The runs that are live now."""
         with self._lock:
             return Going(self._next, sorted(self._going))
 
 
 CENSUS: Final = Census()
-"""The runs of this process: they share the processes of one Spark application, whatever the session of each."""
+"""The runs of this process, which share the processes of one Spark application, even from several sessions."""

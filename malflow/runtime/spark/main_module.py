@@ -1,4 +1,4 @@
-"""The classes of the script that starts a run: every process must find them where the script does, in ``__main__``."""
+"""The classes of the script that starts a run, which every process needs in its own ``__main__``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["install_classes", "pickled_classes"]
 
 
 def pickled_classes() -> bytes:
-    """Pickle the classes of this process's script by value.
+    """Pickle the classes of the running script by value.
 
     Raises:
-        GraphError: if one can't be pickled.
+        GraphError: if a class can't be pickled.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
@@ -25,14 +25,14 @@ def pickled_classes() -> bytes:
         data: bytes = cloudpickle.dumps(classes, 5)
     except Exception as error:
         raise GraphError(
-            f"the script's classes ({', '.join(classes)}) can't be sent to Spark: {type(error).__name__}: {error}; put "
-            "the one that can't into a module"
+            f"the script's classes ({', '.join(classes)}) can't be sent to Spark: {type(error).__name__}: {error}; "
+            "move the class that can't be pickled into a module"
         ) from error
     return data
 
 
 def install_classes(data: bytes) -> None:
-    """Put the classes of a script into ``__main__``, so that their objects are pickled by name here, too."""
+    """Put the script's classes into ``__main__``, so that their objects are pickled by name here as well."""
     main = sys.modules["__main__"]
     for name, kind in pickle.loads(data).items():  # noqa: S301 - the driver wrote it
         setattr(main, name, kind)
@@ -41,12 +41,12 @@ def install_classes(data: bytes) -> None:
 
 
 def _has_lost_slots(kind: type) -> bool:
-    """Whether a class has slots only, and its copy has not: cloudpickle makes it without them."""
+    """Whether a class defines only slots but this copy of it has a ``__dict__``: cloudpickle drops the slots."""
     parts = [vars(base) for base in kind.__mro__[:-1]]
     only = all("__slots__" in part and "__dict__" not in part["__slots__"] for part in parts)
     return only and bool(kind.__dictoffset__) and not any("__getstate__" in part for part in parts)
 
 
 def _state_of_slots(value: Any) -> tuple[None, dict[str, Any]]:
-    """Return the state as the class in the script pickles it, which can't read one that has attributes, too."""
+    """Return the state as the script's own class pickles it; that class can't load attributes from a ``__dict__``."""
     return None, dict(vars(value))

@@ -1,4 +1,4 @@
-"""Which process a run's folders belong to, by their names, and whether that process is known to be dead."""
+"""The owner of a run's folder, encoded in its name, and whether that process is known to have ended."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _OWNER = r"(?P<machine>[0-9a-f]{16})-(?P<pid>[1-9][0-9]{0,8})-(?P<started>[0-9]{
 _RUN = re.compile(rf"[0-9a-f]{{16}}-{_OWNER}")
 _TEMPORARY = re.compile(rf"(?:{OF_QUERY}|{OF_SCRATCH})-{_OWNER}-[a-z0-9_]{{8}}")
 _ENDED = ("Z", "X")
-"""The states of processes that do nothing any more, and wait for their parents to look."""
+"""States of processes that have ended and wait to be reaped (zombies)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that a folder belongs to.
+    """The process that owns a folder.
 
     Attributes:
-        machine: a digest of what tells where process numbers mean something: the machine's name, this boot of it, and
-            the namespaces of Linux, which a container has for itself. Zeros where nothing tells, as on macOS.
-        pid: the number of the process.
-        started: when it was started, in ticks of the clock since the boot: numbers are used again.
+        machine: a digest that identifies the scope of process ids: the machine's name, its boot id and the Linux
+            namespaces, of which a container has its own. Zeros where these are unknown, as on macOS.
+        pid: the process id.
+        started: the start time in clock ticks since boot, since process ids are reused.
     """
 
     machine: str
@@ -43,18 +43,18 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """Return this process."""
+        """Return the owner that stands for this process."""
         found = _found(os.getpid())
         return cls(_machine() if found else _UNKNOWN, os.getpid(), found[1] if found else 0)
 
     @classmethod
     def of_run(cls, name: str) -> Owner | None:
-        """Return the owner of a run's folder below ``scratch=``, by its name; None where it is no such name."""
+        """Return the owner in the name of a run's folder below ``scratch=``; None for any other name."""
         return cls._named(_RUN.fullmatch(name))
 
     @classmethod
     def of_temporary(cls, name: str) -> Owner | None:
-        """Return the owner of a temporary folder, by its name; None where it is no such name."""
+        """Return the owner in the name of a temporary folder; None for any other name."""
         return cls._named(_TEMPORARY.fullmatch(name))
 
     @classmethod
@@ -63,12 +63,12 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is or was a process of this machine, since it booted, in this container."""
+        """Whether the process runs or ran in this container or machine, since its last boot."""
         return self.machine != _UNKNOWN and self.machine == _machine()
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended. A process of another machine is not known to have."""
+        """Whether the process is known to have ended; unknown, hence false, for another machine's."""
         return self.is_here and not self._may_live()
 
     def _may_live(self) -> bool:
@@ -76,7 +76,7 @@ class Owner:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
-        except OSError:  # somebody else's
+        except OSError:  # another user's process
             pass
         found = _found(self.pid)
         return found is None or (found[0] not in _ENDED and found[1] == self.started)
@@ -86,17 +86,17 @@ class Owner:
 
 
 def run_name() -> str:
-    """Return a new name for a run, which tells its owner."""
+    """Return a new run id that encodes its owner."""
     return f"{secrets.token_hex(8)}-{Owner.here()}"
 
 
 def temporary_folder(kind: str) -> str:
-    """Make a temporary folder, whose name tells its owner."""
+    """Create a temporary folder whose name encodes its owner; return its path."""
     return tempfile.mkdtemp(prefix=f"{kind}-{Owner.here()}-")
 
 
 def _found(pid: int) -> tuple[str, int] | None:
-    """Return the state of a process and when it was started; None where the system does not tell."""
+    """Return the state and start time of a process; None if the system does not report them."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], int(fields[19])
@@ -106,13 +106,13 @@ def _found(pid: int) -> tuple[str, int] | None:
 
 def _machine() -> str:
     try:
-        if _link("/proc/self") != str(os.getpid()):  # it is that of another container
+        if _link("/proc/self") != str(os.getpid()):  # /proc is that of another container
             return _UNKNOWN
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         spaces = [_link("/proc/self/ns/pid")]
     except (OSError, ValueError):
         return _UNKNOWN
-    with suppress(OSError):  # older ones have none
+    with suppress(OSError):  # older kernels have none
         spaces.append(_link("/proc/self/ns/time"))
     return blake2b("\n".join([platform.node(), boot, *spaces]).encode(), digest_size=8).hexdigest()
 

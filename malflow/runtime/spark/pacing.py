@@ -1,4 +1,4 @@
-"""How many records a tick may have, so that it takes a second or so, wherever the slow function is."""
+"""A limit of records per tick that adapts so that a tick takes a second or so, wherever the slow function is."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ __all__ = ["Pace"]
 
 _SECONDS: Final = 1.5
 _FIRST: Final = 32
-"""Records of the first tick, over all workers, where ticks may take a second."""
+"""Records of the first tick, over all workers, if ticks may take a second."""
 
 _GROWTH: Final = 64.0
 _LEAST_GROWTH: Final = 1.5
 _TRUSTED_GROWTH: Final = 8.0
-"""How much more a tick may have at once, where an estimate of the fixed time says that it may."""
+"""The largest growth from one tick to the next that an estimate of the fixed time justifies."""
 
 _RECENT: Final = 16
 _TOLERATED: Final = 1.75
 _WORTH_IT: Final = 3.0
-"""Seconds up to which ticks grow until their fixed time is a quarter of them."""
+"""Seconds up to which ticks grow to bring their fixed time down to a quarter."""
 
 _HICCUP: Final = 5.0
 _TRY_AFTER: Final = 32
 _SPREAD: Final = 1.5
-"""How far apart the numbers of records of ticks must be to tell what a tick costs without any."""
+"""The ratio of record counts among recent ticks from which the fixed time of a tick can be estimated."""
 
 
 class Pace:
-    """The most records that each worker may poll in the next tick.
+    """Adapts the number of records that each worker may poll per tick.
 
-    A tick takes a fixed time and one for each record, what Spark takes left aside. Where it is shorter than it may be,
-    the next one may have more records, in proportion. Where it is longer the next one has fewer; but no fewer than
-    take as long as the fixed time, which smaller ticks would not make shorter. Where the fixed time is large, ticks
-    may take up to three seconds, so that less of the time goes to it. One tick that is a little too long does not
-    count: the machine may have been busy.
+    Besides Spark's own overhead, a tick takes a fixed time plus a time per record. After a tick shorter than allowed,
+    the limit grows in proportion; after a longer one it shrinks, but not below the records that take as long as the
+    fixed time, which smaller ticks would not reduce. If the fixed time is large, ticks may take up to three seconds to
+    amortize it. A single tick that is slightly too long is ignored: the machine may have been busy.
 
     Args:
-        pause: the seconds from the start of one tick to that of the next, at least: ticks may take as long.
-        workers: how many workers there are.
+        pause: the fewest seconds from the start of one tick to that of the next; ticks may take as long.
+        workers: the number of workers.
 
     Attributes:
-        limit: how many records a worker may poll.
-        pause: the seconds from the start of one tick to that of the next, at least.
+        limit: the most records that a worker may poll.
+        pause: the fewest seconds from the start of one tick to that of the next.
     """
 
     def __init__(self, pause: float, workers: int) -> None:
@@ -56,18 +55,18 @@ class Pace:
         self._unknown_for = _TRY_AFTER - 2
 
     def note(self, polled: int, seconds: float) -> bool:
-        """Learn from a tick.
+        """Adapt the limit to the measurements of a tick.
 
         Args:
-            polled: the most records that a worker polled in it.
-            seconds: how long its tasks and the driver's sinks took.
+            polled: the most records that a worker polled in the tick.
+            seconds: the time taken by its tasks and the driver's sinks.
 
         Returns:
-            Whether it was shorter than need be because of the limit alone.
+            Whether only the limit made the tick shorter than necessary.
         """
         begins, self._has_begun = not self._has_begun, True
         if polled == 0 or (begins and seconds > self._seconds):
-            return False  # the first one may have waited for processes to start
+            return False  # the first tick may have waited for processes to start
         self._recent.append((polled, seconds))
         is_bound = 2 * polled > self.limit
         if seconds < self._seconds:
@@ -78,7 +77,7 @@ class Pace:
             return is_bound and 2 * seconds < self._seconds
         share = self._share(seconds)
         was_long, self._was_long = self._was_long, seconds > _TOLERATED * self._allowed
-        fewer = max(1, int(polled * share))  # each part may give one, so that fewer can't always be had
+        fewer = max(1, int(polled * share))  # each part may yield one record, so a lower limit may have no effect
         is_too_long = self._was_long and share < 1.0 and (was_long or seconds > _HICCUP * self._seconds)
         if is_too_long and fewer < self.limit:
             self.limit = fewer
@@ -90,17 +89,17 @@ class Pace:
         return False
 
     def _share(self, seconds: float) -> float:
-        """Return how many times the records of a tick the next one may have, as far as the fixed time is known."""
+        """Return the factor by which the next tick's records may grow, by the estimate of the fixed time."""
         self._estimate()
         return (self._allowed - self._fixed) / max(seconds - self._fixed, 1e-6)
 
     @property
     def _allowed(self) -> float:
-        """Return the seconds that a tick may take."""
+        """The seconds that a tick may take."""
         return max(self._seconds, 2 * self._fixed, min(4 * self._fixed, _WORTH_IT))
 
     def _estimate(self) -> None:
-        """Fit a line through recent ticks, where their numbers of records differ enough."""
+        """Estimate the fixed time by linear regression over recent ticks, if their record counts differ enough."""
         records = [polled for polled, _ in self._recent]
         self._unknown_for += 1
         if max(records) < _SPREAD * min(records):

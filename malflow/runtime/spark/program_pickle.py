@@ -1,4 +1,4 @@
-"""The program as it travels to the processes of Spark."""
+"""The pickle of a program for the processes of Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["payload"]
 def payload(program: Program, parts: Parts) -> bytes:
     """Pickle the program with the parts of its sources.
 
-    Functions and classes of the script travel by value, those of modules by name: the modules must be there.
+    Functions and classes of the script are pickled by value. Those of modules are pickled by name, so that the modules
+    must be installed on the executors.
 
     Raises:
         GraphError: naming the operator that can't be pickled.
@@ -30,7 +31,7 @@ def payload(program: Program, parts: Parts) -> bytes:
 
 
 def _refused(program: Program, error: Exception) -> GraphError:
-    """Name the operator that can't travel."""
+    """Return an error that names the operator that can't be pickled."""
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     for vertex in shipping(program).vertices:
@@ -42,9 +43,9 @@ def _refused(program: Program, error: Exception) -> GraphError:
 
 
 def _refusal(name: str, why: Exception, location: Any, *, is_source: bool) -> GraphError:
-    hint = "what it holds must be picklable, to reach the processes of Spark"
+    hint = "everything it holds must be picklable, to reach the processes of Spark"
     if is_source:
-        hint += "; a generator or a connection can't be: write a StatefulSource, which is built where it is read"
+        hint += "; a generator or a connection is not: write a StatefulSource, which is built where it is read"
     return GraphError(
         f"operator '{name}' can't run on Spark: {type(why).__name__}: {why}; {hint}", operator=name, location=location
     )

@@ -1,4 +1,4 @@
-"""How a run on Spark runs."""
+"""Settings of a run on Spark."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from malflow.snapshot.persistence import Persistence, Start
 __all__ = ["PASSING", "RestartPolicy", "Settings"]
 
 PASSING: Final = (RunFailed, StoreError, CommitUnknown)
-"""What may not be so any more when the run is started again."""
+"""Errors that may be transient: a restart can succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """What to do when Spark, a store or a machine fails, and not the dataflow: go on from the last snapshot.
+    """How often to restart a run from its last snapshot when Spark, a store or a machine fails.
 
-    A dataflow whose own code fails is not started again: Spark has tried the task as often as its setting
-    ``spark.task.maxFailures`` says. A run that keeps nothing can't go on, and none can whose Java is gone, be the
-    session malflow's own or not: PySpark has one Java for a process, so that it is for another process to go on.
+    A run whose own code fails is not restarted: Spark has already tried the task as often as its setting
+    ``spark.task.maxFailures`` says. Nor is a run without persistence, or one whose Java is gone: PySpark has one Java
+    per process, so only another process can continue the job.
 
     Attributes:
-        attempts: how often in a row without a snapshot in between; 0 never starts again.
-        backoff: how long to wait before the first start; twice as long before each further one.
+        attempts: the most restarts in a row without a snapshot in between; 0 never restarts.
+        backoff: the wait before the first restart; it doubles before each further one.
     """
 
     attempts: int = 3
@@ -35,22 +35,22 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run runs.
+    """Settings of a run on Spark.
 
     Attributes:
-        name: the name of its query.
-        is_named: whether the user gave it: otherwise another one is made where a query has it already.
-        persistence: where state is kept.
-        start: how the run begins.
-        interval: the seconds between snapshots, None for none.
-        pause: the seconds from the start of one tick to that of the next, at least.
-        most: how many records a tick may poll, over all workers.
-        poll_seconds: how long a worker may go on polling in a tick.
-        debug: whether to check what costs too much to check always.
+        name: the name of the query.
+        is_named: whether the user chose the name; otherwise a unique one is generated if a query already has it.
+        persistence: where snapshots are saved.
+        start: how the run restores state.
+        interval: the seconds between snapshots; None for no periodic ones.
+        pause: the fewest seconds from the start of one tick to that of the next.
+        most: the most records that a tick may poll, over all workers.
+        poll_seconds: how long a worker may keep polling in a tick.
+        debug: whether to make checks that are too expensive to make always.
         attempts: how often Spark tries a task.
-        scratch: where changes lie between ticks.
-        restart: what to do when Spark fails.
-        is_temporary: whether the folder of the changes was made for the run, and goes with it.
+        scratch: the place of the changelog.
+        restart: how often to restart the run after a failure.
+        is_temporary: whether the scratch folder was created for the run and is removed with it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The Spark session a run works in: made if there is none, checked if there is one."""
+"""The Spark session of a run: created if there is none, checked otherwise."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _OLDEST_JAVA = 17
 _OLDEST_SPARK = (4, 2)
 _INSTALL = "pip install 'malflow[spark]'"
 _CONF = {
-    # Java only carries bytes here: what it would spend on compiling well and on collecting garbage beside the work
-    # would be taken from the processes of Python.
+    # Java only moves bytes here: an optimizing compiler and a concurrent garbage collector would take processor time
+    # from the Python processes.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.stopTimeout": "60s",
 }
 _GONE = (
-    "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; state stands as of "
-    "the last snapshot: run the program again, in a new process"
+    "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; the last snapshot "
+    "stands: run the program again, in a new process"
 )
 _OF_THE_USER = (
-    "; a signal to the whole process group, as timeout and systemd send it, ends Java too, but not where malflow makes "
-    "the session (without spark=)"
+    "; a signal to the whole process group, as timeout and systemd send it, ends Java too, unless malflow creates the "
+    "session (without spark=)"
 )
 _STDERR = 2
 _NOISE = (
@@ -62,7 +62,7 @@ _NOISE = (
 
 
 def require_spark() -> None:
-    """Check that pyspark and Java are there.
+    """Check that pyspark, pandas and pyarrow are installed.
 
     Raises:
         MissingDependency: saying what to install.
@@ -79,10 +79,10 @@ def require_spark() -> None:
 
 
 def make_session() -> tuple[SparkSession, bool]:
-    """Return the session that is active, or one made for this machine, and whether it was made.
+    """Return the active session or a new one for this machine, and whether it is new.
 
     Raises:
-        MissingDependency: if there is no Java, or too old a one.
+        MissingDependency: if Java is missing or too old.
         RunFailed: if Spark failed, or the Java of this process is gone.
     """
     try:
@@ -91,8 +91,8 @@ def make_session() -> tuple[SparkSession, bool]:
         raise
     except Exception as error:
         raise RunFailed(
-            f"Spark gave no session: {said(error)}; where its Java was killed or has crashed, run the program again, "
-            "in a new process"
+            f"Spark could not create a session: {said(error)}; if its Java was killed or crashed, run the program "
+            "again, in a new process"
         ) from error
 
 
@@ -102,12 +102,12 @@ def _active_or_new() -> tuple[SparkSession, bool]:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, and says where to run
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java and set the master
         return _configured(SparkSession.builder).getOrCreate(), True
     _require_java()
     settings = {"spark.app.name": "malflow"}
     if "SPARK_REMOTE" not in os.environ and "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        settings["spark.master"] = "local[*, 4]"  # 4: tasks that fail are tried again, as on a cluster
+        settings["spark.master"] = "local[*, 4]"  # 4: failed tasks are retried, as on a cluster
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
     builder = _configured(SparkSession.builder)
     for name, value in settings.items():
@@ -116,14 +116,14 @@ def _active_or_new() -> tuple[SparkSession, bool]:
         if "SPARK_REMOTE" not in os.environ:
             _launch_java({**_CONF, **settings})
         session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("FATAL")  # what concerns the user is raised
+    session.sparkContext.setLogLevel("FATAL")  # errors that concern the user are raised
     return session, True
 
 
 def _launch_java(settings: Mapping[str, str]) -> None:
-    """Start Java apart from the signals of this process's group, of which it would die before a snapshot is taken.
+    """Start Java in a session of its own, so that a signal to our process group does not end it before a snapshot.
 
-    It still ends with this process, whatever ends that: its standard input does.
+    It still ends with this process, however that ends, because its standard input is closed then.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - only the extra has it
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only the extra has it
@@ -135,28 +135,28 @@ def _launch_java(settings: Mapping[str, str]) -> None:
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether the Java of a session runs, and the session was not stopped."""
+    """Whether a session's Java is running and the session was not stopped."""
     context: Any = session.sparkContext
     try:
         return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - nothing else tells
-    except Exception:  # noqa: BLE001 - whatever py4j makes of a connection that is gone
+    except Exception:  # noqa: BLE001 - py4j raises various errors for a lost connection
         return False
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop a session; where its Java is gone, there is nothing to stop."""
+    """Stop a session unless its Java is gone."""
     if is_alive(session):
-        with suppress(Exception):  # it may go meanwhile
+        with suppress(Exception):  # Java may end meanwhile
             session.stop()
 
 
 @contextmanager
 def gone_told(session: SparkSession, *, ours: bool) -> Iterator[None]:
-    """Have what fails meanwhile because the Java of a session is gone say so in words.
+    """Convert errors inside this context to a clear one if the session's Java is gone.
 
     Args:
         session: the session.
-        ours: whether malflow made it.
+        ours: whether malflow created it.
 
     Raises:
         RunFailed: if Java is gone.
@@ -178,36 +178,36 @@ def _configured(builder: Any) -> Any:
 
 
 def check_session(session: Any) -> None:
-    """Refuse what would break what a run promises.
+    """Check that no setting of a session breaks a run's guarantees.
 
     Raises:
-        GraphError: saying which setting, and why.
+        GraphError: naming the setting and the reason.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only the extra has it
 
     if not isinstance(session, SparkSession) or not hasattr(session, "_jsparkSession"):
         raise GraphError(
             f"spark needs a SparkSession of this process; got {type(session).__module__}.{type(session).__name__} "
-            "(Spark Connect can't host a run: its driver is elsewhere)"
+            "(Spark Connect can't host a run: its driver is in another process)"
         )
     conf = session.sparkContext.getConf()
     if conf.get("spark.speculation", "false") == "true":
         raise GraphError(
-            "spark.speculation=true has two tasks do the same part of a tick at once, and sinks write twice; "
+            "spark.speculation=true runs two tasks for the same part of a tick at once, so that sinks write twice; "
             "turn it off"
         )
     if conf.get("spark.python.worker.reuse", "true") == "false":
         raise GraphError(
-            "spark.python.worker.reuse=false ends each process after one task, so that all state would be read again "
-            "in each tick; turn it on"
+            "spark.python.worker.reuse=false ends each process after one task, so that every tick would read all state "
+            "again; turn it on"
         )
 
 
 def lend_interpreter(session: SparkSession) -> None:
-    """Have the processes of a session on this machine run the Python of this one, and find the modules it finds.
+    """Make a local session's processes use this process's Python interpreter and module search path.
 
-    Spark starts whatever ``python3`` is on the PATH, unless it was told otherwise. Its processes are kept from run to
-    run, as long as what is said here stays the same.
+    By default, Spark starts the ``python3`` on the PATH. It keeps its processes from run to run while these settings
+    stay the same.
     """
     context: Any = session.sparkContext
     told = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
@@ -218,12 +218,12 @@ def lend_interpreter(session: SparkSession) -> None:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Tell whether all processes are on this machine."""
+    """Whether all processes of a session are on this machine."""
     return str(session.sparkContext.master).startswith("local")
 
 
 def tries_of_a_task(session: SparkSession) -> int:
-    """Tell how often Spark tries a task before it gives up."""
+    """Return how often Spark tries a task before it gives up."""
     master = session.sparkContext.master
     if (given := re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", master)) is not None:
         return int(given[1])
@@ -234,7 +234,7 @@ def tries_of_a_task(session: SparkSession) -> int:
 
 @contextmanager
 def _filtered_errors() -> Iterator[None]:
-    """Let the process that is started meanwhile write its standard error without what it says at each start."""
+    """Filter the JVM's startup noise from standard error."""
     reading, writing = os.pipe()
     own = os.dup(_STDERR)
     os.dup2(writing, _STDERR)
@@ -265,7 +265,7 @@ def _require_java() -> None:
     if found is None:
         where = f"JAVA_HOME={home} has none" if home else "there is none on the PATH"
         raise MissingDependency(
-            f"Spark needs Java {_OLDEST_JAVA} or later, and {where}; install one (apt install openjdk-17-jre-headless, "
+            f"Spark needs Java {_OLDEST_JAVA} or later; {where}; install it (apt install openjdk-17-jre-headless, "
             "brew install openjdk@17) or set JAVA_HOME"
         )
     if int(found[1]) < _OLDEST_JAVA:

@@ -1,6 +1,6 @@
-"""Objects on their way between processes: pickled, read again, and what is told of one that can't be.
+"""Pickling between processes, with errors that name the record or state that can't be pickled or unpickled.
 
-These processes are not the user's to end: a SystemExit or KeyboardInterrupt of a class's own code is an error, too.
+User code must not end Spark's processes: a SystemExit or KeyboardInterrupt that it raises is an ordinary error here.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SENT: Final = "sent to another process"
 _READ: Final = "read in another process"
 
 Columns = tuple[Any, ...]
-"""Keys, values, timestamps and epochs of a batch."""
+"""The keys, values, timestamps and epochs (watermarks) of a batch."""
 
 
 class CannotTravel(OperatorError):
-    """A value or state can't be pickled, or not be read again: to try it again does not help."""
+    """A value or state can't be pickled or unpickled; a retry does not help."""
 
 
 def dumps(thing: object) -> bytes:
-    """Pickle something; objects of local classes and functions travel by value."""
+    """Pickle an object; local classes and functions are pickled by value."""
     try:
         return pickle.dumps(thing, 5)
     except BaseException:  # noqa: BLE001 - classes of the user may raise any
@@ -44,7 +44,7 @@ def dump_columns(columns: Columns, operator: str) -> bytes:
 
     Args:
         columns: the columns.
-        operator: the one that sends them.
+        operator: the sending operator.
 
     Raises:
         CannotTravel: naming the record that can't be pickled.
@@ -66,14 +66,14 @@ def _unsendable(columns: Columns, operator: str, error: BaseException) -> Cannot
 
 
 def load_columns(data: bytes, operator: str) -> Columns:
-    """Read the columns of a batch.
+    """Unpickle the columns of a batch.
 
     Args:
-        data: what `dump_columns` made.
-        operator: the one that takes them.
+        data: the pickle that `dump_columns` returned.
+        operator: the receiving operator.
 
     Raises:
-        CannotTravel: naming the record that can't be read.
+        CannotTravel: naming the record that can't be unpickled.
     """
     try:
         columns: Columns = pickle.loads(data)  # noqa: S301 - this run wrote it
@@ -91,14 +91,14 @@ def _unreadable(data: bytes, operator: str, error: BaseException) -> CannotTrave
 
 
 def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any, Any]]]) -> Any:
-    """Read what holds states.
+    """Unpickle an object that holds states.
 
     Args:
         data: the pickle.
-        states_of: gives the states in what was read, by operator and key.
+        states_of: returns the states in the object, by operator and key.
 
     Raises:
-        CannotTravel: naming the state that can't be read.
+        CannotTravel: naming the state that can't be unpickled.
     """
     try:
         return pickle.loads(data)  # noqa: S301 - this run wrote it
@@ -112,7 +112,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
 
 
 def missing_module(error: object) -> str:
-    """Return what to do where an error says that a module lacks; an empty text where it does not."""
+    """Return advice if an error says that a module is missing, an empty text otherwise."""
     said = told(error) if isinstance(error, BaseException) else str(error)
     if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
         return ""
@@ -144,7 +144,7 @@ def _told(
 
 
 class _Broken:
-    """Stands for an object that can't be made again."""
+    """A placeholder for an object that can't be unpickled."""
 
     def __init__(self, kind: str, error: BaseException) -> None:
         self.kind = kind
@@ -154,43 +154,43 @@ class _Broken:
         return f"<{self.kind}>"
 
     def __setstate__(self, _state: object) -> None:
-        """Drop the state that the object would have got."""
+        """Ignore the state of the object."""
 
     def __call__(self, *_: object) -> object:
-        """Be called in the place of a class or function that is not there.
+        """Raise the error of a class or function that could not be found.
 
         Raises:
-            BaseException: what was raised when it was looked for.
+            BaseException: the error of the lookup.
         """
         raise self.error
 
 
 _IN_PYTHON: Any = vars(pickle)["_Unpickler"]
-"""The one that is written in Python: its calls can be caught."""
+"""The unpickler in Python, whose methods can be overridden."""
 
 
 class _Mending(_IN_PYTHON):  # type: ignore[misc] # typeshed does not know it
-    """Reads a pickle, with something in the place of each object that can't be made again."""
+    """An unpickler that puts a placeholder for each object that can't be unpickled."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_IN_PYTHON.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class or function, or what stands for it."""
+        """Return a class or function, or a placeholder."""
         return _made(name, lambda: super(_Mending, self).find_class(module, name))
 
     def load_reduce(self) -> None:
-        """Call a function."""
+        """Call a function for an object."""
         arguments, function = self.stack.pop(), self.stack.pop()
         owner = arguments[0] if arguments and isinstance(arguments[0], type | _Broken) else function
         self.append(_made(_name(owner), lambda: function(*arguments)))
 
     def load_newobj(self) -> None:
-        """Make an object of a class."""
+        """Create an object of a class."""
         arguments, kind = self.stack.pop(), self.stack.pop()
         self.append(_made(_name(kind), lambda: _checked(kind).__new__(kind, *arguments)))
 
     def load_newobj_ex(self) -> None:
-        """Make an object of a class, with arguments by name."""
+        """Create an object of a class with keyword arguments."""
         named, arguments, kind = self.stack.pop(), self.stack.pop(), self.stack.pop()
         self.append(_made(_name(kind), lambda: _checked(kind).__new__(kind, *arguments, **named)))
 
@@ -224,15 +224,15 @@ def _made(kind: str, make: Callable[[], Any]) -> Any:
 
 
 def _mended(data: bytes, otherwise: Any) -> Any:
-    """Read a pickle as far as it can be."""
+    """Unpickle as much as possible, with placeholders for the rest."""
     try:
         return _Mending(io.BytesIO(data)).load()
-    except BaseException:  # noqa: BLE001 - it is told without what it would have said
+    except BaseException:  # noqa: BLE001 - the caller reports the first error, with less detail
         return otherwise
 
 
 def _found(thing: Any, depth: int = 0) -> _Broken | None:
-    """Find what could not be made in an object."""
+    """Return the first placeholder in an object, None if it has none."""
     if isinstance(thing, _Broken):
         return thing
     if depth == _DEEPEST or isinstance(thing, str | bytes | int | float | None):
