@@ -16,7 +16,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain, islice
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
@@ -27,6 +27,7 @@ __all__ = [
     "DeltaSum",
     "KeyedState",
     "Movement",
+    "StateDelta",
     "StateKind",
     "StateSpec",
     "StatesView",
@@ -127,6 +128,22 @@ class Delta:
 
     def __bool__(self) -> bool:
         return bool(self.whole or self.changed or self.deleted)
+
+
+class StateDelta(NamedTuple):
+    """The change of one state on one worker.
+
+    Attributes:
+        worker: the worker.
+        name: the name of the state: see `malflow.engine.states.states_of`.
+        delta: the change; the states in it are live.
+        keys: how many keys the state has on this worker now.
+    """
+
+    worker: int
+    name: str
+    delta: Delta
+    keys: int
 
 
 class DeltaSum:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from malflow.batch import Batch
 from malflow.diagnostics import shown
@@ -22,30 +22,14 @@ from malflow.operators.contract import Operator
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import list_parts
 from malflow.partitioners import rendezvous_select
-from malflow.state import Delta
+from malflow.state import Delta, StateDelta
 
-__all__ = ["POSITION", "Run", "StateDelta"]
+__all__ = ["POSITION", "Run"]
 
 POSITION = "position"
 """The one key of the state of a stateless sink that is resumable; worker 0 has it."""
 
 Op = TypeVar("Op", bound=Operator)
-
-
-class StateDelta(NamedTuple):
-    """What changed in one state on one worker.
-
-    Attributes:
-        worker: the worker.
-        name: the name of the state: see `malflow.engine.states.states_of`.
-        delta: what changed; the states in it are live ones.
-        keys: how many keys the state holds now.
-    """
-
-    worker: int
-    name: str
-    delta: Delta
-    keys: int
 
 
 class Run:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from malflow.errors import told
-from malflow.state import Delta, StateSpec
+from malflow.state import StateDelta, StateSpec
 
 __all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState", "job_of"]
 
@@ -96,7 +96,7 @@ class Session(Protocol):
         tick: int,
         parallelism: int,
         operators: Sequence[StateSpec],
-        deltas: Iterable[tuple[int, str, Delta, int]],
+        deltas: Iterable[StateDelta],
     ) -> Future[int]:
         """Serialise the changes, and write them in the background; the future's result is the snapshot's id.
 
@@ -104,8 +104,8 @@ class Session(Protocol):
             tick: the number of ticks completed.
             parallelism: the number of workers.
             operators: the states of the program.
-            deltas: worker, operator, delta, and the operator's number of keys on that worker. The states are live;
-                they are serialised before this returns.
+            deltas: the changes, at most one for each state and worker. Live states in them are serialised before this
+                returns.
 
         Raises:
             UnwritableState: if a state can't be serialised.

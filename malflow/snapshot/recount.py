@@ -9,7 +9,7 @@ from typing import Any
 from malflow.diagnostics import shown
 from malflow.errors import SnapshotError
 from malflow.snapshot.persistence import Restored
-from malflow.state import Delta, KeyedState
+from malflow.state import Delta, KeyedState, StateDelta
 
 __all__ = ["Recount"]
 
@@ -31,7 +31,7 @@ class Recount:
 
     def check(
         self,
-        deltas: Iterable[tuple[int, str, Delta, int]],
+        deltas: Iterable[StateDelta],
         states: Mapping[tuple[int, str], Mapping[Any, Any]],
         *,
         base: bool,
@@ -39,7 +39,7 @@ class Recount:
         """Apply deltas, and compare the keys with those of the live states.
 
         Args:
-            deltas: worker, operator, delta and number of keys.
+            deltas: the changes of one tick.
             states: the live states by worker and operator.
             base: whether the deltas hold the full state.
 

@@ -29,7 +29,7 @@ from malflow.snapshot.commit import Claim, Content, DataWriter
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry, OperatorEntry
 from malflow.snapshot.persistence import Restored, UnwritableState
-from malflow.state import Delta, StateSpec
+from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
@@ -154,7 +154,7 @@ class SnapshotSession:
         tick: int,
         parallelism: int,
         operators: Sequence[StateSpec],
-        deltas: Iterable[tuple[int, str, Delta, int]],
+        deltas: Iterable[StateDelta],
     ) -> Future[int]:
         """Capture what changed, and write it in the background."""
         self.check()

@@ -14,7 +14,7 @@ from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
-from malflow.state import Delta, StateKind, StateSpec
+from malflow.state import Delta, StateDelta, StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import Environment
 from tests.kit.memory_store import HookedStore
@@ -124,7 +124,7 @@ class Job:
         delta = Delta(new, gone)
         if self.session.wants_base(1):
             delta = Delta(self.state, whole=True)
-        deltas = [(0, self.spec.name, delta, len(self.state))] if delta else []
+        deltas = [StateDelta(0, self.spec.name, delta, len(self.state))] if delta else []
         return self.session.commit(self.tick, 1, [self.spec], deltas)
 
 

@@ -13,7 +13,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import Restored, Start
 from malflow.sources import StatefulSource
-from malflow.state import Delta, StateKind, StateSpec
+from malflow.state import Delta, StateDelta, StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
 from tests.kit.backends import in_memory, kept_states
 from tests.kit.jobs import Job, StoreBackend
@@ -34,7 +34,7 @@ def store() -> HookedStore:
     specs = [spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("idle"), spec("time", StateKind.FRONTIER)]
     session, _ = backend.open(specs, Start())
     states = {"sum": {"a": 1}, "count": {"a": 1, "b": 2}, "idle": {}, "time": {"merged": 3}}
-    deltas = [(0, name, Delta(state, whole=True), len(state)) for name, state in states.items()]
+    deltas = [StateDelta(0, name, Delta(state, whole=True), len(state)) for name, state in states.items()]
     session.commit(7, 1, specs, deltas).result()
     return store
 
@@ -137,7 +137,10 @@ def test_renamed_needs_saying_only_once(store: HookedStore) -> None:
     specs = [spec("sum"), spec("tally", StateKind.STATEFUL_OP)]
     session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
     assert session.wants_base(1)
-    deltas = [(0, "sum", Delta({"a": 1}, whole=True), 1), (0, "tally", Delta({"b": 9}, whole=True), 1)]
+    deltas = [
+        StateDelta(0, "sum", Delta({"a": 1}, whole=True), 1),
+        StateDelta(0, "tally", Delta({"b": 9}, whole=True), 1),
+    ]
     session.commit(8, 1, specs, deltas).result()
     assert states_in(restored(store, *specs)) == {"sum": {"a": 1}, "tally": {"b": 9}}
 

@@ -9,7 +9,7 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
-from malflow.state import Delta
+from malflow.state import Delta, StateDelta
 from malflow.store.contract import Transient
 from tests.kit.jobs import SUM, Clock, Failing, Job, StoreBackend, data_keys, manifest_key, steady
 from tests.kit.memory_store import HookedStore
@@ -153,7 +153,7 @@ def _miscounted(store: HookedStore) -> StoreBackend:
     backend = StoreBackend(store)
     job = Job(backend)
     job.save({"a": 1}).result()
-    job.session.commit(2, 1, [SUM], [(0, "sum", Delta({"b": 2}, appended=1), 3)]).result()
+    job.session.commit(2, 1, [SUM], [StateDelta(0, "sum", Delta({"b": 2}, appended=1), 3)]).result()
     return backend
 
 
@@ -175,7 +175,7 @@ def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: HookedStore) -> No
     backend = StoreBackend(store)
     job = Job(backend)
     job.session.wants_base(1)
-    job.session.commit(1, 1, [SUM], [(7, "sum", Delta({"b": 2}, whole=True), 1)]).result()
+    job.session.commit(1, 1, [SUM], [StateDelta(7, "sum", Delta({"b": 2}, whole=True), 1)]).result()
     problem = "snapshot 2: operator 'sum' has keys on worker 7 of 1 workers"
     assert fsck(backend).problems == (problem,)
     with pytest.raises(SnapshotCorrupt, match=problem):

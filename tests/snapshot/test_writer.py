@@ -13,7 +13,7 @@ from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.executors import Background
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import Start
-from malflow.state import Delta
+from malflow.state import Delta, StateDelta
 from tests.kit.jobs import SUM, Failing, Job, StoreBackend, seqs
 from tests.kit.memory_store import HookedStore
 
@@ -71,7 +71,7 @@ def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: Hoo
     job.save({"a": 10})
     assert not job.session.wants_base(1)
     later.catch_up()  # the increment outgrows the base: just after it was asked, and before it commits
-    job.session.commit(3, 1, [SUM], [(0, "sum", Delta({"a": 11}), 2)])
+    job.session.commit(3, 1, [SUM], [StateDelta(0, "sum", Delta({"a": 11}), 2)])
     later.catch_up()
     assert job.session.wants_base(1)
     assert Job(StoreBackend(store)).state == {"a": 11, "b": 2}
@@ -87,7 +87,7 @@ def test_rescaling_back_during_a_snapshot_begins_a_base(
 
     def whole(parallelism: int) -> None:
         assert session.wants_base(parallelism)
-        states = [(worker, "sum", Delta({worker: 1}, whole=True), 1) for worker in range(parallelism)]
+        states = [StateDelta(worker, "sum", Delta({worker: 1}, whole=True), 1) for worker in range(parallelism)]
         session.commit(1, parallelism, [SUM], states)
 
     whole(1)

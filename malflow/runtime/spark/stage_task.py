@@ -34,7 +34,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import UnwritableState
 from malflow.snapshot.recount import Recount
-from malflow.state import Delta
+from malflow.state import Delta, StateDelta
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -341,8 +341,9 @@ class StageAttempt:
             SnapshotError: if it does not.
         """
         if self._recount is not None:
-            changes = [(self._worker, name, delta, 0) for name, delta in deltas.items()]
-            states = {(self._worker, name): state for name, state in worker.states().items()}
+            live = worker.states()
+            changes = [StateDelta(self._worker, name, delta, len(live[name])) for name, delta in deltas.items()]
+            states = {(self._worker, name): state for name, state in live.items()}
             self._recount.check(changes, states, base=False)
 
     def _scratched(self, change: ChangelogEntry) -> int | None:
