@@ -47,6 +47,8 @@ from malflow.operators.contract import OperatorContext, StatefulLogic, Stateless
 from malflow.operators.event_time import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
+from malflow.runtime.control import RunHandle
+from malflow.runtime.progress import Progress
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.version import __version__
@@ -68,8 +70,10 @@ __all__ = [
     "NoKey",
     "OperatorContext",
     "OperatorError",
+    "Progress",
     "RestartPolicy",
     "RunFailed",
+    "RunHandle",
     "SingleThreadRuntime",
     "SnapshotCorrupt",
     "SnapshotError",

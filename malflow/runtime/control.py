@@ -1,16 +1,26 @@
-"""What is asked of a run from outside, each with a future that is answered whatever ends the run."""
+"""The control surface of a run: requests to it, and the handle that its caller gets."""
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from malflow.errors import RunFailed
+from malflow.errors import GraphError, RunFailed, SnapshotError
+from malflow.runtime.listeners import Listeners
+from malflow.runtime.options import check_parallelism
+from malflow.runtime.progress import Progress
 
-__all__ = ["Request", "abandon", "fail", "follow"]
+__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow"]
+
+_TURN = 0.2
+"""Seconds that a wait lasts at most before signals are handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,166 @@ class Request:
 
     parallelism: int | None
     answer: Future[Any] = field(default_factory=Future)
+
+
+class RunRequests:
+    """Requests of other threads to a run, and its listeners; they outlive its restarts.
+
+    Args:
+        listeners: who hears of the run; None is the log.
+
+    Attributes:
+        stopping: whether the run is to end after the current tick.
+        pending: requests to serve after the current tick.
+        listeners: who hears of the run.
+        is_over: whether the run has ended.
+    """
+
+    def __init__(self, listeners: Listeners | None = None) -> None:
+        self.listeners = Listeners() if listeners is None else listeners
+        self.stopping = False
+        self.pending: deque[Request] = deque()
+        self.is_over = False
+
+    def stop(self) -> None:
+        """End the run after the current tick."""
+        self.stopping = True
+
+    def ask(self, request: Request) -> Future[Any]:
+        """Queue a request, served after the current tick or, while a restart is pending, after the next first tick.
+
+        Raises:
+            SnapshotError: if the run has ended.
+        """
+        self.pending.append(request)
+        if self.is_over:  # checked after the append: a run that ends meanwhile cancels the requests it finds
+            abandon([request])
+            raise SnapshotError("the run has ended; nothing can be asked of it any more")
+        return request.answer
+
+    def ask_snapshot(self, *, keeps: bool) -> Future[int]:
+        """Queue a request for a snapshot.
+
+        Args:
+            keeps: whether there is a place for it.
+
+        Raises:
+            GraphError: if there is none.
+            SnapshotError: if the run has ended.
+        """
+        if not keeps:
+            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
+        return self.ask(Request(None))
+
+    def ask_rescale(self, parallelism: int) -> Future[None]:
+        """Queue a request for another number of workers.
+
+        Raises:
+            GraphError: if `parallelism` is no whole number of one or more.
+            SnapshotError: if the run has ended.
+        """
+        return self.ask(Request(check_parallelism(parallelism)))
+
+    def ask_again(self, requests: Iterable[Request]) -> None:
+        """Put requests that were taken but not begun back in front of all others."""
+        self.pending.extendleft(reversed([*requests]))
+
+    def end(self, error: BaseException | None) -> None:
+        """Cancel all pending requests, or fail them with `error`, and refuse new ones."""
+        self.is_over = True
+        while self.pending:
+            abandon([self.pending.popleft()], error)
+
+
+class RunHandle(ABC):
+    """A run that was started and goes on in a thread of its own, beside its caller.
+
+    Args:
+        requests: the requests to the run.
+        keeps: whether there is a place for snapshots.
+    """
+
+    def __init__(self, requests: RunRequests, *, keeps: bool) -> None:
+        self._requests = requests
+        self._keeps = keeps
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
+
+    @property
+    @abstractmethod
+    def progress(self) -> Progress:
+        """How far the run is."""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Run to the end."""
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run ends; return whether it has ended.
+
+        Args:
+            timeout: how many seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            MalflowError: what ended the run: see `execute` of the runtime.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._thread.is_alive():
+            left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._thread.join(left)  # in short turns, so that signals are handled
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """End the run after the current tick, with a last snapshot."""
+        self._requests.stop()
+
+    def snapshot(self) -> Future[int]:
+        """Request a snapshot after the current tick or, while a restart is pending, after the next first tick.
+
+        Returns:
+            A future of its id, or of the error if it fails; cancelled if the run ends before.
+
+        Raises:
+            GraphError: if there is nowhere to keep it.
+            SnapshotError: if the run has ended.
+        """
+        return self._requests.ask_snapshot(keeps=self._keeps)
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """Request another number of workers from the end of the current tick on.
+
+        Returns:
+            A future that is done when the run goes on with that number; it has a `SnapshotError` if the dataflow keeps
+            state under ``key_local``, and is cancelled if the run ends before.
+
+        Raises:
+            GraphError: if `parallelism` is no whole number of one or more.
+            SnapshotError: if the run has ended.
+        """
+        return self._requests.ask_rescale(parallelism)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was told to end."""
+        return self._requests.stopping
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is over."""
+        return not self._thread.is_alive()
+
+    def _begin(self) -> None:
+        self._thread.start()
+
+    def _supervise(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
+            self._error = error
 
 
 def follow(requests: Iterable[Request], made: Future[int]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 from malflow.engine.execution import Run
@@ -18,7 +18,7 @@ from malflow.errors import GraphError, SnapshotError
 from malflow.events import Listener, Rescaled, RescaleRefused, TickFinished
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import Request, abandon, fail
+from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail
 from malflow.runtime.listeners import Listeners, check_listeners
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress, finished, late_of, records_of
@@ -78,15 +78,10 @@ class SingleThreadRuntime:
         self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
-        self._listening = check_listeners(listeners)
-        self._listeners = Listeners()
+        self._listeners = check_listeners(listeners)
         self._executing = threading.Lock()
         self._stopping = False
-        self._ended = False
-        self._running: tuple[Program, Run, RunSnapshots] | None = None
-        self._last = Progress(0, self._parallelism, {}, 0, None, 0)
-        self._requests: deque[Request] = deque()
-        self._served: list[Request] = []
+        self._execution = self._new_execution()
 
     @classmethod
     def builder(cls) -> SingleThreadRuntimeBuilder:
@@ -104,55 +99,72 @@ class SingleThreadRuntime:
             OperatorError: if user code failed, or a state can't be written.
             SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
         """
-        error: BaseException | None = None
+        with self._held() as execution:
+            execution.run(self._built())
+            if execution.reader_is_gone:
+                raise SystemExit(BROKEN_PIPE)
+
+    def start(self) -> RunHandle:
+        """Build the dataflow and start it in a thread of its own; it runs beside the caller, who handles signals.
+
+        The thread ends with the process: wait for the run with `RunHandle.await_termination`.
+
+        Raises:
+            GraphError: if the dataflow is malformed, or this runtime is executing already; nothing has run.
+        """
+        with ExitStack() as stack:
+            execution = stack.enter_context(self._held())
+            work = partial(execution.run, self._built())
+            return _SingleThreadHandle(execution, work, stack.pop_all(), keeps=self._persistence.keeps)
+
+    def _built(self) -> Program:
+        graph = Graph()
+        self._build(StreamProvider(graph))
+        return compile_graph(graph)
+
+    @contextmanager
+    def _held(self) -> Iterator[_Execution]:
+        """Hold the runtime for one execution.
+
+        Raises:
+            GraphError: if there is one already.
+        """
         if not self._executing.acquire(blocking=False):
             raise GraphError("this runtime is executing already; make another one for another run")
+        error: BaseException | None = None
         try:
-            self._ended = False
-            self._execute()
+            execution = self._execution
+            if execution.requests.is_over:
+                self._execution = execution = self._new_execution()
+            if self._stopping:
+                execution.requests.stop()
+            yield execution
         except BaseException as raised:
             error = raised
             raise
         finally:
-            self._ended, self._stopping = True, False
-            self._last, self._running = self.progress, None
-            self._abandon_requests(error)
+            self._stopping = False
+            execution.end(error)
             error = None  # its traceback holds this frame
             self._executing.release()
 
-    def _execute(self) -> None:
-        graph = Graph()
-        self._build(StreamProvider(graph))
-        program = compile_graph(graph)
-        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
-        self._listeners = Listeners(self._listening, job=job_of(self._persistence))
-        snapshots = RunSnapshots(
+    def _new_execution(self) -> _Execution:
+        return _Execution(
             self._persistence,
-            states_of(program),
             self._start,
+            self._parallelism,
+            Listeners(self._listeners, job=job_of(self._persistence)),
             interval=self._interval,
             debug=self._debug,
-            listeners=self._listeners,
         )
-        self._running = program, run, snapshots
-        try:
-            with signals_stop(self.stop, lambda: self._stopping), snapshots, run:
-                snapshots.restore(run)
-                run.open()
-                self._loop(run, snapshots)
-        except BaseException as error:
-            self._listeners.notify(finished(program, self.progress, error))
-            raise
-        self._listeners.notify(finished(program, self.progress, None))
-        if run.reader_is_gone:
-            raise SystemExit(BROKEN_PIPE)
 
     def stop(self) -> None:
         """End the run at the end of its tick; may be called from another thread, a signal handler or user code.
 
         Where nothing runs yet, the next execution ends before its first tick.
         """
-        self._stopping = True
+        self._stopping = True  # before the look: an execution that begins meanwhile looks at it afterwards
+        self._execution.requests.stop()
 
     def snapshot(self) -> Future[int]:
         """Have a snapshot taken at the end of the tick; may be called from anywhere `stop` may.
@@ -167,9 +179,7 @@ class SingleThreadRuntime:
             GraphError: if there is nowhere to keep it.
             SnapshotError: if the run has ended.
         """
-        if not self._persistence.keeps:
-            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
-        return self._request(None)
+        return self._execution.requests.ask_snapshot(keeps=self._persistence.keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
         """Go on with another number of workers from the end of the tick; may be called from anywhere `stop` may.
@@ -186,11 +196,55 @@ class SingleThreadRuntime:
             GraphError: if `parallelism` is no whole number of one or more.
             SnapshotError: if the run has ended.
         """
-        return self._request(check_parallelism(parallelism))
+        return self._execution.requests.ask_rescale(parallelism)
 
     @property
     def progress(self) -> Progress:
         """How far the run is, or how far the last one came; may be asked from anywhere `stop` may."""
+        return self._execution.progress
+
+
+class _Execution:
+    """One execution of a dataflow, from its first tick to its last.
+
+    Args:
+        persistence: where state is kept.
+        start: how it begins.
+        parallelism: how many workers there are at first.
+        listeners: who hears of it.
+        interval: the seconds between snapshots, None for none.
+        debug: whether to check what costs too much to check always.
+
+    Attributes:
+        requests: the requests of other threads.
+        reader_is_gone: whether it has ended because nobody reads what a sink writes.
+    """
+
+    def __init__(
+        self,
+        persistence: Persistence,
+        start: Start,
+        parallelism: int,
+        listeners: Listeners,
+        *,
+        interval: float | None,
+        debug: bool,
+    ) -> None:
+        self.requests = RunRequests(listeners)
+        self.reader_is_gone = False
+        self._listeners = listeners
+        self._persistence = persistence
+        self._start = start
+        self._parallelism = parallelism
+        self._interval = interval
+        self._debug = debug
+        self._running: tuple[Program, Run, RunSnapshots] | None = None
+        self._last = Progress(0, parallelism, {}, 0, None, 0)
+        self._served: list[Request] = []
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
         running = self._running
         if running is None:
             return self._last
@@ -206,22 +260,47 @@ class SingleThreadRuntime:
             late=late_of(program, counts),
         )
 
-    def _request(self, parallelism: int | None) -> Future[Any]:
-        request = Request(parallelism)
-        self._requests.append(request)
-        if self._ended:  # looked at afterwards: a run that ends meanwhile cancels what it finds
-            with suppress(ValueError):
-                self._requests.remove(request)
-            raise SnapshotError("the run has ended; nothing can be asked of it any more")
-        return request.answer
+    def run(self, program: Program) -> None:
+        """Run a program to its end.
+
+        Raises:
+            MalflowError: what ended it: see `SingleThreadRuntime.execute`.
+        """
+        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
+        snapshots = RunSnapshots(
+            self._persistence,
+            states_of(program),
+            self._start,
+            interval=self._interval,
+            debug=self._debug,
+            listeners=self._listeners,
+        )
+        self._running = program, run, snapshots
+        try:
+            with signals_stop(self.requests.stop, lambda: self.requests.stopping), snapshots, run:
+                snapshots.restore(run)
+                run.open()
+                self._loop(run, snapshots)
+        except BaseException as error:
+            self._listeners.notify(finished(program, self.progress, error))
+            raise
+        self._listeners.notify(finished(program, self.progress, None))
+        self.reader_is_gone = run.reader_is_gone
+
+    def end(self, error: BaseException | None) -> None:
+        """Note that it is over, and leave nobody waiting."""
+        self._last, self._running = self.progress, None
+        self.requests.end(error)
+        abandon(self._served, error)
+        self._served.clear()
 
     def _loop(self, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
-        while not self._stopping and not run.is_finished:
+        while not self.requests.stopping and not run.is_finished:
             polled = self._tick(run)
             snapshots.check()
             if run.reader_is_gone:
-                self.stop()
+                self.requests.stop()
             self._serve(run, snapshots)
             snapshots.keep(run)
             if polled or run.is_finished:
@@ -231,7 +310,7 @@ class SingleThreadRuntime:
             rest = min(2 * rest, _LONGEST_REST)
         self._serve(run, snapshots, ending=True)
         snapshots.finish(run)
-        if not self._stopping:
+        if not self.requests.stopping:
             self._tick(run, final=True)
 
     def _tick(self, run: Run, *, final: bool = False) -> int:
@@ -246,7 +325,7 @@ class SingleThreadRuntime:
 
     def _serve(self, run: Run, snapshots: RunSnapshots, *, ending: bool = False) -> None:
         """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
-        while self._requests and (ending or self._requests[0].parallelism or not snapshots.is_busy):
+        while self.requests.pending and (ending or self.requests.pending[0].parallelism or not snapshots.is_busy):
             self._take_requests()
             try:
                 self._do(run, snapshots, ending=ending)
@@ -260,7 +339,7 @@ class SingleThreadRuntime:
 
         Each is noted before it leaves the queue, so that none is lost where a signal raises in between.
         """
-        requests, served = self._requests, self._served
+        requests, served = self.requests.pending, self._served
         while requests and not (served and (served[-1].parallelism or requests[0].parallelism)):
             served.append(requests[0])
             requests.popleft()
@@ -285,12 +364,34 @@ class SingleThreadRuntime:
             self._listeners.notify(Rescaled(run.ticks, previous, parallelism))
             answer.set_result(None)
 
-    def _abandon_requests(self, error: BaseException | None) -> None:
-        """Leave nobody waiting. A run that has begun to end takes no requests; see `_request`."""
-        abandon(self._served, error)
-        self._served.clear()
-        while self._requests:
-            abandon([self._requests.popleft()], error)
+
+class _SingleThreadHandle(RunHandle):
+    """An execution that goes on in a thread of its own.
+
+    Args:
+        execution: the execution.
+        work: runs it.
+        held: holds the runtime, until it is over.
+        keeps: whether there is a place for snapshots.
+    """
+
+    def __init__(
+        self, execution: _Execution, work: Callable[[], None], held: AbstractContextManager[object], *, keeps: bool
+    ) -> None:
+        super().__init__(execution.requests, keeps=keeps)
+        self._execution = execution
+        self._work = work
+        self._held = held
+        self._begin()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is."""
+        return self._execution.progress
+
+    def _run(self) -> None:
+        with self._held:
+            self._work()
 
 
 class SingleThreadRuntimeBuilder(RuntimeBuilder):

@@ -19,13 +19,12 @@ import pytest
 from malflow import state
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.control import Request
+from malflow.runtime.control import Request, RunRequests
 from malflow.runtime.spark import changelog_index, coordinator, driver, worker_cache
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
-from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt

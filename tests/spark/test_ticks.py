@@ -17,6 +17,7 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
+from malflow.runtime.control import RunRequests
 from malflow.runtime.spark import shuffle
 from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.changelog_index import ChangelogIndex
@@ -24,7 +25,6 @@ from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
-from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt

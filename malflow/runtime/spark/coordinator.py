@@ -13,7 +13,7 @@ from malflow.errors import RunFailed
 from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.sink import open_sink
-from malflow.runtime.control import Request, abandon
+from malflow.runtime.control import Request, RunRequests, abandon
 from malflow.runtime.spark.changelog import Scratch
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import driver_sinks
@@ -21,7 +21,6 @@ from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, counted
-from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.shuffle import Row, RowKind, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 

@@ -16,7 +16,7 @@ from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
 from malflow.events import Rescaled, RescaleRefused
-from malflow.runtime.control import Request, abandon, fail
+from malflow.runtime.control import Request, RunRequests, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import ChangelogIndex
@@ -28,7 +28,6 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, packed
 from malflow.runtime.spark.query import Query
-from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.shuffle import SCHEMA, RowKind
 from malflow.runtime.spark.snapshots import SparkRunSnapshots

@@ -20,7 +20,7 @@ from malflow.errors import GraphError, SnapshotError
 from malflow.events import Listener, Restarted
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import Request
+from malflow.runtime.control import RunHandle, RunRequests
 from malflow.runtime.listeners import Listeners, check_listeners
 from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
 from malflow.runtime.progress import Progress, finished
@@ -32,7 +32,6 @@ from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.main_module import pickled_classes
 from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.query import check_name
-from malflow.runtime.spark.run_requests import RunRequests
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import (
     check_session,
@@ -281,7 +280,7 @@ class SparkRuntime:
         )
 
 
-class SparkHandle:
+class SparkHandle(RunHandle):
     """A run on Spark that is going on.
 
     Args:
@@ -303,69 +302,14 @@ class SparkHandle:
         *,
         ours: bool,
     ) -> None:
+        super().__init__(RunRequests(listeners), keeps=settings.persistence.keeps)
         self._session = session
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._requests = RunRequests(listeners)
         self._driver = self._new_driver(parallelism)
-        self._error: BaseException | None = None
         logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
-        self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
-        self._thread.start()
-
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the run ends; tell whether it has.
-
-        Args:
-            timeout: how many seconds to wait at most.
-
-        Raises:
-            MalflowError: what ended the run: see `SparkRuntime.execute`.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self._thread.is_alive():
-            left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            self._thread.join(left)  # in short turns, so that signals are handled
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def stop(self) -> None:
-        """End the run at the end of its tick."""
-        self._requests.stopping = True
-
-    def snapshot(self) -> Future[int]:
-        """Have a snapshot taken at the end of the tick; where the run waits for its restart, when it has begun again.
-
-        Raises:
-            GraphError: if there is nowhere to keep it.
-            SnapshotError: if the run has ended.
-        """
-        if not self._settings.persistence.keeps:
-            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
-        return self._requests.ask(Request(None))
-
-    def rescale(self, parallelism: int) -> Future[None]:
-        """Go on with another number of workers from the end of the tick; a run that waits for its restart does later.
-
-        Raises:
-            GraphError: if `parallelism` is no whole number of one or more.
-            SnapshotError: if the run has ended.
-        """
-        return self._requests.ask(Request(check_parallelism(parallelism)))
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run was told to end."""
-        return self._requests.stopping
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the run is over."""
-        return not self._thread.is_alive()
+        self._begin()
 
     @property
     def reader_is_gone(self) -> bool:
@@ -383,14 +327,17 @@ class SparkHandle:
         query = self._driver.query
         return None if query is None else query.query
 
-    def _supervise(self) -> None:
+    def _run(self) -> None:
+        error: BaseException | None = None
         try:
             self._run_until_done()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
-            self._error = error
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
-            self._requests.end(self._error)
-            self._requests.listeners.notify(finished(self._program, self.progress, self._error))
+            self._requests.end(error)
+            self._requests.listeners.notify(finished(self._program, self.progress, error))
+            error = None  # its traceback holds this frame
             if self._settings.is_temporary:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:

@@ -110,7 +110,7 @@ class Program:
 
     def _ask_for_snapshot(self) -> None:
         """Ask for one at the end of this tick, when that of an earlier tick is there, so that each has its own."""
-        if not self.runtime._requests:
+        if not self.runtime._execution.requests.pending:
             wait([self.asked])
             self.asked = self.runtime.snapshot()
 
