@@ -133,7 +133,7 @@ def test_repeated_tick_with_other_records_restarts_the_run(cluster: Driver, tmp_
     assert (end["error"], end["restarts"]) == (None, 1)
     assert (tmp_path / "lost").exists()
     assert set(killed(tmp_path)) == {"worker linked"}
-    assert "was done again with other records than before, in stage 1 of" in end["warnings"][0]
+    assert "was repeated with different records in stage 1 of" in end["warnings"][0]
     assert_exact(tmp_path)
 
 

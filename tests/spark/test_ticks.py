@@ -70,7 +70,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
     coordinator.first(frozenset({"numbers"}))
     taken = {(0, 1): came} if came else {}
     rows = [told(0, 0, {}, {}), told(0, 1, {}, {(0, 0): 3}), told(1, 0, taken, {}), told(1, 1, {}, {})]
-    with pytest.raises(RunFailed, match=f"worker 0 took {came} records of the 3 that worker 1 sent to it on channel 0"):
+    with pytest.raises(RunFailed, match=f"worker 0 received {came} of the 3 records that worker 1 sent on channel 0"):
         coordinator(rows)
     rows[2] = told(1, 0, {(0, 1): 3}, {})
     following = coordinator(rows)
@@ -98,7 +98,7 @@ def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> N
     first = reported(done([1, 2, 3]))
     assert reported(done([1, 2, 3])) == first
     with pytest.raises(
-        RunFailed, match=r"was done again with other records.*it took \{\(0, 1\): 3\}, and now \{\(0, 1\): 4\}"
+        RunFailed, match=r"repeated with different records.*received \{\(0, 1\): 3\} before, and \{\(0, 1\): 4\} now"
     ):
         done([1, 2, 3, 4])
 

@@ -1,4 +1,4 @@
-"""Between two ticks: what came of the one, and what the next one is."""
+"""The coordinator on the driver, which handles the results of each tick and decides about the next."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _LONGEST_REST = 0.05
 
 
 class DriverSinks:
-    """The sinks that are on the driver, over all queries of a run."""
+    """The driver's sinks, which stay open across all queries of a run."""
 
     def __init__(self, program: Program) -> None:
         self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in driver_sinks(program)]
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody reads what one of them writes any more."""
+        """Whether the reader of a sink's output has gone (a broken pipe)."""
         return any(writer.reader_is_gone for writer in self.writers)
 
     def positions(self) -> dict[str, Any]:
-        """Return where the sinks stand that can go back there.
+        """Return the positions of the resumable sinks, by operator.
 
         Raises:
             OperatorError: if a sink fails.
@@ -52,7 +52,7 @@ class DriverSinks:
         return {name: position for name, position in found.items() if position is not None}
 
     def deliver(self, rows: list[Row]) -> None:
-        """Hand the records of a tick to them.
+        """Write the records of a tick to the sinks.
 
         Raises:
             OperatorError: if a sink fails.
@@ -67,24 +67,24 @@ class DriverSinks:
 
 
 class TickCoordinator:
-    """What a query calls with the rows of each tick, to learn of the next.
+    """Handles each tick's rows and returns the command of the next tick; a query calls it between ticks.
 
     Args:
         program: the program.
         tick: the number of the last tick.
-        index: the changes so far, of all workers.
-        scratch: where they lie.
+        index: the index of the changelog.
+        scratch: the changelog.
         sinks: the sinks on the driver.
-        snapshots: the snapshots, if there are any.
-        requests: what is wanted of the run.
-        pace: how many records a tick may have, and how long it lasts at least.
+        snapshots: the run's snapshots; None without persistence.
+        requests: the requests to the run.
+        pace: limits the records of a tick.
 
     Attributes:
         tick: the number of the last tick.
-        counts: how many records each operator took, and each source gave.
-        polled: how many records came in the last tick.
-        rescaling: the request that ended the query, where one did.
-        processes: the last tick in which each process did something.
+        counts: how many records each operator took, and each source emitted.
+        polled: how many records were polled in the last tick.
+        rescaling: the request for a rescale that ended the query, if any.
+        processes: the last tick of each process.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TickCoordinator:
         self._command = TickCommand(tick, ())
 
     def first(self, busy: frozenset[str]) -> TickCommand:
-        """Say what the first tick is.
+        """Return the command of the first tick.
 
         Args:
             busy: the sources that have parts.
@@ -131,15 +131,15 @@ class TickCoordinator:
         return self._next(polls=not self._requests.stopping)
 
     def hurry(self) -> None:
-        """Rest no more: the query is over. May be called from another thread."""
+        """Cut pauses short since the query has ended; may be called from another thread."""
         self._hurries = True
 
     def __call__(self, rows: list[Row], seconds: float = 0.0) -> TickCommand | None:
-        """Take what came of a tick, and say what the next one is; None at the end.
+        """Handle the rows of a tick and return the next command, None to end the query.
 
         Args:
-            rows: what came.
-            seconds: how long the tick's tasks took.
+            rows: the rows that the tick's tasks returned.
+            seconds: how long the tasks took.
 
         Raises:
             MalflowError: if the run can't go on.
@@ -167,7 +167,9 @@ class TickCoordinator:
         reports: list[StageReport] = [pickle.loads(row.blob) for row in rows if row.kind == RowKind.REPORT]  # noqa: S301 - of this run
         found = [(it.stage, it.worker) for it in reports if it.tick == command.tick]
         if len(found) != len(self._reporters) or set(found) != self._reporters:
-            raise RunFailed(f"tick {command.tick} was not reported by each worker once, but by {sorted(found)}")
+            raise RunFailed(
+                f"tick {command.tick} needs one report per stage and worker; got reports of {sorted(found)}"
+            )
         _check_that_all_has_come(reports)
         self.tick = command.tick
         self.processes.update({it.process: self.tick for it in reports if it.process})
@@ -181,7 +183,7 @@ class TickCoordinator:
             self._ended = self._sources.difference(name for it in reports for name in it.live)
 
     def _forget(self) -> None:
-        """Remove the changes that nobody needs any more."""
+        """Remove obsolete changelog entries."""
         reading = () if self._snapshots is None else self._snapshots.reading
         self._scratch.discard(self.index.forget(reading))
 
@@ -221,7 +223,7 @@ class TickCoordinator:
                 self.rescaling = request
 
     def _rest_a_while(self) -> None:
-        """Wait, where nothing came or ticks are to last longer."""
+        """Pause if nothing was polled or the trigger interval has not passed."""
         left = 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
         if self.polled:
             self._rest = _SHORTEST_REST
@@ -245,14 +247,14 @@ class TickCoordinator:
 
 
 def _check_that_all_has_come(reports: list[StageReport]) -> None:
-    """Compare what workers have sent with what others have taken.
+    """Check that the counts of sent and received records agree on each channel.
 
-    A function that looks at more than its record may give something else when Spark, which has lost what a task wrote,
-    does that task again: then some workers have taken the one, and others the other. Spark compares what it has lost
-    with what comes again, too, unless it is told not to.
+    When Spark loses a task's output it repeats the task, and a function that is not deterministic may return something
+    else: then some workers have received the old output and others the new. Spark compares both outputs as well,
+    unless it is configured not to.
 
     Raises:
-        RunFailed: if they are not the same.
+        RunFailed: if the counts differ.
     """
     sent = {(channel, it.worker, target): n for it in reports for (channel, target), n in it.sent.items()}
     taken = {(channel, sender, it.worker): n for it in reports for (channel, sender), n in it.taken.items()}
@@ -260,6 +262,6 @@ def _check_that_all_has_come(reports: list[StageReport]) -> None:
         channel, sender, target = next(iter(sent.items() ^ taken.items()))[0]
         came, went = (counts.get((channel, sender, target), 0) for counts in (taken, sent))
         raise RunFailed(
-            f"worker {target} took {came} records of the {went} that worker {sender} sent to it on channel {channel}: "
-            "Spark has done a part of the tick again, with other records"
+            f"worker {target} received {came} of the {went} records that worker {sender} sent on channel {channel}: "
+            "Spark repeated a part of the tick with different records"
         )

@@ -1,4 +1,4 @@
-"""A run on Spark from its start to its end: one query after the other, as the number of workers changes."""
+"""A run on Spark from start to end: one query per generation of workers."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _log = logging.getLogger("malflow.runtime")
 
 _RELEASE_SECONDS = 30.0
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds that the tasks of one round after the other stay, so that each has a process of its own."""
+"""Seconds that the release tasks of each round occupy a process, so that each runs in a process of its own."""
 
 _FORGOTTEN_AFTER = 256
-"""Ticks after which a process that did nothing in them counts as gone."""
+"""Ticks after which an inactive process counts as gone."""
 
 
 class Driver:
@@ -58,15 +58,15 @@ class Driver:
     Args:
         session: the Spark session.
         program: the program.
-        parallelism: how many workers there are at first.
-        settings: how to run.
-        requests: what is wanted of the run.
-        restarts: how often the run was started again.
-        sweep: removes what earlier runs have left; None leaves it.
+        parallelism: the initial number of workers.
+        settings: the run's settings.
+        requests: the requests to the run.
+        restarts: how often the run was restarted.
+        sweep: removes leftovers of earlier runs, if given.
 
     Attributes:
-        query: the query that runs; None before the first.
-        parallelism: how many workers there are.
+        query: the current query; None before the first.
+        parallelism: the number of workers.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Driver:
 
     @property
     def progress(self) -> Progress:
-        """Tell how far the run is."""
+        """The progress of the run."""
         coordinator, snapshots, counts = self._coordinator, self._snapshots, self._all_counts
         return Progress(
             tick=0 if coordinator is None else coordinator.tick,
@@ -119,17 +119,17 @@ class Driver:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody reads what one of the sinks writes any more."""
+        """Whether the reader of a sink's output has gone (a broken pipe)."""
         return self._sinks.reader_is_gone
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether the job was claimed: what it was to begin with is its latest then."""
+        """Whether the run has claimed its job, so that a restart restores the latest snapshot."""
         return self._snapshots is not None
 
     @property
     def has_kept(self) -> bool:
-        """Whether a snapshot was taken of what came since the run began."""
+        """Whether the run has taken a snapshot after the one that it began with."""
         return self._snapshots is not None and self._snapshots.snapshot != self._snapshots.began_with
 
     # The run
@@ -138,7 +138,7 @@ class Driver:
         """Run to the end.
 
         Raises:
-            MalflowError: what ended the run.
+            MalflowError: the error that ended the run.
         """
         try:
             run = self._begin()
@@ -165,10 +165,10 @@ class Driver:
         self._finish(None)
 
     def _fenced(self) -> FencedError | None:
-        """Return what says that another run has the job, if one has.
+        """Return the error to raise if another run has claimed the job, None otherwise.
 
-        Otherwise a run that fails would start again and claim the job back. It may have failed because the other run
-        has removed its scratch folder.
+        Without this check, a failing run would restart and claim the job back. It may have failed because the other
+        run removed its scratch folder.
         """
         snapshots = self._snapshots
         if snapshots is None or snapshots.is_busy:
@@ -178,11 +178,11 @@ class Driver:
         except FencedError as fenced:
             return fenced
         except MalflowError:
-            pass  # nobody knows: the store fails, too
+            pass  # unknown: the store fails as well
         return None
 
     def _begin(self) -> Run:
-        """Claim the job, and bring workers to where its last snapshot left them. They never run: they hold states."""
+        """Claim the job and restore its last snapshot into workers, which only hold state and never run."""
         settings = self._settings
         run = self._new_run(self.parallelism)
         if not settings.persistence.keeps:
@@ -213,7 +213,7 @@ class Driver:
         return run
 
     def _run_query(self, run: Run) -> TickCoordinator:
-        """Put the states of the workers where all processes find them, and take ticks until there is no next one."""
+        """Write the workers' states to the changelog, and run a query until it ends."""
         settings = self._settings
         self._generation += 1
         self.parallelism = run.parallelism
@@ -253,7 +253,7 @@ class Driver:
             self._counts += self._coordinator.counts
         self._coordinator = coordinator
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
-        del run  # what it holds is in the scratch folder now
+        del run  # its states are in the scratch folder now
         self.query = Query(self._session, settings, spec, self._program, coordinator)
         self.query.start(coordinator.first(busy))
         try:
@@ -266,7 +266,7 @@ class Driver:
         return coordinator
 
     def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
-        """Take the state of all workers, and share it out among another number of them."""
+        """Load the state of all workers and redistribute it among the requested number of workers."""
         scratch = Scratch(self._settings.scratch, self._generation)
         run = self._new_run(self.parallelism)
         run.ticks = coordinator.tick
@@ -286,7 +286,7 @@ class Driver:
         return run
 
     def _finish(self, error: BaseException | None) -> None:
-        """Let go of everything; what goes wrong here is told beside `error`."""
+        """Release everything; errors raised here are added to `error` as notes."""
         self._answer(error)
         snapshots = self._snapshots
         let_go = [self._release, *(writer.close for writer in self._sinks.writers)]
@@ -301,7 +301,7 @@ class Driver:
             remove_run(self._settings.scratch, self._settings.scratch.run)
 
     def _answer(self, error: BaseException | None) -> None:
-        """Leave nobody waiting but those whose wish a restart may still fulfil."""
+        """Answer all requests except those that a restart may still serve."""
         if self._snapshots is not None:
             self._requests.ask_again(self._snapshots.take_asked())
         if self._coordinator is not None and self._coordinator.rescaling is not None:
@@ -310,15 +310,15 @@ class Driver:
             self._requests.end(error)
 
     def _release(self) -> None:
-        """Have every process let go of what it holds of the run."""
+        """Evict the run's workers and sinks from every process of Spark."""
         if self.query is None or not is_alive(self._session):
             return
         released: Future[list[Any]] = Future()
         threading.Thread(target=self._release_all, args=(released,), name="malflow-release", daemon=True).start()
         try:
             rows = released.result(_RELEASE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - what a process holds that can't be reached goes with it
-            _log.warning("not every process of Spark could let go of the run: %s", said(error))
+        except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
+            _log.warning("not every process of Spark could release the run: %s", said(error))
             return
         failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
         if failures:
@@ -335,10 +335,10 @@ class Driver:
             for pause in _PAUSES:
                 rows += self._released(pause)
                 waiting -= {bytes(row.blob).decode() for row in rows if row.kind == RowKind.REPORT}
-                if not waiting:  # otherwise they are busy, or are no more
+                if not waiting:  # otherwise some are busy or have ended
                     break
             released.set_result(rows)
-        except Exception as error:  # noqa: BLE001 - the future tells it
+        except Exception as error:  # noqa: BLE001 - the future carries it
             released.set_exception(error)
 
     def _released(self, pause: float) -> list[Any]:
@@ -352,14 +352,14 @@ class Driver:
 
 
 def _slots(context: SparkContext) -> int:
-    """Tell how many tasks can run at once, on the executors that are there now."""
-    scala: Any = context._jsc.sc()  # noqa: SLF001 - the Python side does not tell
+    """Return how many tasks the current executors can run at once."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark does not expose it
     slots: int = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
     return max(1, slots)
 
 
 def _put_base(scratch: Scratch, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
-    """Write down all that a worker holds, as the change that others follow."""
+    """Write all state of a worker as the first changelog entry of its generation."""
     states = worker.states()
     deltas = worker.delta(whole=True)
     if any(map(len, states.values())):

@@ -1,4 +1,4 @@
-"""One stage of one worker in a task of Spark: what runs on the executors."""
+"""The Spark task that runs one stage of one worker on an executor."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 __all__ = ["StageTask"]
 
 _MOSTLY = 4 / 3
-"""Keys that all states of a stage may have, for each key of those that are written whole, to be written whole, too."""
+"""A full entry is written if a stage has at most so many keys for each key in its full deltas."""
 
 _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 """The input of a stage, by channel and the worker that sent it."""
 
 
 class StageTask:
-    """A stage of a program, as a function that Spark calls with the rows of one worker."""
+    """A stage of a program as a function that Spark calls with the rows of one worker."""
 
     def __init__(self, spec: RunSpec, stage: int) -> None:
         self._spec = spec
         self._stage = stage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take one tick."""
+        """Run the stage for one tick."""
         return write_rows(_run(self._spec, self._stage, batches))
 
 
@@ -77,14 +77,14 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """Take what starts a tick, which says nothing."""
+    """Consume the rows that trigger a tick, which carry no data."""
     for _ in batches:
         pass
     return iter(())
 
 
 class StageAttempt:
-    """One tick of one stage of one worker."""
+    """One attempt at a tick of one stage of one worker."""
 
     def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:
         self._spec = spec
@@ -101,7 +101,7 @@ class StageAttempt:
         self._name = (spec.scratch.run, spec.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
-        """Run the stage, write down what changed, and give what goes on."""
+        """Run the stage, append its changes to the changelog, and yield its output rows."""
         own = {channel.number for channel in self._program.stages[self._stage].inputs}
         blobs: dict[tuple[int, int], list[bytes]] = {}
         passing: list[Row] = []
@@ -117,11 +117,11 @@ class StageAttempt:
             arrived[channel, sender] = chunks = opened(them)
             self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
         del blobs
-        worker, report = self._done(arrived, None)
-        if report is None:  # it was done before: what was read then is what counts
+        worker, report = self._completed(arrived, None)
+        if report is None:  # an earlier attempt finished: repeat what it polled
             before = self._scratch.read(self._stage, self._worker, self._command.tick)
-            worker, report = self._done(arrived, before)
-        assert report is not None  # noqa: S101 - there is one where it is known what was done before
+            worker, report = self._completed(arrived, before)
+        assert report is not None  # noqa: S101 - the repetition always returns one
         sent: dict[tuple[int, int], int] = {}
         for channel, by_target in self._buffers.items():
             for target, buffer in enumerate(by_target):
@@ -135,17 +135,17 @@ class StageAttempt:
         counts = [self._counts[name] for name in counted(self._program)]
         yield Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
 
-    def _done(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
-        """Do the tick, and write down what has changed.
+    def _completed(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
+        """Run the tick and append its changes to the changelog.
 
         Args:
-            arrived: what other workers have sent.
-            before: what the same tick changed when it was done before.
+            arrived: the chunks received from other workers.
+            before: the entry of an earlier attempt at the same tick, to be repeated.
 
         Returns:
-            The worker, and what is to be told of it: None if the tick has been done before.
+            The worker and its report; None instead of the report if an earlier attempt wrote the entry.
         """
-        worker = self._bring()
+        worker = self._current_worker()
         try:
             return worker, self._do(worker, arrived, before)
         except BaseException as error:
@@ -154,7 +154,7 @@ class StageAttempt:
 
     def _do(self, worker: Worker, arrived: _Arrived, before: ChangelogEntry | None) -> StageReport | None:
         for _ in collected(worker.sinks):
-            pass  # what a try that failed has left
+            pass  # records left by a failed attempt
         self._counts.clear()
         self._buffers = {
             channel.number: [ShuffleBuffer(channel.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
@@ -163,27 +163,27 @@ class StageAttempt:
         polls: list[dict[str, dict[Any, int]]] = []
         if before is not None and before.taken != self._taken:
             raise RunFailed(
-                f"tick {self._command.tick} was done again with other records than before, in stage {self._stage} of "
-                f"worker {self._worker}: it took {before.taken}, and now {self._taken}"
+                f"tick {self._command.tick} was repeated with different records in stage {self._stage} of worker "
+                f"{self._worker}: it received {before.taken} before, and {self._taken} now"
             )
         if self._stage == 0:
             self._poll(worker, polls, None if before is None else before.polls)
         else:
-            self._take_in(worker, arrived)
-        report, size = self._written(worker, polls, before)
+            self._process(worker, arrived)
+        report, size = self._append_changes(worker, polls, before)
         if size is None:
             worker.close()
             return None
         worker.flush()
-        if before is not None:  # what is held is what was written then, whatever came of it now
+        if before is not None:  # the state may differ from the entry that counts: don't cache the worker
             worker.close()
             return report
         last = self._last if report.bytes is None else self._command.tick
         LIVE_WORKERS[self._name] = LiveWorker(worker, self._command.tick, last, self._recount)
         return report
 
-    def _take_in(self, worker: Worker, arrived: _Arrived) -> None:
-        """Take what has come, chunk by chunk where that comes to the same: each is worked on as soon as it is read."""
+    def _process(self, worker: Worker, arrived: _Arrived) -> None:
+        """Process the input chunk by chunk, unpacking one at a time, if that gives the same result."""
         chunks = [(channel, sender, chunk) for (channel, sender), them in sorted(arrived.items()) for chunk in them]
         timed = any(chunk.timed for _, _, chunk in chunks)
         if not chunks or timed or self._command.final or not worker.takes_pieces:
@@ -207,14 +207,14 @@ class StageAttempt:
             for buffer, batches in zip(self._buffers[channel], by_target, strict=True):
                 buffer.add(batches)
 
-    def _bring(self) -> Worker:
-        """Bring the worker to where the tick before left it."""
-        held = LIVE_WORKERS.pop(self._name, None)  # whatever happens to it now, nobody else meets it half done
+    def _current_worker(self) -> Worker:
+        """Return the worker with its state after the previous tick: cached, caught up, or rebuilt."""
+        held = LIVE_WORKERS.pop(self._name, None)  # so that no later attempt finds it in a partial state
         if held is not None and held.tick < self._command.tick and held.last == self._last:
             self._recount = held.recount
             return held.worker
-        if held is not None and (missed := self._missed(held)):
-            self._begin_to_recount(_brought(held.worker, missed))
+        if held is not None and (missed := self._missed_entries(held)):
+            self._begin_to_recount(_caught_up(held.worker, missed))
             return held.worker
         worker = Worker(
             self._program,
@@ -227,17 +227,17 @@ class StageAttempt:
             pickle_reader=_pickle_reader,
         )
         SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
-        worker = _brought(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
+        worker = _caught_up(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
         self._begin_to_recount(worker)
         return worker
 
-    def _missed(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
-        """Return the changes that bring a worker up to date; none where it is let go of, as they can't."""
+    def _missed_entries(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
+        """Return the entries that a cached worker has missed; if it can't catch up, close it and return none."""
         try:
             if held.tick < self._command.tick and held.last < self._last:
                 held.worker.park()
                 changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
-                if changes[0].whole or changes[0].before == held.last:  # else what it has was not to be
+                if changes[0].whole or changes[0].before == held.last:  # otherwise its state was discarded
                     return changes
         except BaseException as error:
             release_all((held.worker.close,), error)
@@ -246,12 +246,12 @@ class StageAttempt:
         return ()
 
     def _has_parts(self, source: Source) -> bool:
-        """Whether a source may give records here, by what every try of the tick is told alike."""
+        """Whether a source may have records here, judged only by facts that all attempts share."""
         name = source.context.operator_name
         return bool(self._parts[name][self._worker]) and name not in self._command.ended
 
     def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
-        """Poll as long as there is anything, up to the limits; or exactly what was polled before, if it was."""
+        """Poll while there is input, up to the limits; in a repeated tick, poll exactly as before."""
         self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
         for operator in worker.operators:
             operator.reset_pacing()
@@ -291,10 +291,14 @@ class StageAttempt:
         polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
-    def _written(
+    def _append_changes(
         self, worker: Worker, polls: list[Any], before: ChangelogEntry | None
     ) -> tuple[StageReport, int | None]:
-        """Write down what has changed; give what is to be told, and the size of it, None where it is there already."""
+        """Append the tick's changes to the changelog.
+
+        Returns:
+            The report, and the bytes written (None if an entry was already present).
+        """
         polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
         report = StageReport(
             tick=self._command.tick,
@@ -320,10 +324,10 @@ class StageAttempt:
         if before is None and is_empty and not self._may_come:
             return report, 0
         if before is None:
-            size = self._scratched(change)
-        else:  # Spark compares what is sent again with what was sent
+            size = self._append(change)
+        else:  # the same size as before, since Spark compares repeated output with the original
             size = self._scratch.size(self._stage, self._worker, self._command.tick)
-        if is_empty:  # only a try after this one needs to know: it must poll nothing, whatever there is by then
+        if is_empty:  # only a later attempt needs it: it must poll nothing, whatever input there is by then
             return replace(report, noted=True), size
         states = worker.states()
         keys = {name: len(held) for name, held in states.items() if name in change.deltas}
@@ -335,7 +339,7 @@ class StageAttempt:
             self._check(worker, {name: Delta(state, whole=True) for name, state in worker.states().items()})
 
     def _check(self, worker: Worker, deltas: Mapping[str, Delta]) -> None:
-        """Check that what is written down comes to what the states are, where such is checked.
+        """With `debug`, check that the changelog adds up to the states.
 
         Raises:
             SnapshotError: if it does not.
@@ -346,7 +350,7 @@ class StageAttempt:
             states = {(self._worker, name): state for name, state in live.items()}
             self._recount.check(changes, states, base=False)
 
-    def _scratched(self, change: ChangelogEntry) -> int | None:
+    def _append(self, change: ChangelogEntry) -> int | None:
         try:
             return self._scratch.write(self._stage, self._worker, change)
         except MalflowError:
@@ -356,14 +360,14 @@ class StageAttempt:
 
 
 def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
-    """Return what changed in each state, whether that is all that the worker holds, and then what is recent in it.
+    """Return the delta of each state, whether they hold all state, and in that case the recent changes, if separate.
 
-    Where the states that are written whole have most of the keys, the others are written whole, too: nobody needs the
-    changes from before then.
+    If full deltas have most of the keys, all other states are returned in full as well, which makes earlier entries
+    obsolete.
 
     Args:
         worker: the worker.
-        whole: whether all that it holds is asked for.
+        whole: whether full deltas were requested.
     """
     deltas, states = worker.delta(), worker.states()
     if _is_whole(deltas, states):
@@ -379,8 +383,8 @@ def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
 
 
-def _brought(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:
-    """Apply changes to a worker, and build its readers from where these left them."""
+def _caught_up(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:
+    """Apply changelog entries to a worker, and open its readers at the positions in them."""
     try:
         for change in changes:
             worker.apply(change.deltas)
@@ -399,7 +403,7 @@ def _pickle_reader(partition: Any) -> bytes:
 
 
 def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
-    """Find the state that can't be pickled."""
+    """Return an error that names the state that can't be pickled."""
     for name, delta in deltas.items():
         try:
             for _ in encode_delta(PickleCodec(), delta, BaseException):
@@ -412,4 +416,4 @@ def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowErr
                 operator=name,
                 record=(unwritable.key, unwritable.state, None),
             )
-    return RunFailed(f"what changed in a tick can't be written: {type(error).__name__}: {told(error)}")
+    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {told(error)}")
