@@ -1,13 +1,13 @@
-"""malflow: write a dataflow as a script, test it like a function, run it as one process or on Spark.
+"""malflow: write a dataflow as a script, test it like a function, run it in one process or on Spark.
 
-A stream processor: a function builds the dataflow, out of a source, operators and a sink, and a runtime runs it, with
-state for each key, event time, and snapshots from which a run goes on exactly where the last one stood.
+A stream processor with per-key state, event time and snapshots. A function builds the dataflow from sources,
+operators and sinks; a runtime runs it, and a later run resumes exactly from the last snapshot.
 
-- `SingleThreadRuntime` runs it in this process, `SparkRuntime` on Apache Spark, which ``pip install malflow[spark]``
-  brings.
-- `Stream` and `KeyedStream` have the operators; `malflow.sources` and `malflow.sinks` what stands at their ends.
-- `malflow.snapshot` keeps state between runs; `malflow.testing` helps to test; `malflow.errors` draws the tree of
-  errors.
+- `SingleThreadRuntime` runs a dataflow in this process, `SparkRuntime` on Apache Spark (``pip install
+  malflow[spark]``).
+- `Stream` and `KeyedStream` have the operators; `malflow.sources` and `malflow.sinks` have sources and sinks.
+- `malflow.snapshot` persists state between runs; `malflow.testing` has test helpers; `malflow.errors` documents the
+  exception hierarchy.
 
 >>> from malflow.sinks import VecSink
 >>> from malflow.sources import SingleIteratorSource
@@ -95,7 +95,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("SparkRuntime", "RestartPolicy"):
-        from malflow.runtime.spark import runtime  # noqa: PLC0415 - few programs need it, and it takes time
+        from malflow.runtime.spark import runtime  # noqa: PLC0415 - slow to import, and few programs need it
 
         return getattr(runtime, name)
     raise AttributeError(f"module 'malflow' has no attribute {name!r}")

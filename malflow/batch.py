@@ -1,4 +1,4 @@
-"""A columnar run of records on one edge, with the epochs that stand between them."""
+"""A columnar batch of records on one edge, with the epochs (watermarks) between them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from malflow.message import DataMessage, NoKey
 __all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
 
 BATCH_SIZE = 8192
-"""Records a poll gives at most: larger batches fall out of the processor's cache, smaller ones pay overhead."""
+"""The maximum number of records per poll: larger batches overflow the CPU cache, smaller ones cost overhead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Parallel columns of one length. A batch is never changed: operators make new ones.
+    """Parallel columns of equal length. Batches are immutable: operators create new ones.
 
     Attributes:
-        keys: a key a record, or None where no record has one.
-        values: a value a record.
-        timestamps: a timestamp a record.
-        epochs: ``(position, epoch)`` marks, positions ascending: the epoch stands after `position` records.
+        keys: the key of each record, or None if no record has one.
+        values: the value of each record.
+        timestamps: the timestamp of each record.
+        epochs: ``(position, epoch)`` pairs in ascending order of position: the epoch follows `position` records.
     """
 
     keys: Sequence[Any] | None
@@ -36,11 +36,11 @@ class Batch:
         return len(self.values)
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything in it: a record or an epoch."""
+        """Whether the batch holds a record or an epoch."""
         return bool(len(self.values) or self.epochs)
 
     def key_column(self) -> Iterable[Any]:
-        """Iterate over the keys, `NoKey` where there are none."""
+        """Iterate over the keys; `NoKey` for records without one."""
         return repeat(NoKey, len(self.values)) if self.keys is None else self.keys
 
     def messages(self) -> Iterator[DataMessage[Any, Any, Any]]:
@@ -48,11 +48,11 @@ class Batch:
         return map(DataMessage, self.key_column(), self.values, self.timestamps)
 
     def with_values(self, values: Sequence[Any]) -> Batch:
-        """Put another value column in place."""
+        """Return a copy with another value column."""
         return Batch(self.keys, values, self.timestamps, self.epochs)
 
     def select(self, mask: Sequence[Any]) -> Batch:
-        """Keep the records whose flag in `mask` is true, and every epoch."""
+        """Return the records whose flag in `mask` is true, and all epochs."""
         values = list(compress(self.values, mask))
         if len(values) == len(mask):
             return self
@@ -64,19 +64,19 @@ class Batch:
         return Batch(keys, values, list(compress(self.timestamps, mask)), epochs)
 
     def take(self, indices: Sequence[int]) -> Batch:
-        """Take the records at `indices`, ascending, and no epoch."""
-        if len(indices) <= 1:  # an itemgetter of one index gives no tuple
+        """Return the records at `indices`, in ascending order, without epochs."""
+        if len(indices) <= 1:  # an itemgetter of one index does not return a tuple
             return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
         pick = itemgetter(*indices)
         return Batch(None if self.keys is None else pick(self.keys), pick(self.values), pick(self.timestamps))
 
     def part(self, start: int, stop: int) -> Batch:
-        """Take the records from `start` up to `stop`, and no epoch."""
+        """Return the records from `start` up to `stop`, without epochs."""
         keys = None if self.keys is None else self.keys[start:stop]
         return Batch(keys, self.values[start:stop], self.timestamps[start:stop])
 
     def segments(self) -> Iterator[tuple[Batch, Sequence[Any]]]:
-        """Cut at the epochs: runs of records, each with the epoch that ends it in a sequence of one or none."""
+        """Split at the epochs: yield runs of records, each with the epoch that ends it, if any, in a sequence."""
         start = 0
         for position, epoch in self.epochs:
             yield self.part(start, position), (epoch,)
@@ -86,7 +86,7 @@ class Batch:
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Put batches one after the other."""
+    """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
     epochs: list[tuple[int, Any]] = []
@@ -98,7 +98,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def interleave(batches: Sequence[Batch]) -> Batch:
-    """Take one record of each batch in turn, as long as each has any; the batches hold no epochs."""
+    """Merge batches without epochs by taking one record from each in turn."""
     batches = [batch for batch in batches if len(batch)]
     if not batches:
         return Batch(None, (), ())

@@ -1,4 +1,4 @@
-"""What can be told of user functions before they are called: those that would do nothing, and names that are near."""
+"""Inspect user functions before they are called: deferred functions, misspelt hooks, and advice on method names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["advice", "deferred", "misspelt", "takes"]
 _OTHER_HOOKS = frozenset(
     {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
 )
-"""Hooks of other logics and other stream processors, which somebody may expect to be called."""
+"""Hooks of other logics and other stream processors, which users may expect to be called."""
 
 _ALIKE = 0.75
 
@@ -35,12 +35,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("explode", "unnest", "flatten_map", "concat_map"), "flat_map"),
     **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
 }
-"""What does it here, by the methods of other stream processors."""
+"""malflow's method for methods of other stream processors."""
 
 _IN_WORDS = {
     **dict.fromkeys(
         ("window", "windowed", "window_by", "window_all", "tumbling_window", "sliding_window", "session_window"),
-        "there are no windows yet: keep a state in .stateful_op(), and emit it in on_epoch() when its time has come",
+        "there are no windows yet: keep a state in .stateful_op(), and emit it in on_epoch() once it is complete",
     ),
     **dict.fromkeys(
         ("join", "left_join", "outer_join", "interval_join", "co_group", "cogroup", "join_window"),
@@ -49,7 +49,7 @@ _IN_WORDS = {
     ),
     **dict.fromkeys(
         ("distinct", "drop_duplicates", "dedup", "deduplicate"),
-        "call .key_distribute() by what makes them equal, then .ttl_map() or .stateful_op(), whose state knows the key",
+        "call .key_distribute() by the identifying fields, then .ttl_map() or .stateful_op(), whose state has the key",
     ),
     **dict.fromkeys(
         ("collect", "to_list", "take", "head", "first", "to_pandas"),
@@ -58,9 +58,12 @@ _IN_WORDS = {
     **dict.fromkeys(("print", "print_schema", "show", "debug"), "call .sink() with a StdOutSink, or .inspect()"),
     **dict.fromkeys(
         ("execute", "run", "start", "run_async", "await_termination"),
-        "give the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
+        "pass the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
     ),
-    **dict.fromkeys(("sort", "sort_by", "order_by"), "a stream has no end to sort at: keep a state in .stateful_op()"),
+    **dict.fromkeys(
+        ("sort", "sort_by", "order_by"),
+        "a stream is never complete, so it cannot be sorted: keep a state in .stateful_op()",
+    ),
     **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
     **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),
     **dict.fromkeys(
@@ -68,15 +71,15 @@ _IN_WORDS = {
         "the name of an operator is the first argument of the method that adds it",
     ),
 }
-"""What to write here, likewise."""
+"""Hints for methods of other stream processors that have no direct equivalent."""
 
 
 def deferred(function: Any, *, generators: bool = False) -> str | None:
-    """Return what kind of function it is, if a call of it only makes an object and runs nothing of its code.
+    """Return the kind of a function whose call only creates an object, without running its code; None for others.
 
     Args:
         function: anything callable: a function, a method, a partial, an object with a method ``__call__``.
-        generators: whether generator functions are welcome.
+        generators: whether generator functions are allowed.
 
     >>> async def get(value): ...
     >>> def count(value): yield value
@@ -85,7 +88,7 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
     """
     while isinstance(function, partial):
         function = function.func
-    for target in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - it is looked into, not only for
+    for target in (function, getattr(type(function), "__call__", None)):  # noqa: B004 - it is inspected, not only tested for
         if inspect.iscoroutinefunction(target):
             return "a coroutine function"
         if inspect.isasyncgenfunction(target):
@@ -96,7 +99,7 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
 
 
 def takes(function: Any, count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as can be told.
+    """Whether a function accepts this many positional arguments; True if its signature is unknown.
 
     >>> takes(lambda part: part, 1), takes(lambda part: part, 2), takes(print, 2)
     (True, False, True)
@@ -105,13 +108,13 @@ def takes(function: Any, count: int) -> bool:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # it has no signature that Python knows
+    except ValueError:  # its signature is unknown to Python
         return True
     return True
 
 
 def advice(method: str, methods: Collection[str]) -> str:
-    """Return what to say of a method that a stream has not: which one does that here, or which one is near.
+    """Return a hint for a missing stream method: the equivalent method, or one with a similar name.
 
     >>> advice("keyBy", ["key_distribute"]), advice("sinc", ["sink", "map"]), advice("xyz", ["sink"])
     ('; call .key_distribute()', '; did you mean .sink()?', '')
@@ -128,7 +131,7 @@ def advice(method: str, methods: Collection[str]) -> str:
 
 
 def misspelt(logic: object, hooks: Collection[str]) -> tuple[str, str | None] | None:
-    """Find a method of a logic that looks like a hook but is none, and the hook that is meant, where one is near.
+    """Return a method of a logic that looks like a misspelt hook, and the likely hook, if any.
 
     >>> class Logic:
     ...     def on_epochs(self): ...

@@ -1,4 +1,4 @@
-"""How a failure of user code is told."""
+"""Build error messages for failures of user code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def operator_error(
     *,
     about: str = "",
 ) -> OperatorError:
-    """Make the error that says which operator failed, why, at which record, and where the user's function stands.
+    """Return the error that names the operator, the cause, the record and the location of the user's function.
 
     Args:
         operator: the operator's name.
-        error: what user code raised, or a sentence that says what is wrong with what it gave.
-        record: key, value and timestamp of the record at hand, if any.
+        error: the exception that user code raised, or a sentence that says what is wrong with its result.
+        record: key, value and timestamp of the record being processed, if any.
         callback: the user's function or object.
-        about: what else was at hand, such as ``part 'a'``.
+        about: the subject if it is not a record, such as ``part 'a'``.
     """
     reason = error if isinstance(error, str) else f"{type(error).__name__}: {told(error)}"
     at = f" at {about}" if about else ""
@@ -46,13 +46,13 @@ def operator_error(
 
 
 def _place(error: BaseException | str, callback: Any) -> str | None:
-    """Name the user's function, and beside it the one that raised, where it is another."""
+    """Return the user's function with its location, and the function that raised, if it is another."""
     raised = None if isinstance(error, str) else _raised_in(error)
     if callback is None or type(callback).__module__.startswith("malflow."):
         return raised and raised[0]
     try:
         described = describe(callback)
-    except Exception:  # noqa: BLE001 - an odd __getattr__ must not hide the error that is being told
+    except Exception:  # noqa: BLE001 - an odd __getattr__ must not hide the error being reported
         described = f"an object of class {type(callback).__qualname__}"
     if raised is None or raised[1] in described:
         return described
@@ -60,7 +60,7 @@ def _place(error: BaseException | str, callback: Any) -> str | None:
 
 
 def _raised_in(error: BaseException) -> tuple[str, str] | None:
-    """Name the innermost function of the user's in a traceback, with the line; and the place where it is defined."""
+    """Return the user's innermost function in a traceback with its line, and where it is defined."""
     found = None
     trace = error.__traceback__
     while trace is not None:
@@ -73,7 +73,7 @@ def _raised_in(error: BaseException) -> tuple[str, str] | None:
 
 
 def describe(callback: Any) -> str:
-    """Name a function or object of the user's, with file and line where it has them.
+    """Return the name of a user's function or object, with file and line if available.
 
     >>> describe(len)
     'len'
@@ -93,7 +93,7 @@ def describe(callback: Any) -> str:
 
 
 def shape_error(error: Exception, expected: str) -> Exception | str:
-    """Say what an answer should have been, where the error is that it could not be taken apart."""
+    """Return a message with the expected result, if the error is that a result could not be unpacked."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -7,13 +7,13 @@
       UnsupportedOperator  (NotImplementedError)  this runtime cannot run this operator; nothing has run
       OperatorError        (RuntimeError)         user code failed in a named operator; cause chained
       SnapshotError        (RuntimeError)         a snapshot could not be written or read
-        SnapshotCorrupt                           a file is not what was written: torn, changed, swapped, unsigned
-        SnapshotIncomplete                        a file that a snapshot needs is not there
+        SnapshotCorrupt                           a file differs from what was written: torn, modified, unsigned
+        SnapshotIncomplete                        a file of a snapshot is missing
         FencedError                               another run has claimed the job
-        CommitUnknown                             the store never told whether a snapshot was committed
+        CommitUnknown                             the store did not confirm whether a snapshot was committed
         StoreError                                the store could not be read or written
-      RunFailed            (RuntimeError)         what hosts the dataflow failed; cause chained
-        SourceNotReplayable                       a source did not give again what it had given
+      RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
+        SourceNotReplayable                       a source did not replay the records it had emitted before
       MissingDependency    (ImportError)          an extra is not installed
 """
 
@@ -56,15 +56,15 @@ _short.maxdict = 20
 
 
 class MalflowError(Exception):
-    """The root of everything malflow raises on purpose."""
+    """The base class of all errors that malflow raises."""
 
 
 class GraphError(MalflowError, ValueError):
     """The dataflow is malformed; nothing has run.
 
     Attributes:
-        operator: the name of the operator at fault, or None where no operator is.
-        location: ``file:line`` of the user's code at fault, or None where it is not known.
+        operator: the name of the operator at fault, or None if there is none.
+        location: ``file:line`` of the user's code at fault, or None if unknown.
     """
 
     def __init__(self, message: str, *, operator: str | None = None, location: str | None = None) -> None:
@@ -82,9 +82,9 @@ class OperatorError(MalflowError, RuntimeError):
 
     Attributes:
         operator: the operator's name.
-        key, value, timestamp: those of the record at hand; None where no record was (see `has_record`).
-        has_record: whether a record was at hand.
-        callback: what the user gave, and where: ``<lambda> (flow.py:12)``; None where no callback failed.
+        key, value, timestamp: those of the record being processed; None if there was none (see `has_record`).
+        has_record: whether a record was being processed.
+        callback: the user's function and its location: ``<lambda> (flow.py:12)``; None if no callback failed.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class OperatorError(MalflowError, RuntimeError):
         self.callback = callback
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         record = (self.key, self.value, self.timestamp) if self.has_record else None
         return _operator_error, (str(self), self.operator, record, self.callback)
 
@@ -115,10 +115,10 @@ class SnapshotError(MalflowError, RuntimeError):
 
 
 class SnapshotCorrupt(SnapshotError):
-    """A file of a snapshot is not what was written: torn, changed, swapped, of another job, or without its signature.
+    """A file of a snapshot differs from what was written: torn, modified, swapped, of another job, or unsigned.
 
     Attributes:
-        name: the file, below the job's folder.
+        name: the file, relative to the job's folder.
     """
 
     def __init__(self, message: str, *, name: str) -> None:
@@ -126,43 +126,43 @@ class SnapshotCorrupt(SnapshotError):
         self.name = name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         return _named_error, (type(self), str(self), self.name)
 
 
 class SnapshotIncomplete(SnapshotCorrupt):
-    """A file that a snapshot needs is not there."""
+    """A file of a snapshot is missing."""
 
 
 class FencedError(SnapshotError):
-    """Another run has claimed the job: this one must stop, and what it did since its last snapshot is void."""
+    """Another run has claimed the job: this one must stop, and its work since its last snapshot is discarded."""
 
 
 class CommitUnknown(SnapshotError):
-    """The store never told whether a snapshot was committed; the next run finds out."""
+    """The store did not confirm whether a snapshot was committed; the next run finds out."""
 
 
 class StoreError(SnapshotError):
-    """The store could not be read or written; what was to be written is not there."""
+    """The store could not be read or written; a failed write left nothing behind."""
 
 
 class RunFailed(MalflowError, RuntimeError):
-    """What hosts the dataflow failed, and not the dataflow; state stands as of the last snapshot."""
+    """The runtime's host failed, not the dataflow; the state is that of the last snapshot."""
 
 
 class SourceNotReplayable(RunFailed):
-    """A source did not give again the records that it had given, when a part of a tick had to be done again."""
+    """A source did not replay the records it had emitted before, when part of a tick was retried."""
 
 
 class MissingDependency(MalflowError, ImportError):
-    """An optional dependency is not installed; the message says which extra brings it."""
+    """An optional dependency is not installed; the message names the extra that provides it."""
 
 
 def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
-    """Check at once that a duck-typed object has the methods that will be called on it later.
+    """Check that a duck-typed object has the methods that will be called on it later.
 
     Raises:
-        GraphError: naming the method that is missing.
+        GraphError: if a method is missing.
     """
     if isinstance(thing, type):
         raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
@@ -173,35 +173,35 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
 
 
 def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> None:
-    """Check that those methods that an object has run when they are called.
+    """Check that the methods an object has run when they are called.
 
     Raises:
-        GraphError: naming one that is a coroutine function or, but for what lists something, a generator function.
+        GraphError: if one is a coroutine function, or a generator function; ``list_*`` methods may be generators.
     """
     for method in methods:
         kind = deferred(getattr(thing, method, None), generators=method.startswith("list_"))
         if kind is not None:
             raise GraphError(
-                f"{wanted_by} needs an object with a plain method {method}(); that of {shown(thing)} is {kind}, of "
-                "which nothing runs when it is called; write it without 'async' and 'yield'"
+                f"{wanted_by} needs an object with a plain method {method}(); that of {shown(thing)} is {kind}, "
+                "which runs nothing when it is called; write it without 'async' and 'yield'"
             )
 
 
 def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequence[str], instead: str) -> None:
-    """Check at once that a method takes the arguments that it will be given.
+    """Check that a method accepts the arguments that it will be called with.
 
     Args:
         method: the method.
-        wanted_by: what will call it.
-        names: what it will be given.
-        instead: what to write where it takes another number of them.
+        wanted_by: its caller.
+        names: the names of the arguments.
+        instead: a hint for a method with other parameters.
 
     Raises:
         GraphError: if it does not.
     """
     if not takes(method, len(names)):
         called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
-        raise GraphError(f"{wanted_by} calls {called}, and that of {shown(_owner(method))} takes others; {instead}")
+        raise GraphError(f"{wanted_by} calls {called}, but {shown(_owner(method))} takes other arguments; {instead}")
 
 
 def _owner(method: Any) -> object:
@@ -209,21 +209,21 @@ def _owner(method: Any) -> object:
 
 
 def release_all(releases: Iterable[Callable[[], object]], error: BaseException | None = None) -> None:
-    """Call every function, whatever the others raise; tell what they raised beside `error`, or raise the first.
+    """Call every function, whatever the others raise; add their errors as notes to `error`, or raise the first.
 
     Args:
-        releases: functions that let go of something.
-        error: what is being raised already, if anything.
+        releases: functions that release a resource.
+        error: the exception already being raised, if any.
 
     Raises:
-        BaseException: the first that was raised, with the others in its notes, unless there is an `error` to note them
-            in; what ends a process, such as KeyboardInterrupt, goes before what does not.
+        BaseException: the first exception raised, with the others as notes, unless there is an `error`. One that ends
+            the process, such as KeyboardInterrupt, takes precedence.
     """
     first = error
     for release in releases:
         try:
             release()
-        except BaseException as failure:  # noqa: BLE001 - the others must be called too; it is told or raised below
+        except BaseException as failure:  # noqa: BLE001 - the others must be called too; it is noted or raised below
             if first is None:
                 first = failure
                 continue
@@ -235,18 +235,18 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
 
 
 def shown(thing: object) -> str:
-    """Show a user's object in an error: shortened, and never failing itself."""
+    """Return a short repr of a user's object for an error message; never raises."""
     try:
         return _short.repr(thing)
-    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error that is being told
+    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error being reported
         return f"<{type(thing).__qualname__} whose repr raised {type(error).__name__}>"
 
 
 def told(error: BaseException) -> str:
-    """Return the text of an exception of the user's, whose `str` may fail itself."""
+    """Return the text of a user's exception, even if its ``__str__`` raises."""
     try:
         return str(error)
-    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error that is being told
+    except Exception as worse:  # noqa: BLE001 - a broken __str__ must not hide the error being reported
         return f"<its str raised {type(worse).__name__}>"
 
 
@@ -255,7 +255,7 @@ def _named(error: BaseException) -> str:
 
 
 def offers(thing: object, method: str) -> bool:
-    """Tell whether an object has a method of its own, and not only a contract's abstract one."""
+    """Whether an object implements a method, rather than inheriting an abstract one."""
     found = getattr(thing, method, None)
     return callable(found) and not getattr(found, "__isabstractmethod__", False)
 

@@ -1,4 +1,4 @@
-"""The file system behind a path or URL, by fsspec."""
+"""Resolve paths and URLs to fsspec file systems."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _USERINFO = re.compile(r"(://)[^/?#]*@")
 
 
 def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Open the file system that a path or URL names, and give the path inside it.
+    """Return the file system of a path or URL, and the path inside it.
 
-    Listings are not cached: a run must see the files that are there now.
+    Listings are not cached: a run must see the current files.
 
     Raises:
         MissingDependency: if the library for the protocol is not installed.
-        GraphError: if nobody knows the protocol.
+        GraphError: if the protocol is unknown.
     """
-    if path.startswith(os.sep):  # whatever is in its name
+    if path.startswith(os.sep):  # whatever its name contains
         return fsspec.filesystem("file", **{"use_listings_cache": False, **storage_options}), path
     protocol = get_protocol(path)
     shown = _USERINFO.sub(r"\1***@", path)
     try:
         fsspec.get_filesystem_class(protocol)
     except ImportError as missing:
-        install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install what it names"
-        raise MissingDependency(f"'{shown}' can't be reached: {missing}; {install}") from missing
+        install = "pip install 'malflow[s3]'" if protocol in ("s3", "s3a") else "install the named library"
+        raise MissingDependency(f"cannot access '{shown}': {missing}; {install}") from missing
     except ValueError as unknown:
-        raise GraphError(f"'{shown}' has a protocol that fsspec does not know: {protocol}") from unknown
+        raise GraphError(f"'{shown}' has a protocol unknown to fsspec: {protocol}") from unknown
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner
 
 
 def is_local(path: str) -> bool:
-    """Whether a path or URL names a local file; an absolute path does, whatever is in its name."""
+    """Whether a path or URL names a local file; an absolute path always does."""
     return path.startswith(os.sep) or get_protocol(path) in ("file", "local")
 
 
 def local_path(path: str) -> str:
-    """Return the one name of a local file: absolute, without protocol, links resolved.
+    """Return the canonical name of a local file: absolute, without protocol, links resolved.
 
     >>> local_path("file:///no/../where//a.txt")
     '/where/a.txt'

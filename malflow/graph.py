@@ -37,13 +37,13 @@ __all__ = [
 
 
 class NodeFacts:
-    """What the passes over a graph ask of a kind of node; each kind states where it differs from the most common.
+    """Defaults of the facts about a node kind that graph passes use; a kind overrides those in which it differs.
 
     Attributes:
-        merges_inputs: whether it has any number of inputs, each with a frontier of its own; others have one at most.
-        starts_stage: whether it begins a stage, since its records may come from any worker.
-        issues_epochs: whether epochs begin here, so that records can be late.
-        role: what its state is to the operator that it belongs to, where that is not the operator's own state.
+        merges_inputs: whether it has several inputs, each with its own frontier; other nodes have at most one input.
+        starts_stage: whether it starts a stage, since its records may come from any worker.
+        issues_epochs: whether it issues epochs (watermarks), so that records can be late.
+        role: the role of a hidden state of its operator, such as ``exchange``; None for the operator's own state.
     """
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
-    """Where records begin; `keyed` tells whether they have their part as key."""
+    """Emits records; `keyed` tells whether a record's key is its part."""
 
     outputs: ClassVar[int] = 1
     name: str
@@ -65,7 +65,7 @@ class SourceNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class StatelessNode(NodeFacts):
-    """An operator that remembers nothing; `keeps_keys` tells whether what it emits has the key of what came in."""
+    """An operator without state; `keeps_keys` tells whether its output keeps the keys of its input."""
 
     outputs: ClassVar[int] = 1
     name: str
@@ -84,7 +84,7 @@ class KeyNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeNode(NodeFacts):
-    """Moves each record to the worker that its key belongs to."""
+    """Moves each record to the worker that owns its key."""
 
     outputs: ClassVar[int] = 1
     starts_stage: ClassVar[bool] = True
@@ -98,13 +98,13 @@ class StatefulNode(NodeFacts):
     """An operator that keeps a state for each key.
 
     Attributes:
-        placement: what chose the worker of each key; None where they stay where they came.
-        kind: the method that made it.
-        version: the version of the states' form.
-        migrate: makes a state of this version of one of an older version, or None to drop it.
-        validate: takes what `migrate` returns; returns the state, or None to drop it, and raises a `TypeError` that
-            says what it must be; None where any object is a state.
-        keeps_keys: whether what it emits has the key of what came in.
+        placement: the partitioner that placed the keys on workers; None if records stay where they are keyed.
+        kind: the kind of state, which follows from the method that added the node.
+        version: the schema version of the states.
+        migrate: converts a state of an older version to this one, or returns None to drop it.
+        validate: checks the result of `migrate`: returns the state, or None to drop it, or raises a `TypeError` that
+            states the requirement; None if any object is a valid state.
+        keeps_keys: whether its output keeps the keys of its input.
     """
 
     outputs: ClassVar[int] = 1
@@ -129,11 +129,11 @@ class TimestampsNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class EpochsNode(NodeFacts):
-    """Issues epochs; output 0 has the records on time, output 1 the late ones.
+    """Issues epochs (watermarks); output 0 has the records on time, output 1 the late ones.
 
     Attributes:
-        placement: what chose the worker of each key of its input; None where nothing did.
-        source: the source whose parts have an epoch each; None where the stream has one epoch.
+        placement: the partitioner that placed the keys of its input on workers; None if none did.
+        source: the source whose parts have an epoch each; None if the stream has one epoch.
     """
 
     outputs: ClassVar[int] = 2
@@ -155,7 +155,7 @@ class SplitNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class UnionNode(NodeFacts):
-    """Joins streams into one; where the user gave it no name, it is made of theirs."""
+    """Merges streams into one; unless the user names it, its name is composed of theirs."""
 
     outputs: ClassVar[int] = 1
     merges_inputs: ClassVar[bool] = True
@@ -165,7 +165,7 @@ class UnionNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class SinkNode(NodeFacts):
-    """Where records end."""
+    """Writes records to a sink."""
 
     outputs: ClassVar[int] = 0
     name: str
@@ -173,12 +173,12 @@ class SinkNode(NodeFacts):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether this is a stateless sink that has a position."""
+        """Whether this is a stateless sink with a position that is part of snapshots."""
         return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
 
     @property
     def is_on_driver(self) -> bool:
-        """Whether the sink writes from one place, the process that started the run, under every runtime."""
+        """Whether the sink writes from the process that started the run (the driver), under every runtime."""
         return isinstance(self.sink, StatelessSink) and bool(getattr(self.sink.impl, "on_driver", False))
 
 
@@ -206,7 +206,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """A node in its place: where its input comes from, and where in the user's code it was added."""
+    """A node with its inputs and the location in the user's code that added it."""
 
     node: Node
     inputs: tuple[Port, ...]
@@ -214,20 +214,20 @@ class Vertex:
 
 
 _Placements = tuple[Partitioner | None, ...]
-"""What put the records of a stream on their workers: partitioners, or None where they stay where they are keyed.
+"""The partitioners that placed a stream's records on workers; None if records stay where they are keyed.
 
-A source's parts are placed by `rendezvous_select`. More than one are the work of a union.
+A source's parts are placed by `rendezvous_select`. Only a union leads to more than one.
 """
 
 
 @dataclass(slots=True)
 class Graph:
-    """The vertices in the order in which they were added, which puts every input before its consumer.
+    """The vertices in the order in which they were added, so that every input precedes its consumer.
 
     Attributes:
-        vertices: the vertices; a `Port` names one by its index.
+        vertices: the vertices; a `Port` refers to one by its index.
         unfinished: the operators whose stream still needs epochs.
-        closed: whether the dataflow is built, so that nothing may be added any more.
+        closed: whether the dataflow is complete, so that nothing can be added.
     """
 
     vertices: list[Vertex] = field(default_factory=list)
@@ -239,19 +239,19 @@ class Graph:
     _parts: list[str | None] = field(default_factory=list)
 
     def claim(self, name: str, location: str | None) -> None:
-        """Check a name and take it.
+        """Check and reserve an operator name.
 
         Raises:
-            GraphError: if it is no name, or taken.
+            GraphError: if it is invalid or already taken.
         """
         check_name(name, location)
         self._take(name, location)
 
     def share(self, name: str, location: str | None) -> None:
-        """Take a name that was made of others; the unions of the same streams share one.
+        """Reserve a name composed of others; unions of the same streams share it.
 
         Raises:
-            GraphError: if a user gave it to an operator.
+            GraphError: if an operator of the user's has this name.
         """
         if name not in self._shared:
             self._take(name, location)
@@ -261,18 +261,20 @@ class Graph:
         if name in self._locations:
             first = self._locations[name]
             where = f", first at {first}" if first else ""
-            message = f"operator '{name}' exists already{where}; every operator needs a name of its own"
+            message = f"operator '{name}' already exists{where}; operator names must be unique"
             raise GraphError(message, operator=name, location=location)
         self._locations[name] = location
 
     def add(self, node: Node, inputs: Iterable[Port], location: str | None) -> Port:
-        """Append a node; give its first output.
+        """Append a node and return its first output.
 
         Raises:
-            GraphError: if the dataflow is built already.
+            GraphError: if the dataflow is already complete.
         """
         if self.closed:
-            message = f"operator '{node.name}' comes too late: the dataflow is built; add it inside build_dataflow"
+            message = (
+                f"operator '{node.name}' is added too late: the dataflow is complete; add it inside build_dataflow"
+            )
             raise GraphError(message, operator=node.name, location=location)
         vertex = Vertex(node, tuple(inputs), location)
         self.vertices.append(vertex)
@@ -281,39 +283,39 @@ class Graph:
         return Port(len(self.vertices) - 1)
 
     def close(self) -> None:
-        """Finish building.
+        """Complete the dataflow.
 
         Raises:
-            GraphError: if a stream was left without the epochs it needs.
+            GraphError: if a stream lacks the epochs it needs.
         """
         self.closed = True
         for name in sorted(self.unfinished):
-            message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on what it gives"
+            message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on its result"
             raise GraphError(message, operator=name, location=self._locations[name])
 
     def placement(self, name: str, port: Port, location: str | None) -> Partitioner | None:
-        """Tell what put the records of an edge on their workers: a partitioner, or None for where they came from.
+        """Return the partitioner that placed the records of an edge on workers, or None if they were not moved.
 
         Raises:
-            GraphError: if a union brought together streams whose keys were placed in different ways.
+            GraphError: if a union merged streams whose keys were placed in different ways.
         """
         placements = self._placements[port.vertex]
         if len(placements) == 1:
             return placements[0]
         ways = sorted("key_local" if way is None else describe(way) for way in placements)
         message = (
-            f"operator '{name}' would keep the state of one key on several workers; its input joins streams that "
-            f"were placed by {' and '.join(ways)}; call .key_distribute() after .union()"
+            f"operator '{name}' would keep the state of one key on several workers; its input merges streams placed "
+            f"by {' and '.join(ways)}; call .key_distribute() after .union()"
         )
         raise GraphError(message, operator=name, location=location)
 
     def settled(self, port: Port) -> Partitioner | None:
-        """Return what put the keys of an edge on their workers, or None where that is not one partitioner."""
+        """Return the partitioner that placed the keys of an edge on workers, or None if it is not a single one."""
         placements = self._placements[port.vertex]
         return placements[0] if len(placements) == 1 else None
 
     def parts(self, port: Port) -> str | None:
-        """Return the name of the source whose parts are the keys of an edge, or None where they are not."""
+        """Return the name of the source whose parts are the keys of an edge, or None if there is none."""
         return self._parts[port.vertex]
 
     def _parts_of(self, vertex: Vertex) -> str | None:
@@ -362,8 +364,8 @@ def check_name(name: object, location: str | None) -> None:
         GraphError: if it is no text, blank, or has a ``/`` or characters that can't be printed.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        hint = "" if isinstance(name, str) else "; the name comes first"
-        message = f"an operator's name is a printable text that is not blank; got {name!r}{hint}"
+        hint = "" if isinstance(name, str) else "; the name is the first argument"
+        message = f"an operator name must be a printable, non-blank string; got {name!r}{hint}"
         raise GraphError(message, location=location)
     if "/" in name:
         message = (
@@ -374,6 +376,6 @@ def check_name(name: object, location: str | None) -> None:
 
 
 def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
-    """Name a union by the outputs it joins, so that unions of different ones have different names."""
+    """Return a name for a union, composed of the outputs it merges, so that different unions have different names."""
     named = ((vertices[port.vertex].node.name, port.output) for port in ports)
     return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"

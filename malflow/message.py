@@ -1,4 +1,4 @@
-"""What flows: data messages, the absent key, and the two ends of time."""
+"""Data messages, the absent key, and the two ends of time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 class DataMessage(Generic[K, V, T]):
     """One record: a value, the key it belongs to, and its logical timestamp.
 
-    A timestamp is of any ordered type; malflow never reads a clock into it. Messages compare by their fields.
-    A message that is passed to a key function, a timestamp assigner, an epoch generator or a split's partitioner
-    is a view that is valid during the call only; inspectors, logics and sinks get messages they may keep.
+    A timestamp can be of any ordered type; malflow never sets one from a clock. Messages compare by their fields.
+    A message passed to a key function, a timestamp assigner, an epoch generator or a split's partitioner is a view,
+    valid only during the call; inspectors, logics and sinks get messages that they may keep.
 
     >>> DataMessage("a", 1, 0)
     DataMessage(key='a', value=1, timestamp=0)
@@ -38,12 +38,12 @@ class NoKeyType:
         return "NoKey"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that there is one `NoKey` in every process."""
+        """Pickle by name, so that each process has one `NoKey`."""
         return "NoKey"
 
 
 class MinTime:
-    """The type of `MIN`: before everything, also when something is added to it or taken from it."""
+    """The type of `MIN`: less than any other timestamp, and unchanged by addition and subtraction."""
 
     __slots__ = ()
 
@@ -68,12 +68,12 @@ class MinTime:
         return "MIN"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that there is one `MIN` in every process."""
+        """Pickle by name, so that each process has one `MIN`."""
         return "MIN"
 
 
 class MaxTime:
-    """The type of `MAX`: after everything, also when something is added to it or taken from it."""
+    """The type of `MAX`: greater than any other timestamp, and unchanged by addition and subtraction."""
 
     __slots__ = ()
 
@@ -98,15 +98,15 @@ class MaxTime:
         return "MAX"
 
     def __reduce__(self) -> str:
-        """Pickle by name, so that there is one `MAX` in every process."""
+        """Pickle by name, so that each process has one `MAX`."""
         return "MAX"
 
 
 NoKey: Final = NoKeyType()
-"""The key of a record that has none. It is itself a legal key: all such records share it."""
+"""The key of records without a key. It is itself a valid key, which all such records share."""
 
 MIN: Final = MinTime()
 """Before every timestamp, of any type."""
 
 MAX: Final = MaxTime()
-"""After every timestamp, of any type. The epoch `MAX` ends a stream."""
+"""After every timestamp, of any type. The epoch (watermark) `MAX` ends a stream."""

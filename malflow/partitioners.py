@@ -1,4 +1,4 @@
-"""Which worker a key belongs to: a hash that is stable everywhere, and the partitioners over it."""
+"""Partitioners, which map keys to workers, and the stable hash beneath them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from malflow.message import NoKey
 __all__ = ["STABLE_KEYS_MET", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
 
 Partitioner = Callable[[Any, Sequence[int]], int]
-"""``(key, workers) -> worker``: deterministic, and its answer is one of `workers`."""
+"""``(key, workers) -> worker``: deterministic; returns one of `workers`."""
 
 PLAIN_TYPES = frozenset({int, str, bool, bytes, type(NoKey)})
-"""Types whose every value is a usable key."""
+"""Types whose values are all valid keys."""
 
 STABLE_KEYS_MET = Event()
-"""Set where this process has met a key with a `__stable_key__`, which may equal one that lies elsewhere."""
+"""Set once this process has seen a key with a `__stable_key__`, which may equal a key on another worker."""
 
 _LONGEST = 10_000
-"""Digits of a Decimal that is a key, before or after the point."""
+"""Maximum digits before or after the point of a Decimal key."""
 
 _LANES = 8
 _EIGHT_SCORES = Struct("<8Q")
@@ -40,10 +40,10 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - subtracted from wall-clock times
 
 
 def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
-    """Choose a worker by rendezvous hashing: the one with the greatest hash of (key, worker).
+    """Select a worker by rendezvous hashing: the one with the greatest hash of (key, worker).
 
-    When workers come or go, only the keys move that must. Equal keys (``1 == 1.0 == True``) get the same worker,
-    in every process, on every machine, in every version.
+    When workers are added or removed, a minimal number of keys moves. Equal keys (``1 == 1.0 == True``) map to the
+    same worker in every process, on every machine, in every version.
 
     Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
     One 64-byte BLAKE2b digest of the key holds the scores of eight workers.
@@ -75,9 +75,9 @@ def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
 
 
 def _scores(encoded: bytes, block: int) -> tuple[int, ...]:
-    """Score eight workers, from ``8 * block`` on."""
+    """Return the scores of the eight workers from ``8 * block`` on."""
     if block == 0:
-        digest = _FIRST_BLOCK.copy()  # half the time of making it
+        digest = _FIRST_BLOCK.copy()  # takes half as long as creating one
         digest.update(encoded)
     else:
         digest = blake2b(encoded, salt=block.to_bytes(_LANES, "little"), person=_PERSON)
@@ -85,10 +85,10 @@ def _scores(encoded: bytes, block: int) -> tuple[int, ...]:
 
 
 def index_select(key: Any, workers: Sequence[int]) -> int:
-    """Choose the worker at index ``key % len(workers)``: for integer keys that are spread evenly already.
+    """Select the worker at index ``key % len(workers)``: for integer keys that are already evenly distributed.
 
     Raises:
-        TypeError: if the key is no integer.
+        TypeError: if the key is not an integer.
         ValueError: if there are no workers.
 
     >>> index_select(7, [0, 1, 2])
@@ -102,17 +102,17 @@ def index_select(key: Any, workers: Sequence[int]) -> int:
 
 
 def stable_hash(key: Any) -> int:
-    """Hash a key to 64 bits: the same number for equal keys, in every process, machine and version.
+    """Hash a key to 64 bits: equal keys have the same hash in every process, on every machine, in every version.
 
     Raises:
-        TypeError: if the key, or something in it, has no stable hash.
-        ValueError: if the key, or something in it, is NaN.
+        TypeError: if the key, or an element of it, has no stable hash.
+        ValueError: if the key, or an element of it, is NaN.
     """
     return int.from_bytes(blake2b(_encode(key), digest_size=8, person=b"malflow.key").digest(), "little")
 
 
 def check_key(key: Any) -> None:
-    """Check that a key can be used: it has a stable hash, Python's hash, and is neither None nor NaN.
+    """Check that a key is valid: hashable, with a stable hash, and neither None nor NaN.
 
     Raises:
         TypeError: if it is None, unhashable or has no stable hash.
@@ -121,13 +121,13 @@ def check_key(key: Any) -> None:
     if type(key) in PLAIN_TYPES:
         return
     if key is None:
-        raise TypeError("None is no key; give every record a key, a placeholder such as '' where there is none")
+        raise TypeError("None cannot be used as a key; use a placeholder such as '' for records without one")
     _encode(key)
     hash(key)
 
 
 def _encode(key: Any) -> bytes:
-    """Write a key as bytes that are equal exactly where keys of the supported types are equal."""
+    """Encode a key as bytes, such that encodings are equal exactly if the keys are equal."""
     if type(key) is int:
         return _encode_integer(key)
     if type(key) not in PLAIN_TYPES:
@@ -135,7 +135,7 @@ def _encode(key: Any) -> bytes:
         if hasattr(cls, "__stable_key__"):
             _admit_stable_key(key)
             return _encode_parts(b"o", [_encode(cls.__qualname__), _encode(key.__stable_key__())])
-        if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy takes a class for unhashable
+        if _is_of_numpy(cls):  # type: ignore[arg-type] # mypy considers a class unhashable
             key = _plain(key)
         _refuse_equality_of_its_own(key)
     if isinstance(key, str):
@@ -152,51 +152,54 @@ def _encode(key: Any) -> bytes:
 
 
 def _admit_stable_key(key: Any) -> None:
-    """Note a key that has a stable key; refuse one that equals itself only: each record's would have its own state."""
+    """Record that a stable key was seen; reject a class compared by identity, whose keys would never be equal."""
     cls = type(key)
     if not STABLE_KEYS_MET.is_set():
         STABLE_KEYS_MET.set()
     missing = [name for name in ("__eq__", "__hash__") if getattr(cls, name) is getattr(object, name)]
     if missing and not isinstance(key, Enum):
         raise TypeError(
-            f"{shown(key)} of type {cls.__qualname__} has a __stable_key__() but no {' and no '.join(missing)}: two of "
-            "them would never be one key; give the class both __eq__ and __hash__, which go by what __stable_key__() "
-            "returns"
+            f"{shown(key)} of type {cls.__qualname__} has a __stable_key__() but no {' and no '.join(missing)}: two "
+            "keys would never be equal; define both __eq__ and __hash__ in terms of __stable_key__()"
         )
 
 
 @lru_cache
 def _is_of_numpy(cls: type) -> bool:
-    """Whether it is a class of numpy's scalars, which need not be installed."""
+    """Whether this is a numpy scalar class; numpy need not be installed."""
     return any(base.__name__ == "generic" and base.__module__ == "numpy" for base in cls.__mro__)
 
 
 def _plain(key: Any) -> Any:
-    """Return what a scalar of numpy's equals, of Python's own types; a moment of numpy's is a type of its own.
+    """Return the Python equivalent of a numpy scalar; datetimes keep a type of their own.
 
     Raises:
-        TypeError: if there is nothing.
+        TypeError: if there is none.
         ValueError: if it is NaT.
     """
     kind = type(key).__name__
     if kind not in ("datetime64", "timedelta64"):
-        return key.item()  # of a long double, itself
+        return key.item()  # a long double returns itself
     _refuse_not_a_time(key)
     if kind == "datetime64":
         return ("numpy.datetime64", _moment_of_numpy(str(key)))
     span = key.astype("m8[us]")
     if span != key or not isinstance(span.item(), timedelta):
-        raise TypeError(f"{shown(key)} of numpy has no stable hash: it is no number of microseconds; key by int(key)")
+        raise TypeError(
+            f"numpy's {shown(key)} has no stable hash: it is not a whole number of microseconds; use int(key)"
+        )
     return span.item()
 
 
 def _refuse_not_a_time(key: Any) -> None:
     if key != key:  # noqa: PLR0124 - as NaN
-        raise ValueError(f"{shown(key)} is no key: NaT does not equal itself; replace or filter it before keying")
+        raise ValueError(
+            f"{shown(key)} cannot be used as a key: NaT does not equal itself; replace or filter it before keying"
+        )
 
 
 def _moment_of_numpy(text: str) -> str:
-    """Write a moment, which numpy writes as far as its unit goes, so that equal ones of whatever unit read the same.
+    """Normalise numpy's text of a datetime, whose length depends on its unit, so that equal datetimes have equal text.
 
     >>> _moment_of_numpy("2020"), _moment_of_numpy("2020-01-01T00"), _moment_of_numpy("2020-01-01T00:00:00.500")
     ('2020-01-01T00:00:00', '2020-01-01T00:00:00', '2020-01-01T00:00:00.5')
@@ -211,21 +214,23 @@ def _moment_of_numpy(text: str) -> str:
 
 
 def _refuse_equality_of_its_own(key: Any) -> None:
-    """Refuse a key whose class says by code of its own what equals what: its content does not tell."""
+    """Reject a key whose class defines its own ``__eq__``: equality does not follow from its contents."""
     cls = type(key)
     inherited: list[object] = [kind.__eq__ for kind in (str, bytes, tuple, frozenset) if isinstance(key, kind)]
     code = getattr(cls.__eq__, "__code__", None)
-    by_hand = is_dataclass(key) and code is not None and code.co_filename != "<string>"  # where dataclasses make theirs
+    by_hand = is_dataclass(key) and code is not None and code.co_filename != "<string>"  # of generated code
     if by_hand or (inherited and cls.__eq__ not in inherited):
         raise TypeError(
-            f"{shown(key)} of type {cls.__qualname__} has no stable hash: the class has an __eq__ of its own; give it "
-            "a method __stable_key__() that returns equal keys for equal objects, which have equal hashes too"
+            f"{shown(key)} of type {cls.__qualname__} has no stable hash: the class defines its own __eq__; add a "
+            "method __stable_key__() that returns equal keys for equal objects, and a __hash__ consistent with it"
         )
 
 
 def _encode_number(key: Any) -> bytes:
     if key != key:  # noqa: PLR0124 - the definition of NaN
-        raise ValueError(f"{shown(key)} is no key: NaN does not equal itself; replace or filter it before keying")
+        raise ValueError(
+            f"{shown(key)} cannot be used as a key: NaN does not equal itself; replace or filter it before keying"
+        )
     if isinstance(key, Decimal):
         _refuse_long(key)
     if isinstance(key, Integral):
@@ -243,10 +248,10 @@ def _encode_number(key: Any) -> bytes:
 
 
 def _refuse_long(key: Decimal) -> None:
-    """Refuse a number that a few letters make so long that to compare it with whole numbers takes for ever."""
+    """Reject a number with so large an exponent that converting it to an integer would take forever."""
     if key.is_finite() and (abs(key.adjusted()) > _LONGEST or abs(int(key.as_tuple().exponent)) > _LONGEST):
         raise ValueError(
-            f"{shown(key)} is no key: written out it has more than {_LONGEST} digits; round it, or key by its text"
+            f"{shown(key)} cannot be used as a key: it has more than {_LONGEST} digits; round it, or key by its text"
         )
 
 
@@ -276,24 +281,24 @@ def _encode_object(key: Any) -> bytes:
         content = [getattr(key, field.name) for field in fields(key) if field.compare]
         return _encode_parts(b"a", [_encode(part) for part in (cls.__qualname__, *content)])
     raise TypeError(
-        f"{shown(key)} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of such, a "
-        "frozen dataclass, or give the class a method __stable_key__() that returns one of these, and __eq__ and "
-        "__hash__ that go by it"
+        f"{shown(key)} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of these or "
+        "a frozen dataclass, or add a method __stable_key__() that returns one of these, with matching __eq__ and "
+        "__hash__"
     )
 
 
 def _encode_parts(tag: bytes, parts: list[bytes]) -> bytes:
-    """Join encoded parts: a list, since a StopIteration of the user's would end a lazy sequence as if it were whole."""
+    """Join encoded parts. They are a list: a StopIteration in user code would silently end a generator."""
     return tag + b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
 def _instant(moment: datetime) -> str:
-    """Write a moment so that equal ones, of whatever zone, read the same."""
+    """Return a text that is equal for equal datetimes, whatever their time zones."""
     offset = moment.replace(fold=0).utcoffset()
     wall = moment.replace(tzinfo=None, fold=0)
     if offset is None:
         return wall.isoformat()
-    return f"{wall - _EPOCH - offset}+00:00"  # a difference of times, so that no end of the calendar is met
+    return f"{wall - _EPOCH - offset}+00:00"  # a timedelta cannot overflow the calendar
 
 
 def _clock(moment: time) -> str:

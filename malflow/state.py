@@ -1,4 +1,4 @@
-"""The keyed state of one operator on one worker, and what changed in it."""
+"""The keyed state of one operator on one worker, and its changes."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ __all__ = [
 ]
 
 ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), type(MIN), type(MAX), type(NoKey)})
-"""Types whose values can't be changed in place, nor anything in them."""
+"""Types whose values are deeply immutable."""
 
 _SLACK = 1024
-"""Keys that may have changed beside three quarters of those there are, before a whole delta is the cheaper one."""
+"""Allowance for small states: if more than three quarters of the keys plus this many changed, a whole delta is used."""
 
 
 class Movement(Enum):
-    """How a state goes to other workers when there are more or fewer of them: see `malflow.engine.rescale`."""
+    """How a state is redistributed when the number of workers changes: see `malflow.engine.rescale`."""
 
     BY_KEY = auto()
-    """Each key goes where the partitioner of its stream sends it."""
+    """Each key goes to the worker that its stream's partitioner selects."""
 
     BY_PART = auto()
-    """Each part of a source or sink goes where the parts go."""
+    """Each part goes to the worker that now owns that part of the source or sink."""
 
     EPOCHS = auto()
-    """All workers begin at the least epoch."""
+    """All workers start from the least epoch (watermark)."""
 
     FRONTIER = auto()
-    """All inputs of all workers begin at the least epoch."""
+    """All inputs of all workers start from the least epoch."""
 
 
 class StateKind(Enum):
-    """What keeps a state, and so what may be done with it.
+    """The kind of owner of a state, which determines how the state is handled.
 
     Attributes:
-        word: what manifests and messages call it. It never changes.
-        movement: how it goes to other workers.
+        word: the name in manifests and messages. It never changes.
+        movement: how it is redistributed over workers.
     """
 
     SOURCE = "source", Movement.BY_PART
@@ -79,29 +79,29 @@ class StateKind(Enum):
 
     @classmethod
     def of(cls, word: str) -> StateKind | None:
-        """Return the kind that a manifest calls so; None where a newer version wrote it."""
+        """Return the kind with this name in a manifest; None if a newer version wrote it."""
         return next((kind for kind in cls if kind.word == word), None)
 
     @property
     def migrates(self) -> bool:
-        """Whether the program can bring its states to another form: they are the user's own."""
+        """Whether a program can migrate its states, which are the user's own objects."""
         return self.movement is Movement.BY_KEY
 
     @property
     def may_be_lost(self) -> bool:
-        """Whether a run may begin without it: time waits for the epochs to come."""
+        """Whether a run may start without it: time then waits for new epochs."""
         return self is StateKind.FRONTIER
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """What a program says of one of its states, so that a later program can tell whether it can go on from it.
+    """The declaration of a program's state, from which a later program decides whether it can resume from it.
 
     Attributes:
         name: the state's name, unique in the program.
-        kind: what keeps it.
-        version: the version of the form of each key's state.
-        placement: the name of the partitioner that put its keys on their workers, None where none did.
+        kind: the kind of its owner.
+        version: the schema version of each key's state.
+        placement: the name of the partitioner that placed its keys on workers, None if none did.
     """
 
     name: str
@@ -112,13 +112,13 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What changed in a keyed state since the delta before.
+    """The changes of a keyed state since the previous delta.
 
     Attributes:
         changed: new states by key. In a whole delta it may be the live state itself.
-        deleted: the keys that are gone.
-        appended: how many keys, the last ones of `changed`, stand at the end of the state, in this order.
-        whole: whether `changed` is everything there is, and what was before counts no more.
+        deleted: the deleted keys.
+        appended: how many keys, the last ones in `changed`, are at the end of the state, in this order.
+        whole: whether `changed` is the complete state and replaces any earlier one.
     """
 
     changed: Mapping[Any, Any] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class StateDelta(NamedTuple):
 
 
 class DeltaSum:
-    """Several deltas as one: applying it comes to the same as applying them one after the other.
+    """Merges successive deltas into one with the same effect.
 
     >>> total = DeltaSum()
     >>> total.add(Delta({"a": 1, "b": 2}, appended=2))
@@ -163,7 +163,7 @@ class DeltaSum:
         self._whole = False
 
     def add(self, later: Delta) -> None:
-        """Take one more delta."""
+        """Add a later delta."""
         if later.whole:
             self._in_place, self._appended, self._deleted = {}, dict(later.changed), set()
             self._whole = True
@@ -183,7 +183,7 @@ class DeltaSum:
             self._appended[key] = state
 
     def delta(self) -> Delta:
-        """Give the one delta."""
+        """Return the merged delta."""
         if self._whole:
             return Delta(self._appended, whole=True)
         return Delta(self._in_place | self._appended, frozenset(self._deleted), len(self._appended))
@@ -196,13 +196,13 @@ class DeltaSum:
 class KeyedState(dict[Any, Any]):
     """The state of every key, in the order in which keys were first seen.
 
-    Reading a key that is absent gives a new default state, and checks that the key is usable; it stores nothing.
-    It is pickled as a plain dict.
+    Reading an absent key checks that the key is usable and returns a new default state; it stores nothing.
+    Pickled as a plain dict.
 
     Args:
-        default: makes the state of a key that has none; without it that state is None.
-        tracked: whether changes are noted for `delta`. Nothing is noted, and nothing paid, where none is asked for.
-        admit: checks a key that is new, and raises if it can't be taken.
+        default: creates the state of a key that has none; without it that state is None.
+        tracked: whether to track changes for `delta`. Untracked state costs nothing.
+        admit: checks a new key, and raises if it cannot be used.
     """
 
     __slots__ = ("_admit", "_default", "_dirty", "_tracked")
@@ -221,7 +221,7 @@ class KeyedState(dict[Any, Any]):
         self._dirty: set[Hashable] | None = None  # None: the next delta is whole
 
     def admit(self, key: Any) -> None:
-        """Check that a new key can be taken."""
+        """Check that a new key can be used."""
         self._admit(key)
 
     def __missing__(self, key: Any) -> Any:
@@ -229,7 +229,7 @@ class KeyedState(dict[Any, Any]):
         return None if self._default is None else self._default()
 
     def touch(self, keys: Iterable[Any]) -> None:
-        """Note that the states of these keys may have changed, in place or by being replaced or deleted."""
+        """Mark keys as dirty: their states may have been mutated, replaced or deleted."""
         dirty = self._dirty
         if dirty is not None:
             dirty.update(keys)
@@ -237,11 +237,11 @@ class KeyedState(dict[Any, Any]):
                 self._dirty = None
 
     def forget(self) -> None:
-        """Forget what the deltas so far have told: the next one is whole."""
+        """Make the next delta whole."""
         self._dirty = None
 
     def assign(self, states: Mapping[Any, Any]) -> None:
-        """Set the states of some keys, None dropping a key; those that are the same already do not count as changed."""
+        """Set the states of some keys; None drops a key. A state equal to the present one does not count as changed."""
         for key, state in states.items():
             if self.get(key) == state:
                 continue
@@ -252,16 +252,16 @@ class KeyedState(dict[Any, Any]):
                 self[key] = state
 
     def delta(self) -> Delta:
-        """Give what changed since the last call. The states in it are the live ones: serialise them at once.
+        """Return the changes since the last call. Its states are the live objects: serialise them at once.
 
-        The first delta is whole. What is not tracked gives an empty one.
+        The first delta is whole. An untracked state returns an empty one.
         """
         if not self._tracked:
             return Delta()
         dirty, self._dirty = self._dirty, set()
         if dirty is None:
             return Delta(self, whole=True)
-        # Keys that were inserted since are dirty and at the end: all of them are in the longest dirty tail.
+        # Keys inserted since the last call are dirty and at the end: the longest dirty tail contains all of them.
         tail = []
         for key in reversed(self):
             if key not in dirty:
@@ -275,7 +275,7 @@ class KeyedState(dict[Any, Any]):
         return Delta(changed, deleted, len(tail))
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, in the same order; none of it counts as a change."""
+        """Apply a delta, reproducing the order of keys; it does not count as a change."""
         if delta.whole:
             self.clear()
             self.update(delta.changed)
@@ -291,10 +291,10 @@ class KeyedState(dict[Any, Any]):
 
 
 class StatesView(MutableMapping[Any, Any]):
-    """All states of one operator on one worker, as `on_epoch` and `on_schedule` see them: a dict, key -> state.
+    """All states of one operator on one worker as a dict, key -> state; passed to `on_epoch` and `on_schedule`.
 
-    Setting a state to None drops the key. A state that is read through it counts as changed, since it may be mutated in
-    place; so `values` and `items` make the next delta whole, while iterating over the keys changes nothing.
+    Setting a state to None drops the key. Reading a state counts as a change, since it may be mutated in place; so
+    `values` and `items` make the next delta whole, while iterating over the keys changes nothing.
     """
 
     __slots__ = ("_states",)
@@ -331,12 +331,12 @@ class StatesView(MutableMapping[Any, Any]):
         return key in self._states
 
     def items(self) -> ItemsView[Any, Any]:
-        """Give all keys with their states; all of them count as changed."""
+        """Return all keys with their states; all of them count as changed."""
         self._states.forget()
         return self._states.items()
 
     def values(self) -> ValuesView[Any]:
-        """Give all states; all of them count as changed."""
+        """Return all states; all of them count as changed."""
         self._states.forget()
         return self._states.values()
 
@@ -350,7 +350,7 @@ class StatesView(MutableMapping[Any, Any]):
 
 
 def copied(value: Any) -> Any:
-    """Copy a value so deep that no later change of it shows in the copy."""
+    """Return a deep copy, with fast paths for immutable contents."""
     kind = type(value)
     if kind in ATOMIC_TYPES or (isinstance(value, tuple) and ATOMIC_TYPES.issuperset(map(type, value))):
         return value

@@ -176,7 +176,7 @@ class StableAnyCase(AnyCase):
 
 @pytest.mark.parametrize("key", [AnyCase("a"), AnyCaseText("a"), ("x", AnyCase("a"))])
 def test_a_class_with_an_equality_of_its_own_is_refused(key: Any) -> None:
-    with pytest.raises(TypeError, match="has an __eq__ of its own; give it a method __stable_key__"):
+    with pytest.raises(TypeError, match="defines its own __eq__; add a method __stable_key__"):
         check_key(key)
 
 
@@ -186,7 +186,7 @@ def test_a_class_with_an_equality_of_its_own_may_tell_its_key() -> None:
 
 
 def test_none_is_refused_as_a_key_and_taken_inside_one() -> None:
-    with pytest.raises(TypeError, match="None is no key"):
+    with pytest.raises(TypeError, match="None cannot be used as a key"):
         check_key(None)
     check_key(("a", None))
 
@@ -286,9 +286,7 @@ class Unhashed(Unequal):
     [(Unequal(), "no __eq__ and no __hash__"), (Unhashed(), "no __hash__"), ((1, Unequal()), "no __eq__")],
 )
 def test_a_stable_key_needs_an_equality_that_goes_by_it(key: Any, missing: str) -> None:
-    with pytest.raises(
-        TypeError, match=f"has a __stable_key__.. but {missing}.*give the class both __eq__ and __hash_"
-    ):
+    with pytest.raises(TypeError, match=f"has a __stable_key__.. but {missing}.*define both __eq__ and __hash__"):
         check_key(key)
 
 
@@ -298,7 +296,7 @@ def test_a_stable_key_needs_an_equality_that_goes_by_it(key: Any, missing: str) 
 def test_a_number_of_which_a_few_letters_make_very_many_is_refused_at_once(text: str) -> None:
     for key in (Decimal(text), (1, Decimal(text))):
         began = process_time()
-        with pytest.raises(ValueError, match="written out it has more than 10000 digits; round it, or key by its text"):
+        with pytest.raises(ValueError, match="it has more than 10000 digits; round it, or key by its text"):
             check_key(key)
         assert process_time() - began < 0.1
 

@@ -1,7 +1,6 @@
-"""Where records go: the contracts of a sink, and the built-in ones.
+"""The sink contracts, and the built-in sinks.
 
-What reads or writes files is imported when it is first asked for, because fsspec takes longer to import than
-all the rest.
+File sinks are imported on first use, because fsspec takes longer to import than everything else together.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a sink is: an object that takes messages, whole or split into parts that keep state."""
+"""The sink contracts: an object that writes messages, either as a whole or split into parts with state."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ S = TypeVar("S")
 
 
 class StatelessSinkImpl(Generic[K, V, T]):
-    """A sink without state. Subclassing is optional: any object with ``sink(msg)`` will do.
+    """A sink without state. Subclassing is optional: any object with ``sink(msg)`` works.
 
-    One object serves every worker of a process. What it writes is written at least once: after a restart the
-    records since the last snapshot come again. See `ResumableSinkImpl` for one that takes back what comes again.
+    One object serves every worker of a process. Delivery is at least once: after a restart the records since the last
+    snapshot are written again. See `ResumableSinkImpl` for a sink that removes them first.
 
     Attributes:
-        on_driver: where the workers are spread over processes, whether one object in the process that started the run
-            takes the records of all of them, tick by tick; else each process has a copy of its own. Taken as False
-            where an implementation does not say.
-        reader_is_gone: whether nobody reads what is written any more, so that the run ends as by `stop`. Looked at
-            after each tick, where the sink is in the process that started the run.
+        on_driver: if workers run in several processes, whether one object in the process that started the run (the
+            driver) writes the records of all of them, tick by tick; otherwise each process has its own copy. False if
+            an implementation lacks the attribute.
+        reader_is_gone: whether the output has no reader any more, so that the run ends as by `stop`. Checked after
+            each tick if the sink is on the driver.
     """
 
     on_driver: ClassVar[bool] = False
@@ -46,52 +46,52 @@ class StatelessSinkImpl(Generic[K, V, T]):
 
     @abstractmethod
     def sink(self, msg: DataMessage[K, V, T]) -> None:
-        """Take one message."""
+        """Write one message."""
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Take a run of messages as three columns of one length; the columns must not be changed.
+        """Write a batch of messages, as three columns of equal length, which must not be mutated.
 
-        The default is written over `sink`.
+        The default calls `sink`.
         """
         for message in map(DataMessage, keys, values, timestamps):
             self.sink(message)
 
     def flush(self) -> None:
-        """Make what was taken visible outside. Called at the end of every tick."""
+        """Make the written messages visible outside. Called at the end of every tick."""
 
     def close(self) -> None:
-        """Let go of what is held. Called once, when the run ends, however it ends."""
+        """Release resources. Called once when the run ends, whether it succeeded or failed."""
 
 
 class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
-    """A sink that can go back to where it stood: what it writes is written exactly once.
+    """A sink that can return to an earlier position, for exactly-once delivery.
 
-    Its position is part of every snapshot, and of the one that a run takes before its first record. A run that resumes
-    gives it back, so that what was written after the snapshot can be taken back before it comes again. Subclassing is
-    optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` will do. On Spark it must be
-    `on_driver`.
+    Its position is part of every snapshot, including the one taken before a run's first record. A run that resumes
+    passes it to `restore`, so that the sink can remove messages written after the snapshot before they are written
+    again. Subclassing is optional: any object with ``sink(msg)``, ``snapshot()`` and ``restore(position)`` works. On
+    Spark it must be `on_driver`.
     """
 
     on_driver: ClassVar[bool] = True
 
     @abstractmethod
     def snapshot(self) -> S | None:
-        """Return the position after all that was taken, which must be durable now.
+        """Return the position after all messages written so far, which must be durable by now.
 
-        It is picklable, and not changed afterwards; None where there is nothing to go back to. Called between ticks.
+        Picklable, and not mutated afterwards; None if the sink cannot return to it. Called between ticks.
         """
 
     @abstractmethod
     def restore(self, position: S | None) -> None:
-        """Go back to a position. Called once, before the first record of a run that resumes.
+        """Return to a position. Called once, before the first record of a run that resumes.
 
         Args:
-            position: what `snapshot` returned; None where the snapshot has no position of this sink.
+            position: the result of `snapshot`; None if the snapshot has no position of this sink.
         """
 
 
 def is_resumable(impl: object) -> bool:
-    """Whether a sink's position is kept."""
+    """Whether a sink has a position that is part of snapshots."""
     return offers(impl, "snapshot") and offers(impl, "restore")
 
 
@@ -100,26 +100,26 @@ class StatefulSinkPartition(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Give what `build_part` needs to go on from here: picklable, and not changed afterwards."""
+        """Return the state from which `build_part` can resume: picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Give the state for the last time: the part moves to another worker, and is built there from it.
+        """Return the final state: the part moves to another worker, which builds a writer from it.
 
-        `close` follows. By default a snapshot.
+        `close` is called next. The default returns `snapshot`.
         """
         return self.snapshot()
 
 
 class StatefulSinkImpl(Generic[K, V, T, P, S]):
-    """A sink that is split into parts, each with a state of its own. Subclassing is optional."""
+    """A sink that is split into parts, each with its own state. Subclassing is optional."""
 
     @abstractmethod
     def assign_part(self, msg: DataMessage[K, V, T]) -> P:
-        """Name the part that a message goes to. A part is a key like any other; one worker holds it."""
+        """Return the part that a message belongs to. A part must be a valid key; one worker owns it."""
 
     @abstractmethod
     def build_part(self, part: P, state: S | None) -> StatefulSinkPartition[K, V, T, S]:
-        """Build the writer of one part at its first message, from its state where there is one."""
+        """Return a writer of one part, from its state if there is one. Called at the part's first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class StatelessSink(Generic[K, V, T]):
     """A sink without state.
 
     Args:
-        impl: any object with ``sink(msg)``; ``sink_batch``, ``flush`` and ``close`` are used where it has them.
+        impl: any object with ``sink(msg)``; ``sink_batch``, ``flush`` and ``close`` are called if it has them.
 
     Raises:
         GraphError: if `impl` has no ``sink``.
@@ -144,7 +144,7 @@ class StatelessSink(Generic[K, V, T]):
 
 @dataclass(frozen=True, slots=True)
 class StatefulSink(Generic[K, V, T, P, S]):
-    """A sink of parts with state; every message goes to the worker that holds its part.
+    """A sink of parts with state; every message goes to the worker that owns its part.
 
     Args:
         impl: any object with ``assign_part(msg)`` and ``build_part(part, state)``.
@@ -160,5 +160,5 @@ class StatefulSink(Generic[K, V, T, P, S]):
             raise GraphError(f"StatefulSink got {shown(self.impl)}, a sink without parts; write StatelessSink(...)")
         require_methods(self.impl, "StatefulSink", ("assign_part", "build_part"))
         require_arguments(
-            self.impl.build_part, "StatefulSink", ("part", "state"), "let it take the state, None at first"
+            self.impl.build_part, "StatefulSink", ("part", "state"), "accept the state, which is None at first"
         )

@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 class StdOutSink(StatelessSinkImpl[K, V, T]):
-    """Print each message as a line ``{ key: 1, value: 2, timestamp: 3 }``, fields by their `repr`.
+    """Print each message as a line ``{ key: 1, value: 2, timestamp: 3 }``, with the `repr` of each field.
 
-    Lines appear at the end of each tick at the latest. When nobody reads them any more, as behind ``| head``, the run
-    ends as by `stop`, and the program with the exit code of a broken pipe, 141.
+    Lines appear at the end of each tick at the latest. When the reader of a pipe exits, as with ``| head``, the run
+    ends as by `stop`, and the program exits with the code of a broken pipe, 141.
 
     Attributes:
-        reader_is_gone: whether nobody reads any more.
+        reader_is_gone: whether the reader of the pipe has exited.
     """
 
     on_driver = True
@@ -34,11 +34,11 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
         self._write(_line(msg.key, msg.value, msg.timestamp))
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Print a run of messages with one write."""
+        """Print a batch of messages with one write."""
         self._write("".join([_line(*record) for record in zip(keys, values, timestamps, strict=True)]))
 
     def flush(self) -> None:
-        """Hand the lines to the terminal, file or pipe."""
+        """Flush the lines to the terminal, file or pipe."""
         try:
             sys.stdout.flush()
         except BrokenPipeError:
@@ -51,7 +51,7 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
             self._note_broken_pipe()
 
     def _note_broken_pipe(self) -> None:
-        """Send what is still printed nowhere, also what Python prints when it exits."""
+        """Discard all further output, including Python's own at exit."""
         self.reader_is_gone = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

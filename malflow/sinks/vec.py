@@ -1,4 +1,4 @@
-"""A sink that collects in memory."""
+"""A sink that collects messages in memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
         self._timestamps.append(msg.timestamp)
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Collect a run of messages; message objects are made when they are read."""
+        """Collect a batch of messages; message objects are created when they are read."""
         self._keys.extend(keys)
         self._values.extend(values)
         self._timestamps.extend(timestamps)
@@ -49,7 +49,7 @@ class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
         return list(self._values)
 
     def drain(self) -> list[DataMessage[K, V, T]]:
-        """Give the messages collected so far and forget them."""
+        """Return the messages collected so far, and clear the sink."""
         messages = list(self)
         for column in (self._keys, self._values, self._timestamps):
             column.clear()

@@ -1,7 +1,6 @@
-"""Where records come from: the contracts of a source, and the built-in ones.
+"""The source contracts, and the built-in sources.
 
-What reads or writes files is imported when it is first asked for, because fsspec takes longer to import than
-all the rest.
+File sources are imported on first use, because fsspec takes longer to import than everything else together.
 """
 
 from importlib import import_module

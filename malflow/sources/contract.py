@@ -1,4 +1,4 @@
-"""What a source is: an implementation that lists its parts and builds a reader for each."""
+"""The source contracts: an implementation lists its parts and builds a reader for each."""
 
 from __future__ import annotations
 
@@ -26,64 +26,64 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 POLL_SECONDS = 0.01
-"""How long one call may go on collecting records that come one by one, before it hands over what it has."""
+"""How long one call may collect records that arrive one by one before it returns them."""
 
 
 class StatelessSourcePartition(Generic[V, T]):
-    """A reader of one part. Subclassing is optional: any object with these methods will do."""
+    """A reader of one part. Subclassing is optional: any object with these methods works."""
 
     @abstractmethod
     def poll(self) -> tuple[V, T] | None:
-        """Give the next ``(value, timestamp)``, or None when there is nothing now. Must not block."""
+        """Return the next ``(value, timestamp)``, or None if none is available now. Must not block."""
 
     @abstractmethod
     def is_finished(self) -> bool:
-        """Tell whether no record will ever come again. A finished part is not polled any more."""
+        """Whether the part has no more records. A finished part is not polled again."""
 
     def suspend(self) -> None:
-        """Let go of what is held outside (connections, files): this reader is not polled again."""
+        """Release external resources (connections, files): this reader is not polled again."""
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[T]]:
-        """Give up to `limit` records as two columns of one length; empty columns when there is nothing now.
+        """Return up to `limit` records as two columns of equal length; empty columns if none are available now.
 
-        The default is written over `poll`.
+        The default calls `poll`.
         """
         return poll_until(self, limit)
 
 
 class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
-    """A reader of one part that knows its position and can start again from it."""
+    """A reader of one part that has a position and can resume from it."""
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Give the position after the last record handed over: picklable, and not changed afterwards."""
+        """Return the position after the last record returned: picklable, and not mutated afterwards."""
 
     def collect(self) -> S:
-        """Give the position for the last time: the part moves to another worker, and is built there from it.
+        """Return the final position: the part moves to another worker, which builds a reader from it.
 
-        `suspend` follows. By default a snapshot.
+        `suspend` is called next. The default returns `snapshot`.
         """
         return self.snapshot()
 
     def go_on_from(self, position: S) -> bool:
-        """Go on from a position that another reader of the part has reached, and tell whether that is possible.
+        """Continue from a position that another reader of the part has reached; return whether that is possible.
 
-        On Spark readers move between processes, and come back later. Where this tells False, which is the default, the
-        reader is suspended and another one is built from the position. Worth having where building costs more than
-        reading on, as with a compressed file.
+        On Spark, readers move between processes and may return later. If this returns False, the default, the reader
+        is suspended and a new one is built from the position. Implement it if building costs more than reading ahead,
+        as with a compressed file.
         """
         del position
         return False
 
 
 class StatelessSourceImpl(Generic[P, V, T]):
-    """A source whose parts begin again when they are built again. Subclassing is optional.
+    """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
 
     Attributes:
-        keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
-            implementation does not say.
+        keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
+            attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
-            until it is finished. Taken as False where an implementation does not say.
+            until it is finished. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
@@ -91,23 +91,23 @@ class StatelessSourceImpl(Generic[P, V, T]):
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
-        """List the parts, once a run. A part is a key like any other: it is the key of the records read from it."""
+        """Return the parts; called once per run. A part must be a valid key: it is the key of its records."""
 
     @abstractmethod
     def build_part(self, part: P) -> StatelessSourcePartition[V, T]:
-        """Build the reader of one part."""
+        """Return a reader of one part."""
 
 
 class StatefulSourceImpl(Generic[P, V, T, S]):
     """A source whose parts resume from a position. Subclassing is optional.
 
-    It may have a method ``present_part(part)``, which returns the name that a part of an older snapshot has now.
+    It may have a method ``present_part(part)``, which returns the present name of a part of an older snapshot.
 
     Attributes:
-        keyed: whether the records have their part as key; where it is False they have no key. Taken as True where an
-            implementation does not say.
+        keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
+            attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
-            until it is finished. Taken as False where an implementation does not say.
+            until it is finished. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
@@ -115,16 +115,16 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
-        """List the parts, once a run. A part is a key like any other: it is the key of the records read from it."""
+        """Return the parts; called once per run. A part must be a valid key: it is the key of its records."""
 
     @abstractmethod
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
-        """Build the reader of one part, from the position `state`, or from the beginning when it is None."""
+        """Return a reader of one part, starting at the position `state`, or at the beginning if it is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatelessSource(Generic[P, V, T]):
-    """A source whose parts begin again when the run is restarted.
+    """A source whose parts restart from the beginning when the run is restarted.
 
     Args:
         impl: any object with ``list_parts()`` and ``build_part(part)``.
@@ -137,18 +137,18 @@ class StatelessSource(Generic[P, V, T]):
 
     def __post_init__(self) -> None:
         require_methods(self.impl, "StatelessSource", ("list_parts", "build_part"))
-        instead = "write StatefulSource(...), whose parts are built from a position"
+        instead = "write StatefulSource(...), which passes a position"
         require_arguments(self.impl.build_part, "StatelessSource", ("part",), instead)
 
     def build_part(self, part: P, state: Any) -> StatelessSourcePartition[V, T]:
-        """Build the reader of one part; there is no position to start from."""
+        """Return a reader of one part; the position is ignored."""
         del state
         return self.impl.build_part(part)
 
 
 @dataclass(frozen=True, slots=True)
 class StatefulSource(Generic[P, V, T, S]):
-    """A source whose parts resume where they were when they move or restart.
+    """A source whose parts resume from their positions when they move or restart.
 
     Args:
         impl: any object with ``list_parts()`` and ``build_part(part, state)``.
@@ -161,18 +161,18 @@ class StatefulSource(Generic[P, V, T, S]):
 
     def __post_init__(self) -> None:
         require_methods(self.impl, "StatefulSource", ("list_parts", "build_part"))
-        instead = "write StatelessSource(...), or let it take the position, None at first"
+        instead = "write StatelessSource(...), or accept the position, which is None at first"
         require_arguments(self.impl.build_part, "StatefulSource", ("part", "state"), instead)
 
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
-        """Build the reader of one part, from a position where there is one."""
+        """Return a reader of one part, starting at the position if there is one."""
         return self.impl.build_part(part, state)
 
 
 def poll_until(partition: StatelessSourcePartition[V, T], limit: int) -> tuple[list[V], list[T]]:
-    """Collect what `partition.poll` gives: up to `limit` records, or as many as come in `POLL_SECONDS`.
+    """Poll up to `limit` records, for at most `POLL_SECONDS`.
 
-    It stops at the first None, and never polls a partition that says it is finished.
+    Stops at the first None, and never polls a finished partition.
     """
     values: list[V] = []
     timestamps: list[T] = []

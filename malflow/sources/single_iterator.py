@@ -17,30 +17,30 @@ __all__ = ["SingleIteratorSource"]
 V = TypeVar("V")
 
 _AT_HAND = (list, tuple, range, str, bytes)
-"""Types whose elements come without waiting, so that a whole batch can be taken at once."""
+"""Types whose iteration never blocks, so that a whole batch can be taken at once."""
 
 _WAITED_SECONDS = 0.005
-"""An item that took longer had to be waited for."""
+"""An item that took longer blocked the iteration."""
 
 _SILENT_SECONDS = 0.05
-"""An item that took longer came after a silence; one that took less may have been kept waiting by a busy machine."""
+"""An item that took longer came after a pause in the input; one that took less may be due to a busy machine."""
 
 _TRUSTED = 256
-"""So many items in a row must have come without waiting before more than one is taken at once.
+"""How many successive items must not have blocked before more than one is taken at once.
 
-An iterator that blocks in the middle of a batch holds back the items before it; this keeps short bursts from that.
+An iterator that blocks in the middle of a batch delays the items before it; this protects short bursts.
 """
 
 
 class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
     """Emit the items of an iterable, in order, with their index from 0 as timestamp and without a key.
 
-    It has one part, on one worker. It can't resume: a list is read from its beginning when the run starts again,
-    and what a generator has already given is gone.
+    It has one part, on one worker. It cannot resume: a restarted run reads a list from the beginning, and items that
+    a generator has already produced are lost.
 
     Args:
-        iterable: anything `iter` takes. Items of an iterator that waits flow on before it waits for the next one,
-            unless many came at once; a source that should never hold back any is a partition with ``poll``.
+        iterable: anything `iter` accepts. Items of a blocking iterator are processed before it blocks again, unless
+            many arrive at once; to never delay an item, implement a partition with ``poll``.
 
     Raises:
         GraphError: if `iterable` is not iterable.
@@ -56,16 +56,16 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
         self._iterable = iterable
 
     def list_parts(self) -> Iterable[NoKeyType]:
-        """List the one part."""
+        """Return the only part, `NoKey`."""
         return [NoKey]
 
     def build_part(self, part: NoKeyType) -> IteratorPartition[V]:
-        """Begin to iterate."""
+        """Start iterating."""
         del part
         return IteratorPartition(iter(self._iterable), at_hand=type(self._iterable) in _AT_HAND)
 
     def resume_part(self, part: NoKeyType, position: int) -> IteratorPartition[V]:
-        """Iterate again, from the item that has this index on."""
+        """Start iterating at the item with this index."""
         del part
         iterator: Any = iter(self._iterable)
         at_hand = type(self._iterable) in _AT_HAND
@@ -77,7 +77,7 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
 
 
 class IteratorPartition(StatelessSourcePartition[V, int]):
-    """The iteration, and how far it has come."""
+    """An iterator with its position."""
 
     def __init__(self, iterator: Iterator[V], *, at_hand: bool, position: int = 0) -> None:
         self._iterator = iterator
@@ -87,7 +87,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         self._finished = False
 
     def poll(self) -> tuple[V, int] | None:
-        """Give the next item and its index."""
+        """Return the next item and its index."""
         for value in self._iterator:
             self._position += 1
             return value, self._position - 1
@@ -95,7 +95,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        """Give the next items at once; where they may have to be waited for, fewer."""
+        """Return the next items; fewer than `limit` if the iterator may block."""
         start = self._position
         values = self._take(limit) if self._at_hand else self._collect(limit)
         self._position += len(values)
@@ -107,7 +107,7 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return values
 
     def _collect(self, limit: int) -> list[V]:
-        """Take items that may have to be waited for: one at a time, and more only once they have kept coming."""
+        """Take items of an iterator that may block: one at a time, and more only after a run of prompt ones."""
         values: list[V] = []
         started = before = time.monotonic()
         wanted = min(limit, max(1, self._prompt - _TRUSTED))
@@ -125,9 +125,9 @@ class IteratorPartition(StatelessSourcePartition[V, int]):
         return values
 
     def position(self) -> int:
-        """Tell how many items were given."""
+        """Return the number of items emitted."""
         return self._position
 
     def is_finished(self) -> bool:
-        """Tell whether the iterable has ended."""
+        """Whether the iterable is exhausted."""
         return self._finished

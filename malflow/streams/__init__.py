@@ -1,1 +1,1 @@
-"""The streams of the fluent API: what a user writes a dataflow with."""
+"""The fluent API for building dataflows."""

@@ -67,7 +67,7 @@ _INSTEAD = {
     "mapper": "return the value, or call .flat_map() for any number of values",
     "logic": "send messages by output.send(DataMessage(...))",
 }
-"""What to write where nothing of a function would run, by its role."""
+"""What to write instead of a deferred function, by its role."""
 
 
 def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
@@ -128,10 +128,10 @@ def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = 
     kind = deferred(function, generators=generators)
     if kind is not None:
         words = "'yield'" if kind == "a generator function" else "'async'"
-        instead = _INSTEAD.get(role, "return the answer itself")
+        instead = _INSTEAD.get(role, "return the result itself")
         raise malformed(
             name,
-            f"needs a plain function as its {role}; got {kind}, {describe(function)}, of which nothing runs when it is "
+            f"needs a plain function as its {role}; got {kind}, {describe(function)}, which runs nothing when it is "
             f"called; write it without {words}: {instead}",
         )
 
@@ -157,8 +157,8 @@ def checked_logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
             _refuse_deferred(name, "logic", getattr(logic, hook))
     found = misspelt(logic, hooks)
     if found is not None:
-        meant = f"write {found[1]}()" if found[1] else f"what is called is {', '.join(f'{hook}()' for hook in hooks)}"
-        raise malformed(name, f"has a logic with a method {found[0]}(), which nothing would call; {meant}")
+        meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
+        raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
     return logic
 
 
@@ -167,7 +167,8 @@ def checked_default(name: str, default: Any) -> Any:
     if default is not None and not callable(default):
         raise malformed(
             name,
-            f"needs a function that makes a state as its default; got {shown(default)}; write lambda: {shown(default)}",
+            f"needs a function that creates a state as its default; got {shown(default)}; "
+            f"write lambda: {shown(default)}",
         )
     if default is not None:
         _refuse_deferred(name, "default", default)

@@ -1,4 +1,4 @@
-"""The fluent face: streams, and the operators that can be put on them."""
+"""Streams, and the methods that add operators to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ S = TypeVar("S")
 
 
 class StreamProvider:
-    """What a dataflow is built with: each call of `new_stream` begins a stream of the same dataflow."""
+    """Passed to the build function; each call of `new_stream` starts a stream of the same dataflow."""
 
     __slots__ = ("_graph",)
 
@@ -71,20 +71,21 @@ class StreamProvider:
         self._graph = graph
 
     def new_stream(self) -> Stream[NoKeyType, Any, Any]:
-        """Begin a stream. It may be left empty; otherwise it begins with a source."""
+        """Start a stream. Unless it stays empty, its first operator is a source."""
         return Stream(self._graph, None)
 
 
 class Stream(Generic[K, V_co, T]):
-    """Records of one value type, with a key and a timestamp each.
+    """Records of one value type, each with a key and a timestamp.
 
-    A stream is a value: each method leaves it as it was and gives a new one. A stream that is used twice is read by
-    both users, who then share its values.
+    A stream is immutable: each method returns a new one. A stream that is used twice feeds both consumers, which share
+    its values.
 
-    In the examples, ``run(items, build)`` streams the items through what `build` makes of them, and gives the values.
+    In the examples, ``run(items, build)`` streams the items through the operators that `build` adds, and returns the
+    values.
 
     Raises, in every method:
-        GraphError: if the name is none or taken, an argument is not what it must be, or the dataflow is built already.
+        GraphError: if the name is invalid or taken, an argument is invalid, or the dataflow is already complete.
     """
 
     __slots__ = ("_graph", "_port")
@@ -111,21 +112,21 @@ class Stream(Generic[K, V_co, T]):
         | StatefulSourceImpl[KO, VO, TO, Any],
     ) -> KeyedStream[KO, VO, TO]: ...
     def source(self, name: str, source: Any) -> Any:
-        """Read from a source; each record has its part as key, unless the source says that its parts are no keys.
+        """Read from a source; the key of each record is its part, unless the source declares ``keyed = False``.
 
         Args:
-            name: the operator's name; the positions are kept under it.
-            source: a `StatelessSource` or `StatefulSource`, or an implementation derived from the contracts' classes.
+            name: the operator's name; snapshots store the positions under it.
+            source: a `StatelessSource` or `StatefulSource`, or an instance of a subclass of their ``Impl`` classes.
         """
         source = checked_source(name, source)
         if self._port is not None:
-            raise malformed(name, "is a source on a stream that has one; begin with provider.new_stream()")
+            raise malformed(name, "is a source on a stream that already has one; start with provider.new_stream()")
         keyed = bool(getattr(source.impl, "keyed", True))
         port = self._append(SourceNode(name, source, keyed))
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
     def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
-        """Replace each value by what the mapper makes of it.
+        """Replace each value by ``mapper(value)``.
 
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
@@ -133,7 +134,7 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper)))
 
     def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
-        """Keep the records whose value the predicate holds for.
+        """Keep the records whose value satisfies the predicate.
 
         >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
         [2]
@@ -141,7 +142,7 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate)))
 
     def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
-        """Replace each value by what the mapper makes of it, and drop the record where that is None.
+        """Replace each value by ``mapper(value)``, and drop the record if that is None.
 
         >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
         [1]
@@ -149,10 +150,10 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper)))
 
     def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
-        """Replace each value by any number of values: the elements of what the function returns.
+        """Replace each value by the elements of ``function(value)``, which may be any number of values.
 
         They have the key and the timestamp of the value. The function may return any iterable, or be a generator
-        function; a text, whose elements are its letters, is refused.
+        function. A string is an error, since its elements are its characters.
 
         >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
         ['a', 'b', 'c']
@@ -167,9 +168,9 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(FlatMap, callback=function))
 
     def flatten(self: Stream[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
-        """Emit each element of each value, with the key and the timestamp of the value; an empty one emits nothing.
+        """Replace each value by its elements, with the key and the timestamp of the value.
 
-        A text, whose elements are its letters, is refused.
+        A string is an error, since its elements are its characters.
 
         >>> run([[1, 2], [], [3]], lambda stream: stream.flatten("elements"))
         [1, 2, 3]
@@ -179,7 +180,7 @@ class Stream(Generic[K, V_co, T]):
     def inspect(
         self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
     ) -> Stream[K, V_co, T]:
-        """Show each message to the inspector, which also gets a context with `worker_id` and `operator_name`.
+        """Call the inspector with each message and a context that has `worker_id` and `operator_name`.
 
         >>> run([1], lambda stream: stream.inspect("show", lambda msg, ctx: print(msg.value, ctx.operator_name)))
         1 show
@@ -188,7 +189,7 @@ class Stream(Generic[K, V_co, T]):
         return self._stateless(name, partial(Inspect, callback=checked_function(name, "inspector", inspector)))
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
-        """Show each epoch that passes to the inspector; the last one is `MAX`, which is no number or date.
+        """Call the inspector with each epoch (watermark); the last one is `MAX`, which is not a number or date.
 
         >>> run([1], lambda stream: stream.inspect_frontier("time", lambda epoch, ctx: print(epoch)))
         MAX
@@ -201,13 +202,13 @@ class Stream(Generic[K, V_co, T]):
         name: str,
         logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
     ) -> Stream[K, VO, T]:
-        """Hand each message to the logic, which sends any number of messages.
+        """Call the logic with each message; it sends any number of messages.
 
         Args:
             name: the operator's name.
             logic: an object with ``on_data(msg, output)`` and optionally ``on_epoch(epoch, output)``, or a function
-                ``(msg, output)``, which return nothing. The epoch follows what `on_epoch` sends. One object serves
-                every worker of a process: what it keeps is no state and does not survive a restart.
+                ``(msg, output)``; they return nothing. The epoch follows the messages that `on_epoch` sends. One
+                object serves every worker of a process: its attributes are not state and do not survive a restart.
 
         >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
         [1, 1, 2, 2]
@@ -217,7 +218,7 @@ class Stream(Generic[K, V_co, T]):
         )
 
     def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
-        """Give each record a key and leave it on its worker: equal keys may be on several workers.
+        """Set each record's key to ``key_fn(message)`` without moving it: equal keys may be on several workers.
 
         >>> run([1, 2], lambda stream: stream.key_local("parity", lambda msg: msg.value % 2))
         [1, 2]
@@ -230,15 +231,15 @@ class Stream(Generic[K, V_co, T]):
         key_fn: Callable[[DataMessage[K, V_co, T]], KO],
         partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select,
     ) -> KeyedStream[KO, V_co, T]:
-        """Give each record a key and move it to the worker that the partitioner chooses for the key.
+        """Set each record's key to ``key_fn(message)``, and move it to the worker that the partitioner selects.
 
-        Keys that Python holds equal are one key, as ``1 == 1.0 == True``. None, NaN and objects without a stable hash
-        are refused when they come.
+        Keys that are equal in Python are the same key, such as ``1 == 1.0 == True``. A key that is None, NaN or has no
+        stable hash is an error at run time.
 
         Args:
             name: the operator's name.
-            key_fn: makes the key from the message, a view that is valid during the call only.
-            partitioner: ``(key, workers) -> worker``; deterministic, since its answers are remembered.
+            key_fn: returns the key of a message, which is a view valid only during the call.
+            partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
 
         >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
         [1, 2, 3]
@@ -250,9 +251,9 @@ class Stream(Generic[K, V_co, T]):
     def assign_timestamps(
         self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
     ) -> NeedsEpochs[K, V_co, TO]:
-        """Give each record the timestamp that the assigner makes, of any ordered type.
+        """Set each record's timestamp to ``assigner(message)``, of any ordered type.
 
-        Epochs of the old time end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
+        Epochs (watermarks) of the old timestamps end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
         """
         logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner))
         stamped = self._at(self._append(TimestampsNode(name, logic)))
@@ -267,31 +268,31 @@ class Stream(Generic[K, V_co, T]):
         *,
         per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
-        """Issue epochs, and part late records from those on time.
+        """Issue epochs (watermarks), and separate late records from those on time.
 
-        The generator is called with each message, late ones too, and the epoch before it, None at first. What it
-        answers is issued after the message, if it is greater than the epoch before. A record is late if its timestamp
-        is at or before that epoch. Epochs that come in pass if they are greater.
+        The generator is called with each message, including late ones, and the previous epoch, None at first. Its
+        result is issued after the message if it is greater than the previous epoch. A record is late if its timestamp
+        is at or before the previous epoch. Incoming epochs are forwarded if they are greater.
 
-        Where records still have their part of a source as key, each part has an epoch of its own: the generator is
-        given that one, and a record is late by that one, so that what is late depends neither on how many workers
-        there are nor on how they read the parts in turn. The stream's epoch is the least of the parts' on the worker:
-        a part that gave no epoch yet holds it back, also where a filter left nothing of it, and one that is finished
-        does not; so how far time has come when all have ended depends on which was the last. Should a later run find
-        more in such a part, what is at or before the stream's epoch by then is late.
+        If a record's key is its part of a source, each part has its own epoch, which the generator receives and which
+        decides whether a record is late. So lateness depends neither on the number of workers nor on the order in
+        which they read the parts. The stream's epoch is the least epoch of the worker's unfinished parts. A part that
+        has no epoch yet holds it back, even if a filter dropped all of its records. After the last part has finished,
+        the stream's epoch therefore depends on which part was the last. If a later run finds new records in a finished
+        part, those at or before the stream's epoch are late.
 
-        Keys are parts behind a source with keys,
-        up to a `key_local`, `key_distribute`, `union`, `stateless_op` or `stateful_op`; everywhere else a worker has
-        one epoch for all of its records.
+        Keys are parts after a keyed source, until a `key_local`, `key_distribute`, `union`, `stateless_op` or
+        `stateful_op`. Everywhere else a worker has one epoch for all of its records.
 
-        Each epoch makes the operators behind it stop: ``on_epoch`` runs, entries expire. Where a generator answers with
-        another epoch at nearly every record, round it down to what the operators behind it need, such as the minute.
+        Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
+        epoch for nearly every record, round it down to the precision that the downstream operators need, such as the
+        minute.
 
         Args:
-            name: the operator's name; the epochs are kept under it.
-            generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` makes; None issues nothing.
-            per_part: whether each part has an epoch of its own, where records have their part as key. Without it, a
-                part that is ahead makes the records of the others late.
+            name: the operator's name; snapshots store the epochs under it.
+            generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` returns; None issues no epoch.
+            per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
+                records of the others late.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.
@@ -316,7 +317,7 @@ class Stream(Generic[K, V_co, T]):
     def split(
         self, name: str, partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object], outputs: int
     ) -> list[Stream[K, V_co, T]]:
-        """Copy each record to the outputs whose flags the partitioner sets in its second argument; epochs go to all.
+        """Copy each record to the outputs whose flags the partitioner sets in its second argument, epochs to all.
 
         >>> def small(stream):
         ...     def by_size(msg, outputs):
@@ -329,7 +330,7 @@ class Stream(Generic[K, V_co, T]):
         return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
 
     def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
-        """Copy each record and each epoch to all outputs, which share the values.
+        """Copy each record and each epoch to all outputs; they share the values.
 
         >>> run([1], lambda stream: stream.cloned("both", 2)[1])
         [1]
@@ -337,12 +338,12 @@ class Stream(Generic[K, V_co, T]):
         return self._split(name, partial(Cloned, outputs=outputs), outputs)
 
     def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
-        """Join streams into one, whose epoch is the least of theirs; the order between them is not specified.
+        """Merge streams into one, whose epoch is the least of theirs; the order between them is not specified.
 
         Args:
             streams: the other streams.
-            name: the operator's name, under which its epochs are kept. By default it is made of the names of the
-                operators that are joined, so that it changes when one of these is renamed.
+            name: the operator's name; snapshots store the epochs under it. By default it is composed of the names of
+                the merged operators, so it changes when one of these is renamed.
 
         >>> run([1, 2], lambda stream: stream.union(stream.map("negative", lambda value: -value)))
         [1, -1, 2, -2]
@@ -350,9 +351,9 @@ class Stream(Generic[K, V_co, T]):
         subject = "union" if name is None else name
         for stream in streams:
             if not isinstance(stream, Stream):
-                raise malformed(subject, f"takes streams, one by one; got {shown(stream)}")
+                raise malformed(subject, f"takes streams as separate arguments; got {shown(stream)}")
             if stream._graph is not self._graph:
-                raise malformed(subject, "joins streams of one dataflow; got one of another")
+                raise malformed(subject, "merges streams of one dataflow; got a stream of another")
         joined = (self, *streams)
         ports = [stream._input(subject) for stream in joined]
         if name is None:
@@ -372,11 +373,11 @@ class Stream(Generic[K, V_co, T]):
         | StatelessSinkImpl[K, V_co, T]
         | StatefulSinkImpl[K, V_co, T, Any, Any],
     ) -> None:
-        """End the stream in a sink.
+        """Write the stream to a sink.
 
         Args:
-            name: the operator's name; the state of a stateful sink is kept under it.
-            sink: a `StatelessSink` or `StatefulSink`, or an implementation derived from the contracts' classes.
+            name: the operator's name; snapshots store the state of a stateful sink under it.
+            sink: a `StatelessSink` or `StatefulSink`, or an instance of a subclass of their ``Impl`` classes.
         """
         sink = checked_sink(name, sink)
         if isinstance(sink, StatelessSink):
@@ -386,7 +387,7 @@ class Stream(Generic[K, V_co, T]):
         exchanged = self._add(ExchangeNode(name, rendezvous_select), keyed)
         self._add(SinkNode(name, sink), exchanged)
 
-    if not TYPE_CHECKING:  # a type checker says it by itself
+    if not TYPE_CHECKING:  # type checkers report missing methods themselves
 
         def __getattr__(self, attribute: str) -> Callable[..., NoReturn]:
             if attribute not in _KEYED_METHODS:
@@ -424,7 +425,7 @@ class Stream(Generic[K, V_co, T]):
 
     def _input(self, name: object) -> Port:
         if self._port is None:
-            raise malformed(name, "needs a stream that has a source; call .source() on the new stream first")
+            raise malformed(name, "needs a stream with a source; call .source() on the new stream first")
         return self._port
 
     def _at(self, port: Port) -> Any:
@@ -432,7 +433,7 @@ class Stream(Generic[K, V_co, T]):
 
 
 class KeyedStream(Stream[K, V_co, T]):
-    """A stream whose records have keys: it can keep a state for each of them."""
+    """A stream whose records have keys, with operators that keep per-key state."""
 
     __slots__ = ()
 
@@ -459,19 +460,19 @@ class KeyedStream(Stream[K, V_co, T]):
     def stateful_map(
         self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
     ) -> Any:
-        """Replace each value by what the mapper makes of it and of the state of its key.
+        """Replace each value by the result of a mapper that also reads and updates the state of its key.
 
         Emitting the state object itself is safe: a copy is emitted. A state *inside* an emitted value is not copied:
-        later records may change it before it is read; run with ``debug=True`` to find such a mapper.
+        later records may mutate it before it is read; run with ``debug=True`` to detect such a mapper.
 
         Args:
-            name: the operator's name; the state is kept under it.
+            name: the operator's name; snapshots store the state under it.
             mapper: ``(key, value, state) -> (value, state)``; None as the new state drops the key.
-            default: makes the state of a key that has none; without it that state is None.
-            version: the version of the form of each key's state: raise it when the form changes.
-            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
-                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
-                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+            default: creates the state of a key that has none; without it that state is None.
+            version: the schema version of each key's state: increase it when the schema changes.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
 
         >>> def total(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
@@ -504,18 +505,18 @@ class KeyedStream(Stream[K, V_co, T]):
         migrate: Callable[[Any, int], Any] | None = None,
     ) -> KeyedStream[K, VO, T]: ...
     def stateful_op(self, name: str, logic: Any, default: Any = None, *, version: int = 1, migrate: Any = None) -> Any:
-        """Hand each message with the state of its key to the logic, which sends any number of messages.
+        """Call the logic with each message and the state of its key; it sends any number of messages.
 
         Args:
-            name: the operator's name; the state is kept under it.
+            name: the operator's name; snapshots store the state under it.
             logic: an object with ``on_data(msg, state, output) -> state`` and optionally
                 ``on_epoch(epoch, states, output)`` and ``on_schedule(states, output)``, or a function
                 ``(msg, state, output) -> state``; None as the new state drops the key.
-            default: makes the state of a key that has none; without it that state is None.
-            version: the version of the form of each key's state: raise it when the form changes.
-            migrate: ``(old_state, old_version) -> state``: makes a state of this version of one from a snapshot of an
-                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
-                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+            default: creates the state of a key that has none; without it that state is None.
+            version: the schema version of each key's state: increase it when the schema changes.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
 
         >>> def pairs(stream):
         ...     def join(msg, first, output):
@@ -538,18 +539,18 @@ class KeyedStream(Stream[K, V_co, T]):
         version: int = 1,
         migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
     ) -> KeyedStream[K, VO, T]:
-        """Replace each value by what the mapper makes of it and of its key's `ExpireMap`, empty at first.
+        """Replace each value by the result of a mapper that also updates its key's `ExpireMap`, initially empty.
 
-        An epoch removes the entries whose expiry is at or before it; until then they stay readable. None as the new
-        map drops the key.
+        An epoch (watermark) removes the entries that expire at or before it; until then they stay readable. None as
+        the new map drops the key.
 
         Args:
-            name: the operator's name; the state is kept under it.
+            name: the operator's name; snapshots store the state under it.
             mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
-            version: the version of the form of each key's entries: raise it when the form changes.
-            migrate: ``(old_map, old_version) -> expire_map``: makes a map of this version of one from a snapshot of an
-                older version; None drops the key. A record in it whose class has other fields now, or is gone, is a
-                read-only mapping of the fields it had, which are attributes, too; of a named tuple, a tuple of them.
+            version: the schema version of each key's entries: increase it when the schema changes.
+            migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
 
         >>> def seen_before(stream):
         ...     def look(key, value, timestamp, seen):
@@ -579,7 +580,7 @@ class KeyedStream(Stream[K, V_co, T]):
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys)
         return self._at(self._append(node))
 
-    if TYPE_CHECKING:  # the same methods, which keep the key
+    if TYPE_CHECKING:  # the same methods, returning keyed streams
 
         def map(self, name: str, mapper: Callable[[V_co], VO]) -> KeyedStream[K, VO, T]: ...
         def filter(self, name: str, predicate: Callable[[V_co], object]) -> KeyedStream[K, V_co, T]: ...

@@ -36,7 +36,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         *,
         per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
-        """Issue epochs, and part late records from those on time: see `Stream.generate_epochs`.
+        """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
 
         >>> def on_time(stream):
         ...     stamped = stream.assign_timestamps("when", lambda msg: msg.value)

@@ -1,6 +1,6 @@
-"""What tests of dataflows need: scripted sources, a file system with faults, and the check for exactly-once.
+"""Test helpers for dataflows: scripted sources, a file system that injects faults, and an exactly-once check.
 
-Each is imported when it is first asked for: the file system needs fsspec, the check hypothesis (``malflow[testing]``).
+Each is imported on first use: the file system needs fsspec, the check needs hypothesis (``malflow[testing]``).
 
 >>> from malflow import SingleThreadRuntime
 >>> from malflow.sinks import VecSink

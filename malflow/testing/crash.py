@@ -1,7 +1,7 @@
-"""The end of a process, as far as a test can have it."""
+"""A simulated process crash."""
 
 __all__ = ["Crash"]
 
 
 class Crash(BaseException):
-    """A process died here. It is no `Exception`, so that nothing on the way swallows it and goes on."""
+    """A simulated process crash. It is not an `Exception`, so that ``except Exception`` does not swallow it."""

@@ -1,4 +1,4 @@
-"""How two runs of one dataflow differ, told by operator and key."""
+"""Describe how two runs of one dataflow differ, by operator and key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def difference(program: Program, expected: Outcome, got: Outcome) -> list[str]:
-    """Tell the first difference between two runs, in the order of the operators; nothing where there is none."""
+    """Return lines that describe the first difference, in operator order; an empty list if the runs agree."""
     for vertex in program.vertices:
         node = vertex.node
         lines: list[str] = []
@@ -67,14 +67,14 @@ def _of_surplus(name: str, expected: Sequence[Written], got: Sequence[Written]) 
         return []
     key = wrong[0].key
     return [
-        f"sink '{name}' got messages for key {key} that are never right, though a crash undid them:",
+        f"sink '{name}' got wrong messages for key {key}, although a crash discarded them:",
         f"  expected {_values([written for written in expected if written.key == key], key)}",
         f"  got      {_values(wrong, key)}",
     ]
 
 
 def _left(these: Iterable[Written], those: Iterable[Written]) -> list[Written]:
-    """Give what is left of some messages when others are taken away, in their order."""
+    """Return the multiset difference of two groups of messages, in the order of the first."""
     away = Counter(those)
     left = []
     for written in these:

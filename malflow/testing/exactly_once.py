@@ -1,4 +1,4 @@
-"""A check for users: does a dataflow come to the same however often it is stopped, broken off and moved?"""
+"""Check that stops, crashes and rescales do not change what a dataflow computes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["assert_exactly_once"]
 
 _ALWAYS = (
     "state that is kept outside of malflow: in a global, a closure, or an attribute of a logic",
-    "a value that depends on the time, on chance, or on the order of a set",
+    "a value that depends on the clock, on random numbers, or on the iteration order of a set",
 )
 _AFTER_A_RESTART = (
     *_ALWAYS,
-    "an object that two keys or two operators share and one of them changes: each gets its own from a snapshot",
+    "an object that two keys or two operators share and one of them changes: after a restore each has its own copy",
 )
 _OVER_WORKERS = (
-    "a result that depends on how many workers there are: on the order between their records, or on what each of them "
-    "sees, as with epochs that every worker generates of its own records; give rescale=False if that is meant"
+    "a result that depends on the number of workers: on the order between their records, or on the records each of "
+    "them sees, as with epochs that every worker generates from its own records; pass rescale=False if intended"
 )
 
 
@@ -40,40 +40,39 @@ def assert_exactly_once(
     rescale: bool = True,
     seed: int | None = None,
 ) -> None:
-    """Check that a dataflow comes to the same whatever happens to its runs.
+    """Check that a dataflow computes the same results whatever interrupts its runs.
 
-    It is run under many schedules of snapshots, stops, crashes and changes of the number of workers, with its sources
-    replaced by ones that give `inputs` and its sinks by ones that write nothing, so that nothing outside is touched;
-    its state goes through real snapshots, pickled in memory. For every start it is built anew. Each run is compared
-    with one that nothing happened to:
+    The dataflow runs under many schedules of snapshots, stops, crashes and rescales. Its sources are replaced by ones
+    that emit `inputs`, and its sinks by recorders, so that nothing outside is touched. State goes through real
+    snapshots, kept in memory. The dataflow is built again for every start. Each run is compared with an undisturbed
+    one:
 
-    - the state of every key of every stateful operator is the same after the last record;
-    - every sink got the same messages, in any order, those left aside that were written after the snapshot that a
-      crash went back to: that is what a transactional sink shows;
-    - nothing was written, not even in a try that a crash undid, that an undisturbed run does not write.
+    - every key of every stateful operator has the same state after the last record;
+    - every sink received the same messages, in any order. Messages written after the snapshot that a crash returned
+      to do not count, as with a transactional sink;
+    - no attempt, not even one that a crash discarded, wrote a message that the undisturbed run does not write.
 
-    A schedule under which they differ is made as short as possible, and told with the first difference.
+    A schedule that fails is shrunk, and reported with the first difference.
 
-    One record is processed in each tick, those of several sources and parts in turn: so the order is always the
-    same. States and values are compared by what they consist of, so they need no equality of their own.
+    Each tick processes one record, and several sources and parts take turns, so the order is always the same. States
+    and values are compared by their contents, so they need no ``__eq__``.
 
     Args:
         build_dataflow: builds the dataflow, as `SingleThreadRuntime` takes it.
-        inputs: the items of the only source; or a mapping from the names of the sources to their items, and where the
-            parts of a source are keys, from part to items. Items are values, whose timestamp is their index, or
-            `Timed` values. A source gives a copy of each, as if it read it.
+        inputs: the items of the only source, or a mapping from source name to items. For a source whose parts are
+            keys, the items are a mapping from part to items. An item is a value, whose timestamp is its index, or a
+            `Timed` value. A source emits a copy of each item, as if it had read it.
         parallelism: the numbers of workers to run with; the undisturbed run has the first one.
         max_examples: how many schedules to try.
-        rescale: whether the number of workers may change, and must not count. Without it a run keeps its number, and
-            is compared with an undisturbed one of as many; so it is where a dataflow has state under ``key_local``,
-            which can't be moved.
-        seed: chooses the schedules; by default they are the same every time.
+        rescale: whether to change the number of workers, which must not change the results. If False, a run keeps
+            its number of workers and is compared with an undisturbed run of the same number. Always off if the
+            dataflow has state under ``key_local``, which cannot be moved.
+        seed: seeds the choice of schedules; by default they are the same every time.
 
     Raises:
-        AssertionError: if a schedule makes a difference.
-        GraphError: if the dataflow is malformed, `inputs` does not fit its sources, or an argument is not what it
-            must be.
-        OperatorError: if user code fails, or a state can't be pickled.
+        AssertionError: if a schedule changes the results.
+        GraphError: if the dataflow is malformed, `inputs` does not fit its sources, or an argument is invalid.
+        OperatorError: if user code fails, or a state cannot be pickled.
         MissingDependency: if hypothesis is not installed; ``malflow[testing]`` brings it.
 
     >>> from malflow.sinks import VecSink
@@ -87,7 +86,7 @@ def assert_exactly_once(
     __tracebackhide__ = True
     numbers = _numbers(parallelism)
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
-        raise GraphError(f"max_examples needs a whole number of one or more; got {shown(max_examples)}")
+        raise GraphError(f"max_examples must be a positive integer; got {shown(max_examples)}")
     program = built(build_dataflow)
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
@@ -128,14 +127,14 @@ def _find(
     *,
     rescale: bool,
 ) -> Schedule | None:
-    """Find a schedule that makes a difference, and no shorter one does; verdicts are remembered, so they are stable."""
+    """Return a minimal schedule that changes the results, or None; verdicts are cached, so they are stable."""
     try:
         import hypothesis  # noqa: PLC0415 - an optional dependency
         from hypothesis.errors import NoSuchExample  # noqa: PLC0415
     except ImportError as missing:
         raise MissingDependency("assert_exactly_once needs hypothesis; install malflow[testing]") from missing
     undisturbed = Schedule(parallelism[0])
-    if judge(undisturbed):  # a second run with nothing happening is the shortest story there is
+    if judge(undisturbed):  # no schedule is shorter than a second undisturbed run
         return undisturbed
     settings = hypothesis.settings(
         max_examples=max_examples,
@@ -157,9 +156,9 @@ def _report(schedule: Schedule, usual: int, story: str, differing: Sequence[str]
     undisturbed = not schedule.steps and schedule.workers == usual
     return "\n".join(
         [
-            "two undisturbed runs do not come to the same, each of them:"
+            "two undisturbed runs have different results, each of them:"
             if undisturbed
-            else "the dataflow does not come to the same as an undisturbed run, under this schedule:",
+            else "the results differ from those of an undisturbed run, under this schedule:",
             story,
             *differing,
             "usual causes:",
@@ -186,5 +185,5 @@ def _numbers(parallelism: object) -> list[int]:
     numbers = [parallelism] if isinstance(parallelism, int) else parallelism
     listed = list(numbers) if isinstance(numbers, Iterable) else []
     if not listed or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in listed):
-        raise GraphError(f"parallelism needs one or more whole numbers of one or more; got {shown(parallelism)}")
+        raise GraphError(f"parallelism must be one or more positive integers; got {shown(parallelism)}")
     return listed

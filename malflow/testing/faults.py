@@ -1,4 +1,4 @@
-"""A file system that fails on purpose, at a place that a test names."""
+"""A file system with faults injected at chosen operations."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ KINDS: Mapping[str, Sequence[str]] = {
     "bit_flip": ("write", "read"),
     "stale_listing": ("list",),
 }
-"""Every kind of fault, and the operations it can happen to."""
+"""Every kind of fault, with the operations it applies to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong, once.
+    """A fault that is injected once.
 
     ================= ==================================================================================
     `crash_before`    `Crash` is raised; the operation is not done
     `crash_after`     the operation is done, then `Crash` is raised
     `error_before`    an `OSError`; the operation is not done
-    `error_after`     the operation is done, but its answer is lost: an `OSError`
+    `error_after`     the operation is done, but its response is lost: an `OSError`
     `throttled`       an `OSError` as s3fs raises it for ``503 SlowDown``; the operation is not done
     `torn`            the first half is written, then `Crash` is raised
-    `torn_error`      the first half is written, then comes an `OSError`
+    `torn_error`      the first half is written, then an `OSError` is raised
     `late`            a `TimeoutError`; the operation is done when `FaultyFileSystem.release` is called
-    `bit_flip`        one bit of what is stored, or read, is another
-    `stale_listing`   the listing lacks the key that was written last
+    `bit_flip`        one bit of the data written, or read, is flipped
+    `stale_listing`   the listing lacks the most recently written key
     ================= ==================================================================================
 
     Args:
         kind: one of these.
         operation: ``"write"``, ``"read"``, ``"list"`` or ``"delete"``.
-        path_contains: what the path must contain; the empty text is in every path.
-        nth: how many such operations go well before.
+        path_contains: a substring of the path; the default matches every path.
+        nth: how many matching operations succeed first.
 
     Raises:
-        GraphError: if this kind can't happen to this operation, or there is no such.
+        GraphError: if the kind is unknown, or does not apply to the operation.
     """
 
     kind: str
@@ -69,14 +69,14 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise GraphError(f"there is no fault of kind {self.kind!r}; there are {', '.join(KINDS)}")
+            raise GraphError(f"unknown kind of fault {self.kind!r}; the kinds are {', '.join(KINDS)}")
         if self.operation not in KINDS[self.kind]:
             at = " and ".join(KINDS[self.kind])
-            raise GraphError(f"a fault of kind {self.kind!r} can't happen to a {self.operation!r}; it can to {at}")
+            raise GraphError(f"a fault of kind {self.kind!r} does not apply to {self.operation!r}; it applies to {at}")
 
 
 class Call(NamedTuple):
-    """One operation that was asked for, and the kind of fault that it met, if any."""
+    """One requested operation, with the kind of fault injected into it, if any."""
 
     operation: str
     path: str
@@ -84,7 +84,7 @@ class Call(NamedTuple):
 
 
 class Throttled(Exception):
-    """What botocore would have raised: the store asks to be asked less often."""
+    """A stand-in for botocore's ``SlowDown`` error: the store asks for a lower request rate."""
 
     response: Mapping[str, Mapping[str, Any]] = {
         "Error": {"Code": "SlowDown", "Message": "Please reduce your request rate."},
@@ -93,18 +93,18 @@ class Throttled(Exception):
 
 
 class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Pass everything on to another file system, but for the faults.
+    """A wrapper of another file system that injects faults.
 
-    A fault counts the operations that it is meant for by itself; where two are due at once the first of the list
-    happens. Other operations than the four are passed on, but for `open`, which only reads.
+    Each fault counts the operations that match it. If two are due at once, the first in the list is injected. Other
+    operations are passed through, except `open`, which supports reading only.
 
     Args:
-        inner: the file system behind.
-        faults: what will go wrong. A test should assert that `fired` equals it.
+        inner: the wrapped file system.
+        faults: the faults to inject. A test should assert that `fired` equals this list.
 
     Attributes:
-        fired: the faults that have happened, in their order.
-        log: every operation that was asked for, in order.
+        fired: the faults injected so far, in order.
+        log: every requested operation, in order.
 
     >>> from fsspec.implementations.memory import MemoryFileSystem
     >>> fs = FaultyFileSystem(MemoryFileSystem(), [Fault("error_after", "write", "manifest")])
@@ -113,7 +113,7 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
     ...     fs.pipe_file("/faulty/manifest", b"2")
     ... except OSError as error:
     ...     print(error)
-    [Errno 5] the answer was lost (injected): '/faulty/manifest'
+    [Errno 5] response lost (injected): '/faulty/manifest'
     >>> fs.cat_file("/faulty/manifest"), fs.fired == fs.faults
     (b'2', True)
     >>> fs.rm("/faulty", recursive=True)
@@ -136,7 +136,7 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
         self._lock = threading.RLock()
 
     def release(self) -> int:
-        """Let the late operations arrive, and tell how many there were. One that loses to another write is dropped."""
+        """Apply the delayed operations and return their number; one that lost to another write is dropped."""
         with self._lock:
             late, self._late = self._late, []
         for operation in late:
@@ -166,13 +166,13 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
             self._happen(kind, path, partial(write, value))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """Read an object, or a piece of it."""
+        """Read an object, or a range of it."""
         kind = self._meet("read", path)
         data: bytes = self._happen(kind, path, partial(self.inner.cat_file, path, start=start, end=end, **kwargs))
         return _flipped(data) if kind == "bit_flip" else data
 
     def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        """List all files below a folder."""
+        """List all files below a folder, recursively."""
         kind = self._meet("list", path)
         listing = self._happen(kind, path, partial(self.inner.find, path, *args, **kwargs))
         return self._stale(listing) if kind == "stale_listing" else listing
@@ -191,32 +191,34 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
         self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove objects and folders; no fault happens here."""
+        """Remove objects and folders, without faults."""
         self.inner.rm(path, recursive=recursive, maxdepth=maxdepth)
 
     def info(self, path: str, **kwargs: Any) -> Any:
-        """Describe an object."""
+        """Return the metadata of an object."""
         return self.inner.info(path, **kwargs)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make a folder, and those above it."""
+        """Create a folder and its parents."""
         self.inner.makedirs(path, exist_ok=exist_ok)
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
-        """Make a folder."""
+        """Create a folder."""
         self.inner.mkdir(path, create_parents=create_parents, **kwargs)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Forget listings."""
+        """Drop cached listings."""
         self.inner.invalidate_cache(path)
 
     def _open(self, path: str, mode: str = "rb", **_options: Any) -> io.BytesIO:
         if mode != "rb":
-            raise NotImplementedError(f"a faulty file system opens files to read them; got mode {mode!r}; pipe_file()")
+            raise NotImplementedError(
+                f"FaultyFileSystem.open supports mode 'rb' only; got {mode!r}; write with pipe_file()"
+            )
         return io.BytesIO(self.cat_file(path))
 
     def _meet(self, operation: str, path: str) -> str | None:
-        """Find the fault that is due, and note it."""
+        """Return the kind of the fault that is due, if any, and log the operation."""
         with self._lock:
             due = None
             for at, fault in enumerate(self.faults):
@@ -231,28 +233,28 @@ class FaultyFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has n
             return kind
 
     def _happen(self, kind: str | None, path: str, operation: Callable[[], Any]) -> Any:
-        """Do an operation, or not, and fail, or not."""
+        """Perform an operation as the injected fault dictates."""
         match kind:
             case "crash_before":
                 raise Crash(f"before {PurePosixPath(path).name}")
             case "error_before":
-                raise OSError(errno.EIO, "it was not done (injected)", path)
+                raise OSError(errno.EIO, "operation not done (injected)", path)
             case "throttled":
                 raise OSError(errno.EBUSY, "Please reduce your request rate. (injected)", path) from Throttled()
             case "late":
                 with self._lock:
                     self._late.append(operation)
-                raise TimeoutError(errno.ETIMEDOUT, "no answer came (injected)", path)
+                raise TimeoutError(errno.ETIMEDOUT, "no response (injected)", path)
         answer = operation()
         match kind:
             case "crash_after":
                 raise Crash(f"after {PurePosixPath(path).name}")
             case "error_after":
-                raise OSError(errno.EIO, "the answer was lost (injected)", path)
+                raise OSError(errno.EIO, "response lost (injected)", path)
         return answer
 
     def _stale(self, listing: Any) -> Any:
-        """Leave out the object that was written last."""
+        """Remove the most recently written object from a listing."""
         ages = {name: age for age, name in enumerate(self._written)}
         newest = max(map(_name, listing), key=lambda name: (ages.get(_bare(name), -1), name), default=None)
         if isinstance(listing, dict):
@@ -270,7 +272,7 @@ def _bare(path: str) -> str:
 
 
 def _flipped(data: bytes) -> bytes:
-    """Change the lowest bit of the byte in the middle; an empty object has none to change."""
+    """Flip the lowest bit of the middle byte; empty data stays empty."""
     changed = bytearray(data)
     if changed:
         changed[len(changed) // 2] ^= 1

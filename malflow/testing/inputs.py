@@ -1,4 +1,4 @@
-"""The records of a test in one order for all sources, and the sources that give them one by one."""
+"""The records of a test in one order over all sources, and the sources that emit them one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Feed", "FeedRecord", "feed_of"]
 
 @dataclass(frozen=True, slots=True)
 class FeedRecord:
-    """One record, and where it comes from."""
+    """One record, with its source and part."""
 
     source: str
     part: Any
@@ -29,7 +29,7 @@ class FeedRecord:
 
 
 class Feed:
-    """All records of a test. Those before `allowed` have been given, or may be; the order is the same in every run."""
+    """All records of a test, in the same order in every run; sources may emit those before `allowed`."""
 
     def __init__(self, parts: Mapping[str, Mapping[Any, Sequence[FeedRecord]]]) -> None:
         rows = zip_longest(*(records for by_part in parts.values() for records in by_part.values()))
@@ -41,7 +41,7 @@ class Feed:
         return len(self.records)
 
     def source(self, name: str, *, keyed: bool) -> StatefulSource[Any, Any, Any, int]:
-        """Make the source that stands for the one of this name."""
+        """Return the source that replaces the one of this name."""
         numbers: dict[Any, list[int]] = {part: [] for part in self._parts[name]}
         for number, record in enumerate(self.records):
             if record.source == name:
@@ -51,7 +51,7 @@ class Feed:
 
 class _FeedSource(StatefulSourceImpl[Any, Any, Any, int]):
     def __init__(self, feed: Feed, numbers: Mapping[Any, Sequence[int]], *, keyed: bool) -> None:
-        self.keyed = keyed  # type: ignore[misc] # it differs from object to object here
+        self.keyed = keyed  # type: ignore[misc] # it differs between instances here
         self._feed = feed
         self._numbers = numbers
 
@@ -69,7 +69,7 @@ class _FeedPart(StatefulSourcePartition[Any, Any, int]):
         self._position = position
 
     def poll(self) -> tuple[Any, Any] | None:
-        """Give the next record where it is its turn: a copy, as if it had been read once more."""
+        """Return a copy of the next record if it is its turn, as if it had just been read."""
         if self.is_finished() or self._numbers[self._position] >= self._feed.allowed:
             return None
         record = self._feed.records[self._numbers[self._position]]
@@ -84,15 +84,15 @@ class _FeedPart(StatefulSourcePartition[Any, Any, int]):
 
 
 def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
-    """Make the feed of what a test gives: the items of the only source, or of each source by name.
+    """Return the feed of a test's inputs: the items of the only source, or of each source by name.
 
     Raises:
-        GraphError: if a source gets nothing, there is no such source, or what it gets does not fit it.
+        GraphError: if a source has no items, a name is not that of a source, or the items do not fit the source.
     """
     if not isinstance(inputs, Mapping):
         if len(sources) != 1:
             raise GraphError(
-                f"the dataflow has {len(sources)} sources: {_names(sources)}; give a mapping from name to items"
+                f"the dataflow has {len(sources)} sources: {_names(sources)}; pass a mapping from name to items"
             )
         inputs = {next(iter(sources)): inputs}
     missing, unknown = sources.keys() - inputs.keys(), inputs.keys() - sources.keys()
@@ -106,7 +106,7 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
 def _parts(node: SourceNode, items: Any) -> dict[Any, list[FeedRecord]]:
     if node.keyed and not isinstance(items, Mapping):
         raise GraphError(
-            f"source '{node.name}' gives each record its part as key; give a mapping from part to items, as in "
+            f"source '{node.name}' keys each record by its part; pass a mapping from part to items, as in "
             f"{{'{node.name}': {{'part': [...]}}}}; got {shown(items)}"
         )
     parts = items if isinstance(items, Mapping) else {NoKey: items}
@@ -117,10 +117,10 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
     try:
         listed = list(items)
     except TypeError:
-        raise GraphError(f"source '{source}' needs items to give; got {shown(items)}") from None
+        raise GraphError(f"source '{source}' needs an iterable of items; got {shown(items)}") from None
     for index, item in enumerate(listed):
         if isinstance(item, Mark):
-            raise GraphError(f"source '{source}' has the mark {item!r}; here it is the schedule that stops and crashes")
+            raise GraphError(f"source '{source}' has the mark {item!r}; stops and crashes come from the schedule here")
         timed = item if isinstance(item, Timed) else Timed(item, index)
         yield FeedRecord(source, part, timed.value, timed.timestamp)
 

@@ -1,4 +1,4 @@
-"""What a value is, apart from which object it is: two runs are compared by that."""
+"""Compare values of two runs by their contents, without relying on ``__eq__``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["likeness"]
 
 
 def likeness(thing: Any) -> Hashable:
-    """Give a hashable value that is equal for things that are alike, also where they have no equality of their own.
+    """Return a hashable value that is equal for objects with equal contents, even if they define no ``__eq__``.
 
-    Objects are alike if they would be pickled alike; dataclasses by the fields that they are compared by. Of classes
-    the name counts, so that one defined inside a function is the same class each time. What can't be looked into is
-    like all of its class.
+    Objects are alike if they pickle alike; dataclasses are compared by their comparison fields. Classes are compared
+    by name, so that one defined inside a function stays the same between calls. Objects that cannot be inspected are
+    like all others of their class.
 
     >>> likeness([1, {"a": {2}}]) == likeness([1, {"a": {2}}]), likeness([1]) == likeness((1,))
     (True, False)
@@ -51,14 +51,14 @@ def _likeness(thing: Any, above: tuple[int, ...]) -> Hashable:
 
 
 def _pickled(thing: Any, inside: tuple[int, ...]) -> Hashable:
-    """Take an object apart as pickle does."""
+    """Decompose an object as pickle does."""
     try:
         reduced = thing.__reduce_ex__(4)
         if isinstance(reduced, str):
             return reduced
         make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         parts = [arguments, state, list(items or ()), dict(pairs or ())]
-    except Exception:  # noqa: BLE001 - user classes raise what they like when they can't be pickled
+    except Exception:  # noqa: BLE001 - classes that cannot be pickled raise any exception
         return "?"
     return (getattr(make, "__qualname__", "?"), *(_likeness(part, inside) for part in parts))
 

@@ -1,4 +1,4 @@
-"""What may happen to a run: where it is stopped, crashes, is kept, and how many workers it goes on with."""
+"""Schedules of the events in a run: snapshots, stops, crashes and rescales."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 class Event(Enum):
-    """What happens between two ticks; the simplest first."""
+    """An event between two ticks; the simplest come first, since shrinking prefers them."""
 
     STOP = "stop"
     SNAPSHOT = "snapshot"
@@ -30,7 +30,7 @@ class Event(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Some records are processed, then something happens; where it counts, so many workers go on."""
+    """Process `records` records, then apply `event`, continuing with `workers` workers."""
 
     records: int
     event: Event
@@ -39,14 +39,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How many workers begin, and what happens until the rest of the records is processed."""
+    """The initial number of workers and the steps of a run; the remaining records are processed after the last one."""
 
     workers: int
     steps: tuple[Step, ...] = ()
 
 
 def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> SearchStrategy[Schedule]:
-    """Generate schedules for so many records; without `rescale` the number of workers stays what it is."""
+    """Return a strategy for schedules over `records` records; without `rescale` the number of workers is constant."""
     from hypothesis import strategies as st  # noqa: PLC0415 - an optional dependency
 
     def schedule(workers: int) -> SearchStrategy[Schedule]:
@@ -60,7 +60,7 @@ def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> Sea
 
 
 def told(schedule: Schedule, feed: Feed) -> list[str]:
-    """Tell a schedule as lines to read."""
+    """Return a description of a schedule, line by line."""
     lines = [f"start with {_workers(schedule.workers)}"]
     done, kept, workers = 0, 0, schedule.workers
     has_snapshot = False
@@ -73,12 +73,12 @@ def told(schedule: Schedule, feed: Feed) -> list[str]:
             case Event.SNAPSHOT:
                 lines.append("take a snapshot")
             case Event.STOP:
-                lines.append(f"stop, which takes a snapshot, and start again from it{goes_on}")
+                lines.append(f"stop, which takes a snapshot, and restart from it{goes_on}")
             case Event.CRASH:
                 done, whence = kept, "from the last snapshot" if has_snapshot else "from the beginning"
-                lines.append(f"crash, and start again {whence}{goes_on}")
+                lines.append(f"crash, and restart {whence}{goes_on}")
             case Event.RESCALE:
-                lines.append(f"go on{goes_on or ' with as many workers'}")
+                lines.append(f"continue{goes_on or ' with as many workers'}")
         if step.event in (Event.SNAPSHOT, Event.STOP):
             kept, has_snapshot = done, True
         if step.event is not Event.SNAPSHOT:
@@ -87,7 +87,7 @@ def told(schedule: Schedule, feed: Feed) -> list[str]:
 
 
 def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
-    """Tell which records are processed; by number where there are many."""
+    """Yield a description of the records processed; by number if there are many."""
     count = end - start
     if count > _SHOWN:
         last = "all" if start == 0 else "the last"

@@ -1,4 +1,4 @@
-"""A source that does what its script says: gives records, crashes, pauses, ends."""
+"""A source that follows a script of records, crashes, pauses and ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CRASH", "END", "PAUSE", "Mark", "ScriptedPart", "ScriptedSource", "T
 
 
 class Mark(Enum):
-    """What a script says beside its records."""
+    """A control item in a script."""
 
     CRASH = "crash"
     PAUSE = "pause"
@@ -28,27 +28,27 @@ class Mark(Enum):
 
 
 CRASH: Final = Mark.CRASH
-"""Raise `Crash` here, after what comes before has flowed through; once a source object, so that a restart passes it."""
+"""Raise `Crash` here, after the items before it were processed; once per source object, so that a restart passes it."""
 
 PAUSE: Final = Mark.PAUSE
-"""Give nothing for one poll here, so that what comes before and what comes after are in different ticks."""
+"""Return nothing from one poll, so that the items before and after are in different ticks."""
 
 END: Final = Mark.END
-"""End here. A run that resumes from a snapshot taken at this end goes on behind it."""
+"""End here. A run that resumes from a snapshot taken at this end continues after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A value with a timestamp of its own; one without has its index among the values of its part."""
+    """A value with an explicit timestamp; a plain value's timestamp is its index among the values of its part."""
 
     value: Any
     timestamp: Any
 
 
 class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
-    """Give what a script says, from a position on: a source for tests that knows where it was.
+    """A source for tests that follows a script and can resume from a position.
 
-    A script has values, `Timed` values, and the marks `CRASH`, `PAUSE` and `END`. Make the source outside of
+    A script has values, `Timed` values, and the marks `CRASH`, `PAUSE` and `END`. Create the source outside
     ``build_dataflow``: it remembers which crashes have happened.
 
     Args:
@@ -65,32 +65,32 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
     """
 
     def __init__(self, script: Iterable[Any] | Mapping[Any, Iterable[Any]]) -> None:
-        # one class serves both kinds, so that a test needs one name
-        self.keyed = isinstance(script, Mapping)  # type: ignore[misc] # it differs from object to object here
+        # one class for both kinds, so that a test needs one name
+        self.keyed = isinstance(script, Mapping)  # type: ignore[misc] # it differs between instances here
         parts = script if isinstance(script, Mapping) else {NoKey: script}
         self._scripts = {part: tuple(items) for part, items in parts.items()}
         self._crashed: set[tuple[Any, int]] = set()
 
     def list_parts(self) -> Iterable[Any]:
-        """List the parts, in the order of the script."""
+        """Return the parts, in the order of the script."""
         return list(self._scripts)
 
     def build_part(self, part: Any, state: int | None) -> ScriptedPart:
-        """Begin at an index of the script, marks counted.
+        """Return a reader that starts at an index of the script, marks included.
 
         Raises:
-            GraphError: if the script has fewer items than have been read.
+            GraphError: if the script has fewer items than were read before.
         """
         if state is not None and state > len(self._scripts[part]):
             raise GraphError(
-                f"part {shown(part)} of a ScriptedSource has {len(self._scripts[part])} items, and its snapshot says "
-                f"that {state} were read; a script may only grow from run to run: add to its end, or pass restore=None"
+                f"part {shown(part)} of a ScriptedSource has {len(self._scripts[part])} items, but its snapshot says "
+                f"that {state} were read; a script may only grow between runs: append to it, or pass restore=None"
             )
         return ScriptedPart(part, self._scripts[part], state or 0, self._crashed)
 
 
 class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
-    """How far one part is with its script."""
+    """The reader of one part's script."""
 
     def __init__(self, part: Any, script: Sequence[Any], position: int, crashed: set[tuple[Any, int]]) -> None:
         self._part = part
@@ -100,15 +100,15 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         self._crashed = crashed
 
     def poll(self) -> tuple[Any, Any] | None:
-        """Give the next record."""
+        """Return the next record."""
         values, timestamps = self.poll_batch(1)
         return (values[0], timestamps[0]) if values else None
 
     def poll_batch(self, limit: int) -> tuple[list[Any], list[Any]]:
-        """Give the records up to the next mark.
+        """Return the records up to the next mark.
 
         Raises:
-            Crash: if the next item says so, for the first time.
+            Crash: if the next item is a `CRASH` that has not happened yet.
         """
         values: list[Any] = []
         timestamps: list[Any] = []
@@ -126,16 +126,16 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         return values, timestamps
 
     def is_finished(self) -> bool:
-        """Tell whether the script ends here, or says that the part does."""
+        """Whether the script ends here, or has an `END` here."""
         return self._position == len(self._script) or self._script[self._position] is END
 
     def snapshot(self) -> int:
-        """Give the index of the next item; behind an `END` where the part is at one."""
+        """Return the index of the next item; at an `END`, of the item after it."""
         at_end = self._position < len(self._script) and self._script[self._position] is END
         return self._position + at_end
 
     def _stops_at(self, mark: Mark) -> bool:
-        """Do what a mark says, and tell whether nothing more comes for now."""
+        """Apply a mark; return whether the poll ends here."""
         if mark is END:
             return True
         here = (self._part, self._position)

@@ -1,4 +1,4 @@
-"""A dataflow run under a schedule, with other ends: its sources give what they are fed, what it writes is recorded."""
+"""Run a dataflow under a schedule, with its sources replaced by a feed and its sinks by recorders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Build = Callable[[StreamProvider], object]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A message that a sink got, as it was then: two that are alike are equal, however they are shown."""
+    """A message as a sink received it; equal to another if their contents are alike."""
 
     like: Hashable
     key: str
@@ -46,7 +46,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a key, in the same way; `worker` is None where it does not count who holds it."""
+    """The state of a key, compared likewise; `worker` is None if it does not matter which worker holds it."""
 
     like: Hashable
     worker: int | None
@@ -56,12 +56,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run has come to.
+    """The result of a run.
 
     Attributes:
         states: for each stateful operator the states by worker and key, before the end of the stream.
-        kept: for each sink what came of the tries that counted: those that no crash undid.
-        written: for each sink what it got in all.
+        kept: for each sink the messages that no crash discarded.
+        written: for each sink all messages it received.
     """
 
     states: dict[str, dict[Hashable, State]]
@@ -70,7 +70,7 @@ class Outcome:
 
 
 class _Recorder:
-    """Stands for a sink."""
+    """Records the messages that a sink would receive."""
 
     def __init__(self, *, in_parts: bool) -> None:
         self.kept: list[Written] = []
@@ -79,7 +79,7 @@ class _Recorder:
         self._in_parts = in_parts
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        """Take one message; to a sink with parts it comes with its part as key, its own key beside the value."""
+        """Record one message. For a sink with parts its key is the part, and its value a pair of key and value."""
         key, value = msg.value if self._in_parts else (msg.key, msg.value)
         like = likeness((msg.key, key, value, msg.timestamp))
         written = Written(like, shown(key), f"{shown(value)} at timestamp {shown(msg.timestamp)}")
@@ -88,14 +88,14 @@ class _Recorder:
 
 
 class _Ends:
-    """What stands at the two ends of the dataflow instead of the user's sources and sinks."""
+    """Replacements for the user's sources and sinks."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.recorders: dict[str, _Recorder] = {}
 
     def put_on(self, node: Node) -> Node:
-        """Exchange what an end of the dataflow holds, and leave other nodes as they are."""
+        """Return the node with its source or sink replaced; other nodes are returned as they are."""
         if isinstance(node, SourceNode):
             return replace(node, source=self.feed.source(node.name, keyed=node.keyed))
         if isinstance(node, SinkNode):
@@ -105,18 +105,18 @@ class _Ends:
         return node
 
     def note_snapshot(self) -> None:
-        """Let what was written up to here count."""
+        """Mark the messages recorded so far as committed."""
         for recorder in self.recorders.values():
             recorder.mark = len(recorder.kept)
 
     def undo(self) -> None:
-        """Let what was written since the last snapshot not count."""
+        """Discard the messages recorded since the last snapshot."""
         for recorder in self.recorders.values():
             del recorder.kept[recorder.mark :]
 
 
 def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> Program:
-    """Build a dataflow, with other ends where they are given.
+    """Build a dataflow, replacing nodes by `ends` if it is given.
 
     Raises:
         GraphError: if it is malformed.
@@ -129,13 +129,13 @@ def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> 
 
 
 def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker: bool) -> Outcome:
-    """Run a dataflow under a schedule, its state kept in memory.
+    """Run a dataflow under a schedule, with its snapshots in memory.
 
     Args:
-        build_dataflow: the user's function; it is called anew for every start.
-        feed: the records; one is processed in each tick.
-        schedule: what happens.
-        by_worker: whether it counts which worker holds a state.
+        build_dataflow: the user's function; it is called again for every start.
+        feed: the records; each tick processes one.
+        schedule: the events to apply.
+        by_worker: whether to record which worker holds a state.
 
     Raises:
         MalflowError: whatever a run of the dataflow raises.
@@ -166,7 +166,7 @@ def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker:
 
 
 class _Job:
-    """The runs of one job, one after the other."""
+    """The successive runs of one job."""
 
     def __init__(self, build_dataflow: Build, feed: Feed) -> None:
         self.ends = _Ends(feed)
@@ -174,12 +174,12 @@ class _Job:
         self._feed = feed
         self._kept = 0
         files = MemoryFileSystem(skip_instance_cache=True)
-        files.store, files.pseudo_dirs = {}, [""]  # its own, where others share theirs
+        files.store, files.pseudo_dirs = {}, [""]  # instances share these by default
         self._backend = FsspecBackend("/trial", filesystem=files)
         self._held = ExitStack()
 
     def start(self, workers: int) -> None:
-        """Begin a run where the last snapshot was taken."""
+        """Start a run from the last snapshot."""
         self._feed.allowed = self._kept
         self._program = built(self._build, self.ends.put_on)
         self._snapshots = self._held.enter_context(RunSnapshots(self._backend, states_of(self._program), Start()))
@@ -188,29 +188,29 @@ class _Job:
         self.run.open()
 
     def process(self, records: int) -> None:
-        """Feed so many records, one a tick, as far as there are any."""
+        """Process up to `records` more records, one per tick."""
         for _ in range(min(records, len(self._feed) - self._feed.allowed)):
             self._feed.allowed += 1
             self.run.tick()
 
     def snapshot(self) -> None:
-        """Keep the state, and wait until it is kept."""
+        """Take a snapshot and wait for it."""
         self._snapshots.finish(self.run)
         self.ends.note_snapshot()
         self._kept = self._feed.allowed
 
     def restart(self, workers: int) -> None:
-        """Leave the run as it is, and begin another where the last snapshot was taken."""
+        """Abandon the run, and start another from the last snapshot."""
         self.close()
         self.ends.undo()
         self.start(workers)
 
     def close(self) -> None:
-        """Let go of the run."""
+        """Close the run."""
         self._held.close()
 
     def states(self, *, by_worker: bool) -> dict[str, dict[Hashable, State]]:
-        """Give the state of every key of the user's operators."""
+        """Return the state of every key of the user's operators."""
         nodes = (vertex.node for vertex in self._program.vertices)
         found: dict[str, dict[Hashable, State]] = {
             node.name: {} for node in nodes if isinstance(node, StatefulNode | SourceNode)

@@ -48,7 +48,9 @@ def test_a_name_is_taken_once(runtime: Any) -> None:
         finally:
             reached.append("refused when it was added")
 
-    with refused(r"operator 'x' exists already, first at .*test_builder.py:\d+; every operator needs a name") as caught:
+    with refused(
+        r"operator 'x' already exists, first at .*test_builder.py:\d+; operator names must be unique"
+    ) as caught:
         runtime(build_dataflow).execute()
     assert caught.value.operator == "x"
     assert re.search(r"test_builder\.py:\d+$", caught.value.location or "")
@@ -74,16 +76,16 @@ def test_the_name_of_a_union_is_taken_once() -> None:
         build(build_dataflow)
 
     named_as("all")
-    with refused("operator 'x' exists already"):
+    with refused("operator 'x' already exists"):
         named_as("x")
-    with refused(r"operator '\(one \+ two\)' exists already"):
+    with refused(r"operator '\(one \+ two\)' already exists"):
         named_as("(one + two)")
 
 
 def test_a_stream_kept_after_building_takes_no_more_operators(runtime: Any) -> None:
     kept: list[Any] = []
     runtime(lambda provider: kept.append(source(provider))).execute()
-    with refused("operator 'late' comes too late: the dataflow is built"):
+    with refused("operator 'late' is added too late: the dataflow is complete"):
         kept[0].map("late", str)
 
 
@@ -96,29 +98,29 @@ def test_a_stateful_operator_needs_a_keyed_stream(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["map", "filter", "key_local", "key_distribute", "inspect"])
 def test_an_operator_needs_a_source(method: str) -> None:
-    with refused(r"operator 'op' needs a stream that has a source; call .source\(\)"):
+    with refused(r"operator 'op' needs a stream with a source; call .source\(\)"):
         build(lambda provider: getattr(provider.new_stream(), method)("op", str))
 
 
 def test_a_sink_needs_a_source() -> None:
-    with refused("operator 'out' needs a stream that has a source"):
+    with refused("operator 'out' needs a stream with a source"):
         build(lambda provider: provider.new_stream().sink("out", StatelessSink(VecSink())))
 
 
 def test_a_stream_has_one_source() -> None:
-    with refused("operator 'again' is a source on a stream that has one"):
+    with refused("operator 'again' is a source on a stream that already has one"):
         build(lambda provider: source(provider).source("again", sis([])))
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", 7, None, str, b"x"])
 def test_a_name_is_a_printable_text(name: Any) -> None:
-    with refused("an operator's name is a printable text that is not blank; got"):
+    with refused("an operator name must be a printable, non-blank string; got"):
         build(lambda provider: source(provider).map(name, str))
 
 
 def test_a_function_in_the_place_of_the_name_is_explained() -> None:
     for swapped in ("map", "filter", "stateless_op", "sink", "key_distribute"):
-        with refused("an operator's name is a printable text that is not blank; got .*; the name comes first"):
+        with refused("an operator name must be a printable, non-blank string; got .*; the name is the first argument"):
             build(lambda provider, method=swapped: getattr(source(provider), method)(str, "double"))
 
 
@@ -142,7 +144,7 @@ def test_a_callback_is_a_function(method: str, role: str) -> None:
 
 
 def test_a_default_is_a_function() -> None:
-    with refused("needs a function that makes a state as its default; got 0; write lambda: 0"):
+    with refused("needs a function that creates a state as its default; got 0; write lambda: 0"):
         build(lambda p: source(p).key_local("k", str).stateful_map("sum", lambda k, v, s: (v, s), default=0))
 
 
@@ -180,11 +182,11 @@ def test_new_timestamps_left_alone_are_refused_when_the_dataflow_is_built() -> N
 def test_a_union_joins_streams_of_one_dataflow() -> None:
     kept: list[Any] = []
     build(lambda provider: kept.append(source(provider)))
-    with refused("joins streams of one dataflow"):
+    with refused("merges streams of one dataflow"):
         build(lambda provider: source(provider).union(kept[0]))
-    with refused("takes streams, one by one; got"):
+    with refused("takes streams as separate arguments; got"):
         build(lambda provider: source(provider).union([source(provider, "other")]))
-    with refused("needs a stream that has a source"):
+    with refused("needs a stream with a source"):
         build(lambda provider: source(provider).union(provider.new_stream()))
 
 
@@ -394,18 +396,18 @@ def test_a_mapper_that_yields_is_told_of_flat_map() -> None:
         ("on_epochs", r"write on_epoch\(\)"),
         ("onEpoch", r"write on_epoch\(\)"),
         ("on_shedule", r"write on_schedule\(\)"),
-        ("on_timer", r"what is called is on_data\(\), on_epoch\(\), on_schedule\(\)"),
+        ("on_timer", r"the hooks are on_data\(\), on_epoch\(\), on_schedule\(\)"),
     ],
 )
 def test_a_misspelt_hook_of_a_logic_is_refused(misspelt: str, meant: str) -> None:
     methods = {"on_data": lambda *_: None, misspelt: lambda *_: None}
-    with refused(rf"operator 'op' has a logic with a method {misspelt}\(\), which nothing would call; {meant}"):
+    with refused(rf"operator 'op' has a logic with a method {misspelt}\(\), which is never called; {meant}"):
         build(lambda p: source(p).key_local("k", str).stateful_op("op", type("Logic", (StatefulLogic,), methods)()))
 
 
 def test_a_stateless_logic_has_no_schedule() -> None:
     logic = type("Logic", (), {"on_data": lambda *_: None, "on_schedule": lambda *_: None})()
-    with refused(r"method on_schedule\(\), which nothing would call; what is called is on_data\(\), on_epoch\(\)"):
+    with refused(r"method on_schedule\(\), which is never called; the hooks are on_data\(\), on_epoch\(\)"):
         build(lambda p: source(p).stateless_op("op", logic))
 
 
@@ -426,7 +428,7 @@ def test_a_logic_may_have_methods_of_its_own() -> None:
         ("process", "call .stateful_op()"),
         ("forEach", "call .inspect()"),
         ("addSink", "call .sink()"),
-        ("window", "in on_epoch() when its time has come"),
+        ("window", "in on_epoch() once it is complete"),
         ("join", "then .union() and .stateful_op()"),
         ("collect", ".sink() with a VecSink"),
         ("print", ".sink() with a StdOutSink"),
@@ -473,7 +475,10 @@ class Pages:
     ("wrap", "message"),
     [
         (lambda: StatelessSource(Stateful()), r"StatelessSource calls build_part\(part\).*; write StatefulSource\("),
-        (lambda: StatelessSource(TextFileSource("x")), r"that of TextFileSource.*; write StatefulSource\("),  # type: ignore[arg-type]
+        (
+            lambda: StatelessSource(TextFileSource("x")),
+            r"but TextFileSource.* takes other arguments; write StatefulSource\(",
+        ),  # type: ignore[arg-type]
         (lambda: StatefulSource(Stateless()), r"StatefulSource calls build_part\(part, state\).*; write Stateless"),  # type: ignore[arg-type]
         (lambda: StatefulSource(SingleIteratorSource([])), "write StatelessSource"),  # type: ignore[arg-type]
         (lambda: StatelessSink(Pages()), r"StatelessSink got .*a sink of parts; write StatefulSink\("),  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ def test_an_error_like_that_of_a_shape_in_user_code_is_left_as_it_is() -> None:
 unusable_keys = pytest.mark.parametrize(
     ("key", "reason"),
     [
-        (None, "None is no key"),
+        (None, "None cannot be used as a key"),
         (float("nan"), "NaN does not equal itself"),
         (Decimal("nan"), "NaN does not equal itself"),
         (("a", float("nan")), "NaN does not equal itself"),

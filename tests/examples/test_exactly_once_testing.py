@@ -15,10 +15,10 @@ def test_the_example_finds_the_bug(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[:9] == [
         "build_right: exactly once",
-        "build_wrong: the dataflow does not come to the same as an undisturbed run, under this schedule:",
+        "build_wrong: the results differ from those of an undisturbed run, under this schedule:",
         "  1. start with 1 worker",
         "  2. process 1 record: 1",
-        "  3. stop, which takes a snapshot, and start again from it",
+        "  3. stop, which takes a snapshot, and restart from it",
         "  4. process the last 9 records",
         "sink 'totals' got other messages for key 1:",
         "  expected 4 at timestamp 2, 9 at timestamp 4, 16 at timestamp 6, and 1 more",

@@ -73,7 +73,7 @@ def test_memory_is_of_this_process(url: str) -> None:
         ("  ", "needs a path or URL"),
         ("simplecache::s3://bucket/x", "chains file systems"),
         ("zip://a::file:///tmp/x.zip", "chains file systems"),
-        ("nope://bucket/x", "protocol that fsspec does not know: nope"),
+        ("nope://bucket/x", "protocol unknown to fsspec: nope"),
         ("s3://", "names no bucket or folder"),
         ("s3:///", "names no bucket or folder"),
         ("s3:/bucket/x", "write s3://bucket/x"),

@@ -270,10 +270,10 @@ def test_state_in_a_closure_is_found_and_told_in_a_few_lines() -> None:
     lines = first_schedule(kept_in_a_closure, range(1, 13))
 
     assert lines[:8] == [
-        "the dataflow does not come to the same as an undisturbed run, under this schedule:",
+        "the results differ from those of an undisturbed run, under this schedule:",
         "  1. start with 1 worker",
         "  2. process 1 record: 1",
-        "  3. stop, which takes a snapshot, and start again from it",
+        "  3. stop, which takes a snapshot, and restart from it",
         "  4. process the last 11 records",
         "sink 'sums' got other messages for key 1:",
         "  expected 5 at timestamp 3, 12 at timestamp 6, 22 at timestamp 9",
@@ -298,7 +298,7 @@ def test_state_in_a_global_is_found_though_it_survives_a_restart() -> None:
 
     lines = first_schedule(build_dataflow, range(6))
 
-    assert lines[0] == "two undisturbed runs do not come to the same, each of them:"
+    assert lines[0] == "two undisturbed runs have different results, each of them:"
     assert steps(lines) == ["start with 1 worker", "process all 6 records"]
 
 
@@ -363,8 +363,8 @@ def test_values_that_depend_on_chance_or_time_are_found(make: Callable[[], Any])
 
     lines = first_schedule(build_dataflow, range(4))
 
-    assert lines[0] == "two undisturbed runs do not come to the same, each of them:"
-    assert "  - a value that depends on the time, on chance, or on the order of a set" in lines
+    assert lines[0] == "two undisturbed runs have different results, each of them:"
+    assert "  - a value that depends on the clock, on random numbers, or on the iteration order of a set" in lines
 
 
 class Pairs:
@@ -390,7 +390,7 @@ def test_a_stateless_logic_that_keeps_messages_is_found() -> None:
     assert steps(lines) == [
         "start with 1 worker",
         "process 1 record: 0",
-        "stop, which takes a snapshot, and start again from it",
+        "stop, which takes a snapshot, and restart from it",
         "process the last 5 records",
     ]
     assert "  expected (0, 1) at timestamp 1, (2, 3) at timestamp 3, (4, 5) at timestamp 5" in lines
@@ -401,7 +401,7 @@ def test_dependence_on_the_number_of_workers_is_found() -> None:
 
     assert len(steps(lines)) == 2
     assert steps(lines)[0] in ("start with 2 workers", "start with 3 workers")
-    assert lines[lines.index("usual causes:") + 1].endswith("give rescale=False if that is meant")
+    assert lines[lines.index("usual causes:") + 1].endswith("pass rescale=False if intended")
 
 
 def test_a_state_that_can_not_be_written_is_an_error_of_its_operator() -> None:
@@ -432,7 +432,7 @@ def test_failure_after_a_restart_is_raised_with_its_schedule() -> None:
     assert steps(note.splitlines()) == [
         "start with 1 worker",
         "process 1 record: 0",
-        "stop, which takes a snapshot, and start again from it",
+        "stop, which takes a snapshot, and restart from it",
         "process the last 5 records",
     ]
 
@@ -458,12 +458,12 @@ def test_the_same_schedules_are_tried_every_time_and_others_with_a_seed() -> Non
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([1], "the dataflow has 2 sources: 'left', 'right'; give a mapping from name to items"),
+        ([1], "the dataflow has 2 sources: 'left', 'right'; pass a mapping from name to items"),
         ({"left": [1]}, "inputs lacks 'right'; every source of the dataflow needs its items"),
         ({"left": [1], "rihgt": {}}, "inputs has 'rihgt'; the sources of the dataflow are 'left', 'right'"),
-        ({"left": [1], "right": [1]}, "source 'right' gives each record its part as key; give a mapping from part"),
-        ({"left": 1, "right": {}}, "source 'left' needs items to give; got 1"),
-        ({"left": [1, CRASH], "right": {}}, "source 'left' has the mark CRASH; here it is the schedule that"),
+        ({"left": [1], "right": [1]}, "source 'right' keys each record by its part; pass a mapping from part"),
+        ({"left": 1, "right": {}}, "source 'left' needs an iterable of items; got 1"),
+        ({"left": [1, CRASH], "right": {}}, "source 'left' has the mark CRASH; stops and crashes come from the"),
     ],
 )
 def test_inputs_that_do_not_fit_the_sources_are_refused(inputs: Any, message: str) -> None:
@@ -480,12 +480,12 @@ def test_inputs_that_do_not_fit_the_sources_are_refused(inputs: Any, message: st
     "options", [{"parallelism": []}, {"parallelism": [0]}, {"parallelism": "2"}, {"max_examples": 0}]
 )
 def test_numbers_that_are_none_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(GraphError, match=f"{next(iter(options))} needs"):
+    with pytest.raises(GraphError, match=f"{next(iter(options))} must be"):
         assert_exactly_once(running_sum, range(3), **options)
 
 
 def test_a_malformed_dataflow_is_refused() -> None:
-    with pytest.raises(GraphError, match="every operator needs a name of its own"):
+    with pytest.raises(GraphError, match="operator names must be unique"):
         assert_exactly_once(lambda provider: [running_sum(provider), running_sum(provider)], range(3))
 
 

@@ -236,9 +236,9 @@ def test_files_are_not_written_through_handles() -> None:
 @pytest.mark.parametrize(
     ("kind", "operation", "message"),
     [
-        ("flood", "write", "there is no fault of kind 'flood'; there are crash_before, "),
-        ("torn", "read", "a fault of kind 'torn' can't happen to a 'read'; it can to write"),
-        ("crash_before", "rename", "it can to write and read and list and delete"),
+        ("flood", "write", "unknown kind of fault 'flood'; the kinds are crash_before, "),
+        ("torn", "read", "a fault of kind 'torn' does not apply to 'read'; it applies to write"),
+        ("crash_before", "rename", "it applies to write and read and list and delete"),
     ],
 )
 def test_a_fault_that_can_not_happen_is_refused(kind: str, operation: str, message: str) -> None:

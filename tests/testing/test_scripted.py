@@ -144,7 +144,7 @@ def test_a_script_with_fewer_items_than_were_read_is_told() -> None:
     backend = in_memory()
     run_script(ScriptedSource([1, 2, 3]), backend)
     with pytest.raises(
-        OperatorError, match="has 2 items, and its snapshot says that 3 were read; a script may only grow"
+        OperatorError, match="has 2 items, but its snapshot says that 3 were read; a script may only grow"
     ):
         run_script(ScriptedSource([1, 2]), backend)
 

@@ -114,17 +114,17 @@ def test_a_schedule_is_told_in_lines() -> None:
     assert told(Schedule(1, steps), feed_of(range(9), sources)) == [
         "start with 1 worker",
         "process 1 record: 0",
-        "crash, and start again from the beginning with 2 workers",
+        "crash, and restart from the beginning with 2 workers",
         "process 2 records: 0, 1",
         "take a snapshot",
-        "go on with 3 workers",
+        "continue with 3 workers",
         "process records 3 to 7",
-        "crash, and start again from the last snapshot",
-        "go on with as many workers",
+        "crash, and restart from the last snapshot",
+        "continue with as many workers",
         "process 1 record: 2",
-        "stop, which takes a snapshot, and start again from it with 1 worker",
+        "stop, which takes a snapshot, and restart from it with 1 worker",
         "process the last 6 records",
-        "stop, which takes a snapshot, and start again from it",
+        "stop, which takes a snapshot, and restart from it",
     ]
 
 
