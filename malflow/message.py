@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from malflow.written import written_as
+
 __all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType"]
 
 K = TypeVar("K")
@@ -12,6 +14,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
+@written_as("malflow.DataMessage")
 @dataclass(slots=True)
 class DataMessage(Generic[K, V, T]):
     """One record: a value, the key it belongs to, and its logical timestamp.

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "FileSinkPosition": "malflow.connectors.files.local_file",
     "UnwritableValue": "malflow.connectors.files.sink",
     "JsonLinesSink": "malflow.connectors.files.json_sink",
     "TextFileSink": "malflow.connectors.files.text_sink",

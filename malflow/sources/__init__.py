@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _LAZY = {
+    "FilePosition": "malflow.connectors.files.source",
+    "LinePosition": "malflow.connectors.files.lines",
     "CsvSource": "malflow.connectors.files.csv_source",
     "BadRecord": "malflow.connectors.files.source",
     "JsonLinesSource": "malflow.connectors.files.json_source",

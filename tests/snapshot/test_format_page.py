@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import data_file, manifest
-from malflow.snapshot.codecs.msgpack_types import BUILT_IN, FORMS, RECORD
+from malflow.snapshot.codecs.declared import ROOMS
+from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.data_file import Section
 from malflow.snapshot.manifest import FileEntry, Manifest, OperatorEntry
 from malflow.state import StateKind
+from malflow.written import written_name
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
@@ -30,7 +32,13 @@ def test_kinds_of_states_are_described() -> None:
 
 def test_codes_of_msgpack_are_described() -> None:
     assert [code for code in {RECORD, *(form.code for form in FORMS)} if f"\n| {code} | " not in PAGE] == []
-    assert [name for name in BUILT_IN if f"`{name}`" not in PAGE] == []
+
+
+def test_classes_of_malflow_are_described() -> None:
+    offered = [getattr(room, name) for room in ROOMS for name in (*room.__all__, *getattr(room, "_LAZY", ()))]
+    names = {written_name(kind) for kind in offered if isinstance(kind, type)} - {None}
+    assert "malflow.LinePosition" in names
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
 
 
 def test_versions_are_described() -> None:

@@ -22,6 +22,7 @@ from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of
+from malflow.written import written_as
 
 __all__ = [
     "LineBuffer",
@@ -43,6 +44,7 @@ _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
 
 
+@written_as("malflow.LinePosition")
 class LinePosition(NamedTuple):
     """A place between two lines of a file.
 

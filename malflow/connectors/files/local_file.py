@@ -19,6 +19,7 @@ from fsspec.core import get_compression
 
 from malflow.connectors.files.fingerprint import fingerprint
 from malflow.errors import FencedError, MalflowError
+from malflow.written import written_as
 
 if sys.platform != "win32":
     import fcntl
@@ -37,6 +38,7 @@ _BEGIN_ANEW = (
 _LOG = logging.getLogger("malflow")
 
 
+@written_as("malflow.FileSinkPosition")
 class FileSinkPosition(NamedTuple):
     """How far a file was written.
 

@@ -20,6 +20,7 @@ from malflow.connectors.files.lines import (
 from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
 from malflow.errors import GraphError, MalflowError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.written import written_as
 
 __all__ = [
     "BadRecord",
@@ -90,6 +91,7 @@ class FileOptions:
     on_replaced: OnReplaced = "fail"
 
 
+@written_as("malflow.FilePosition")
 @dataclass(frozen=True, slots=True)
 class FilePosition:
     """How far one file has been read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from malflow.errors import GraphError, MissingDependency
+from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.contract import Codec
+from malflow.snapshot.codecs.declared import declared_class
 from malflow.snapshot.codecs.msgpack_types import (
-    BUILT_IN,
     FORMS,
     RECORD,
     Form,
@@ -24,10 +25,10 @@ from malflow.snapshot.codecs.msgpack_types import (
     record_form,
 )
 from malflow.snapshot.codecs.shapes import Shape, form_of
+from malflow.written import RESERVED, written_name
 
 __all__ = ["MsgpackCodec"]
 
-_RESERVED = "malflow."
 _DEEPEST = 400
 _MOST_NESTED = 100
 _SMALL = 4096
@@ -68,13 +69,13 @@ class MsgpackCodec:
         except ImportError as missing:
             raise MissingDependency("MsgpackCodec needs msgpack; pip install 'malflow[msgpack]'") from missing
         for name in types:
-            if isinstance(name, str) and name.startswith(_RESERVED):
+            if isinstance(name, str) and name.startswith(RESERVED):
                 raise GraphError(
-                    f"a type of MsgpackCodec can't be registered as '{name}': '{_RESERVED}' is malflow's own"
+                    f"a type of MsgpackCodec can't be registered as '{name}': '{RESERVED}' is malflow's own"
                 )
         self._types = dict(types)
-        records = {name: record_form(name, kind) for name, kind in {**BUILT_IN, **types}.items()}
-        self._forms = {form.kind: form for form in (*reversed(records.values()), *FORMS)}
+        records = {name: record_form(name, kind) for name, kind in types.items()}
+        self._forms = _Forms((*reversed(records.values()), *FORMS))
         self._names = {kind: name for name, kind in reversed(self._types.items())}
         self._kinds: set[type] = set()
         self._records = {name: form.read for name, form in records.items()}
@@ -148,6 +149,8 @@ class MsgpackCodec:
 
     def _record(self, facts: list[Any]) -> Any:
         name, *content = facts
+        if isinstance(name, str) and name not in self._records and (kind := declared_class(name)) is not None:
+            self._records[name] = record_form(name, kind).read
         if not isinstance(name, str) or name not in self._records:
             raise Misfit(f"there is a record of type {name!r}; register its class: MsgpackCodec({{{name!r}: ...}})")
         return self._records[name](content)
@@ -177,7 +180,7 @@ class MsgpackCodec:
             yield from ((" element", part) for part in value)
         elif kind in self._forms and self._forms[kind].code == RECORD:
             yield from ((f".{name}", part) for name, part in members(self._forms[kind], value).items())
-        elif kind in self._forms and kind.__name__ == "ExpireMap":
+        elif kind is ExpireMap:
             yield from self._parts(value.__getstate__())
 
     def __repr__(self) -> str:
@@ -185,6 +188,20 @@ class MsgpackCodec:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MsgpackCodec, (self._types,)
+
+
+class _Forms(dict[type, Form]):
+    """The forms by type; those of malflow's own classes are added when one is first written."""
+
+    def __init__(self, forms: Iterable[Form]) -> None:
+        super().__init__((form.kind, form) for form in forms if written_name(form.kind) is None)
+
+    def of(self, kind: type) -> Form | None:
+        """Return the form of a type; None if it can't be written."""
+        name = None if kind in self else written_name(kind)
+        if name is not None and declared_class(name) is kind:
+            self[kind] = record_form(name, kind)
+        return self.get(kind)
 
 
 class _TooDeep(ValueError):
@@ -195,7 +212,7 @@ class _TooDeep(ValueError):
 class _Writing:
     """The writing of one value. What becomes plain data is packed apart, and put into the packed data around it."""
 
-    def __init__(self, msgpack: Any, forms: Mapping[type, Form], hidden: frozenset[type], noted: set[type]) -> None:
+    def __init__(self, msgpack: Any, forms: _Forms, hidden: frozenset[type], noted: set[type]) -> None:
         self._noted = noted
         self._msgpack = msgpack
         self._forms = forms
@@ -231,7 +248,7 @@ class _Writing:
         return self._msgpack.Packer(default=default, strict_types=True, unicode_errors="surrogatepass")
 
     def _extension(self, value: Any) -> Any:
-        form = self._forms.get(type(value))
+        form = self._forms.of(type(value))
         if form is None:
             raise TypeError(_why_refused(value))
         plain = form.write(value)

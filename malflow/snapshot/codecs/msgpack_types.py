@@ -17,16 +17,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from malflow.connectors.files.lines import LinePosition
-from malflow.connectors.files.local_file import FileSinkPosition
-from malflow.connectors.files.source import FilePosition
 from malflow.errors import GraphError
-from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.old_records import OldRecord, OldTuple, old_class
 from malflow.snapshot.codecs.shapes import ENUM, NAMED_TUPLE, Shape, described, form_of, same_form
 
-__all__ = ["BUILT_IN", "FORMS", "RECORD", "Form", "Misfit", "change_of_record", "members", "old_record", "record_form"]
+__all__ = ["FORMS", "RECORD", "Form", "Misfit", "change_of_record", "members", "old_record", "record_form"]
 
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -211,14 +208,6 @@ FORMS = (
 
 RECORD = 32
 """The code of dataclasses, named tuples and enums: ``[name, field, value, field, ...]`` or ``[name, member]``."""
-
-BUILT_IN: Mapping[str, type] = {
-    "malflow.DataMessage": DataMessage,
-    "malflow.FilePosition": FilePosition,
-    "malflow.FileSinkPosition": FileSinkPosition,
-    "malflow.LinePosition": LinePosition,
-}
-"""The classes of malflow's own that users and sources put into states."""
 
 
 def record_form(name: str, kind: type) -> Form:

@@ -31,8 +31,10 @@ from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.contract import PickleCodec, codec_of
+from malflow.snapshot.codecs.declared import declared_class
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-from malflow.snapshot.codecs.msgpack_types import BUILT_IN, FORMS, RECORD
+from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
+from malflow.written import written_as, written_name
 
 
 @dataclass(frozen=True)
@@ -608,8 +610,57 @@ def test_codes_and_names_never_change_their_meaning() -> None:
         17: "OrderedDict",
         19: "ExpireMap",
     }
-    names = {"malflow.DataMessage", "malflow.FilePosition", "malflow.FileSinkPosition", "malflow.LinePosition"}
-    assert (RECORD, set(BUILT_IN)) == (32, names)
+    assert RECORD == 32
+
+
+OWN = ["malflow.DataMessage", "malflow.FilePosition", "malflow.FileSinkPosition", "malflow.LinePosition"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_classes_of_malflow_keep_their_names(name: str) -> None:
+    kind = declared_class(name)
+    assert kind is not None
+    assert written_name(kind) == name
+
+
+UNDECLARED = ["malflow.CsvSource", "malflow.import_module", "malflow.Gone", "malflow.", "DataMessage"]
+
+
+@pytest.mark.parametrize("name", UNDECLARED)
+def test_names_that_no_class_declares_are_not_read(name: str) -> None:
+    assert declared_class(name) is None
+    record = msgpack.ExtType(RECORD, msgpack.packb([name, "key", 1]))
+    with pytest.raises(TypeError, match="there is a record of type"):
+        CODEC.loads(msgpack.packb(record))
+
+
+class Derived(DataMessage[str, int, int]):
+    """A class of a user."""
+
+
+@written_as("malflow.LinePosition")
+@dataclass
+class Posing:
+    """Another, which declares a name of malflow's own."""
+
+    offset: int = 0
+
+
+@pytest.mark.parametrize("value", [Derived("a", 1, 2), Posing()])
+def test_only_the_class_itself_has_its_declared_name(value: object) -> None:
+    with pytest.raises(TypeError, match="can't be written; register its class"):
+        CODEC.dumps(value)
+
+
+def test_a_position_is_read_where_no_source_was_imported() -> None:
+    data = CODEC.dumps(LinePosition(7, 1))
+    code = (
+        "import sys; from malflow.snapshot import MsgpackCodec; "
+        "assert 'malflow.connectors.files.lines' not in sys.modules; "
+        f"print(MsgpackCodec().loads({data!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "LinePosition(offset=7, line=1, open_line=False, digest=None)\n"
 
 
 GOLDEN = bytes.fromhex(

@@ -1,0 +1,37 @@
+"""Names under which codecs of plain data write malflow's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["RESERVED", "written_as", "written_name"]
+
+C = TypeVar("C", bound=type)
+
+RESERVED = "malflow."
+"""How the names of malflow's own classes begin; those that users register begin otherwise."""
+
+
+def written_as(name: str) -> Callable[[C], C]:
+    """Declare the name of a record class on disk, which stays when the class is moved.
+
+    It is `RESERVED` and the name under which a room offers the class: see `malflow.snapshot.codecs.declared`.
+
+    >>> @written_as("malflow.Position")
+    ... class Position: ...
+    >>> written_name(Position), written_name(type("Derived", (Position,), {}))
+    ('malflow.Position', None)
+    """
+
+    def declare(kind: C) -> C:
+        kind.__msgpack_name__ = name  # type: ignore[attr-defined] # in the body of a NamedTuple it would be a field
+        return kind
+
+    return declare
+
+
+def written_name(kind: type) -> str | None:
+    """Return the name that a class declares; None where it declares none, or only its base does."""
+    name = vars(kind).get("__msgpack_name__")
+    return name if isinstance(name, str) and name.startswith(RESERVED) else None
