@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from malflow.snapshot.persistence import NoPersistence, Persistence
+from malflow.snapshot.persistence import NoPersistence, Persistence, Restored, Session, Start, UnwritableState
+from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
@@ -13,12 +14,19 @@ if TYPE_CHECKING:
     from malflow.snapshot.history import Report, Snapshot, fsck, snapshots
 
 __all__ = [
+    "Delta",
     "FsspecBackend",
     "MsgpackCodec",
     "NoPersistence",
     "Persistence",
     "Report",
+    "Restored",
+    "Session",
     "Snapshot",
+    "Start",
+    "StateDelta",
+    "StateSpec",
+    "UnwritableState",
     "fsck",
     "snapshots",
 ]

@@ -139,6 +139,11 @@ class FsspecBackend:
         """How states are written."""
         return self._codec
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the store is in the memory of this process, which no other process reaches."""
+        return self._url.startswith("memory:")
+
     def archive(self) -> Archive:
         """Give what is kept of the job, to look at it."""
         return self._archive(self._store(exclusive=True))

@@ -189,7 +189,7 @@ class Driver:
             return run
         session, restored = settings.persistence.open(states_of(self._program), settings.start)
         snapshots = SparkRunSnapshots(
-            session,  # type: ignore[arg-type] # the one there is
+            session,
             self._program,
             self._session.sparkContext,
             settings.scratch,

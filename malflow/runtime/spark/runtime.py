@@ -44,6 +44,7 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     tries_of_a_task,
 )
+from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence, Start, job_of
 from malflow.streams.stream import StreamProvider
 
@@ -245,8 +246,7 @@ class SparkRuntime:
         return self._handle
 
     def _check_places(self) -> None:
-        url = getattr(self._persistence, "_url", "")
-        if str(url).startswith("memory:"):
+        if isinstance(self._persistence, FsspecBackend) and self._persistence.is_in_memory:
             raise GraphError(f"{self._persistence!r} is in the memory of one process; Spark has several: use a folder")
         if str(self._scratch).startswith("memory:"):
             raise GraphError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from malflow.diagnostics import shown
@@ -17,7 +17,7 @@ from malflow.snapshot.persistence import UnwritableState
 from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import DeltaSum
 
-__all__ = ["SnapshotTask", "refused"]
+__all__ = ["SnapshotTask", "refused", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,7 @@ class SnapshotTask:
         sections = []
         findings = []
         for stage, ticks in self.spans.get(worker, {}).items():
-            sums: dict[str, DeltaSum] = {}
-            for tick in ticks:
-                for name, delta in scratch.read(stage, worker, tick).deltas.items():
-                    if name in self.versions:
-                        sums.setdefault(name, DeltaSum()).add(delta)
-            for name, total in sums.items():
+            for name, total in summed(scratch, stage, worker, ticks, self.versions).items():
                 delta = total.delta()
                 kinds: set[type] = set()
                 try:
@@ -80,6 +75,18 @@ class SnapshotTask:
                     raise refused(error) from error.__cause__
                 findings.append(finding(self.codec, worker, name, delta, kinds))
         return sections, findings
+
+
+def summed(
+    scratch: Scratch, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
+) -> dict[str, DeltaSum]:
+    """Return the sum of a worker's changes in some ticks, for each of the named states."""
+    sums: dict[str, DeltaSum] = {}
+    for tick in ticks:
+        for name, delta in scratch.read(stage, worker, tick).deltas.items():
+            if name in names:
+                sums.setdefault(name, DeltaSum()).add(delta)
+    return sums
 
 
 def refused(error: UnwritableState) -> OperatorError:

@@ -14,24 +14,22 @@ from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, fail, follow
 from malflow.runtime.listeners import Listeners
-from malflow.runtime.spark.changelog import NEVER, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
 from malflow.runtime.spark.leftovers import Claimed
-from malflow.runtime.spark.snapshot_task import SnapshotTask, refused
+from malflow.runtime.spark.snapshot_task import SnapshotTask, refused, summed
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
-from malflow.snapshot.persistence import UnwritableState
-from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.persistence import Session, UnwritableState
+from malflow.snapshot.snapshot_writer import SnapshotSession, Written, bare_sections, finding, with_frame, write_file
 from malflow.sources.contract import StatefulSource
-from malflow.state import Delta
+from malflow.state import Delta, StateDelta
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-    from malflow.snapshot.snapshot_writer import SnapshotSession
 
 __all__ = ["SparkRunSnapshots"]
 
@@ -56,7 +54,7 @@ class SparkRunSnapshots:
 
     def __init__(
         self,
-        session: SnapshotSession,
+        session: Session,
         program: Program,
         context: SparkContext,
         place: ScratchPlace,
@@ -151,9 +149,9 @@ class SparkRunSnapshots:
         return self._session.is_busy
 
     @property
-    def claimed(self) -> Claimed:
+    def claimed(self) -> Claimed | None:
         """The job and claim (fencing token) that the run holds."""
-        return Claimed(*self._session.claimed)
+        return Claimed(*self._session.claimed) if isinstance(self._session, SnapshotSession) else None
 
     def confirm(self) -> None:
         """Check that this run still holds the job's claim.
@@ -221,21 +219,60 @@ class SparkRunSnapshots:
     def _commit(
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False
     ) -> Future[int]:
-        spans, versions, place, session = index.since(self.kept_at), self._versions, self._place, self._session
-        positions = self._found_positions()
-        sections, findings = self._sections(positions if base or positions != self._kept_positions else {})
+        session, positions = self._session, self._found_positions()
+        if isinstance(session, SnapshotSession):
+            made = self._commit_by_tasks(
+                session, tick, parallelism, generation, index, positions, base=base, alone=ending
+            )
+        else:
+            made = self._commit_here(tick, parallelism, generation, index, self._changed(positions, base=base))
+        self._making = (tick, positions, made)
+        return made
+
+    def _commit_here(
+        self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, positions: Mapping[str, Any]
+    ) -> Future[int]:
+        """Pass what changed through the driver, to a session that knows nothing of tasks."""
+        scratch = Scratch(self._place, generation)
+        deltas = [
+            StateDelta(worker, name, total.delta(), index.keys[worker, name])
+            for worker, stages in index.since(self.kept_at).items()
+            for stage, ticks in stages.items()
+            for name, total in summed(scratch, stage, worker, ticks, self._versions).items()
+        ]
+        deltas += [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in positions.items()]
+        try:
+            return self._session.commit(tick, parallelism, self._specs, deltas)
+        except UnwritableState as error:
+            raise refused(error) from error.__cause__
+
+    def _commit_by_tasks(
+        self,
+        session: SnapshotSession,
+        tick: int,
+        parallelism: int,
+        generation: int,
+        index: ChangelogIndex,
+        positions: Mapping[str, Any],
+        *,
+        base: bool,
+        alone: bool,
+    ) -> Future[int]:
+        spans, versions, place = index.since(self.kept_at), self._versions, self._place
+        sections, findings = self._sections(session, self._changed(positions, base=base))
 
         def write(writer: DataWriter) -> Written:
             task = SnapshotTask(place, generation, spans, versions, writer, session.codec, session.compression, base)
-            entries, found = _written(self._context, task, sorted(spans), alone=ending)
+            entries, found = _written(self._context, task, sorted(spans), alone=alone)
             ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
             return [*entries, *ours], [*found, *findings]
 
         keys = {name: count for name, count in index.total_keys.items() if name in versions}
         keys.update(dict.fromkeys(positions, 1))
-        made = session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
-        self._making = (tick, positions, made)
-        return made
+        return session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
+
+    def _changed(self, positions: Mapping[str, Any], *, base: bool) -> Mapping[str, Any]:
+        return positions if base or positions != self._kept_positions else {}
 
     def _found_positions(self) -> Mapping[str, Any]:
         try:
@@ -244,13 +281,12 @@ class SparkRunSnapshots:
             self._session.confirm()  # a run that has claimed the job also has its sinks
             raise
 
-    def _sections(self, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
+    def _sections(self, session: SnapshotSession, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
         """Encode the positions of the sinks.
 
         Raises:
             OperatorError: if a position can't be encoded.
         """
-        session = self._session
         sections: list[Section] = []
         findings: list[Finding] = []
         for name, position in positions.items():

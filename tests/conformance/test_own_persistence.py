@@ -1,0 +1,101 @@
+"""A persistence that implements the published contract, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from malflow import StreamProvider
+from malflow.sinks import VecSink
+from malflow.snapshot import Restored, Session, Start, StateDelta, StateSpec
+from malflow.sources import SingleIteratorSource
+
+
+class Shelf:
+    """Keeps the last snapshot, in pickles."""
+
+    keeps = True
+
+    def __init__(self) -> None:
+        self.snapshot = 0
+        self.tick = self.parallelism = 0
+        self.specs: Sequence[StateSpec] = ()
+        self.states: dict[tuple[str, int], dict[Any, bytes]] = {}
+
+    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+        """Return a session, and what was kept."""
+        if not self.snapshot:
+            return ShelfSession(self), None
+        states: dict[str, dict[int, dict[Any, Any]]] = {spec.name: {} for spec in operators}
+        for (name, worker), by_key in self.states.items():
+            states[name][worker] = {key: pickle.loads(state) for key, state in by_key.items()}
+        versions = {spec.name: spec.version for spec in self.specs}
+        placements = {spec.name: spec.placement for spec in self.specs}
+        restored = Restored(self.snapshot, self.tick, self.parallelism, states, versions, placements)
+        return ShelfSession(self), restored
+
+
+class ShelfSession:
+    """Writes at once."""
+
+    is_busy = False
+    wants_retry = False
+    retry_after = None
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+
+    def wants_base(self, parallelism: int) -> bool:
+        """Whether the states are those of another number of workers."""
+        return parallelism != self.shelf.parallelism
+
+    def commit(
+        self, tick: int, parallelism: int, operators: Sequence[StateSpec], deltas: Iterable[StateDelta]
+    ) -> Future[int]:
+        """Apply the changes."""
+        shelf = self.shelf
+        if self.wants_base(parallelism):
+            shelf.states.clear()
+        for worker, name, delta, keys in deltas:
+            held = shelf.states.setdefault((name, worker), {})
+            if delta.whole:
+                held.clear()
+            held.update({key: pickle.dumps(state) for key, state in delta.changed.items()})
+            for key in delta.deleted:
+                held.pop(key, None)
+            assert len(held) == keys
+        shelf.snapshot, shelf.tick, shelf.parallelism, shelf.specs = shelf.snapshot + 1, tick, parallelism, operators
+        done: Future[int] = Future()
+        done.set_result(shelf.snapshot)
+        return done
+
+    def check(self) -> None:
+        """Have nothing to say."""
+
+    def confirm(self) -> None:
+        """Have nothing to say."""
+
+    def close(self, *, wait: bool = False) -> None:
+        """Have nothing to close."""
+
+
+def test_a_persistence_of_ones_own_keeps_state(any_parallelism: Any) -> None:
+    shelf = Shelf()
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(10)))
+        keyed = numbers.key_distribute("parity", lambda msg: msg.value % 2)
+        sums = keyed.stateful_map("sum", lambda _, value, state: (state + value, state + value), default=int)
+        sums.sink("totals", VecSink())
+
+    for run in (1, 2):
+        any_parallelism(build, shelf).execute()
+        sums = {
+            key: pickle.loads(it)
+            for (name, _), held in shelf.states.items()
+            if name == "sum"
+            for key, it in held.items()
+        }
+        assert sums == {0: 20 * run, 1: 25 * run}
