@@ -11,7 +11,6 @@ import fsspec
 from malflow import DataMessage, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.sources import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import ScriptedSource
 from tests.kit.backends import kept_states
 
@@ -76,39 +75,3 @@ def kept_sums(backend: FsspecBackend) -> dict[int, int]:
 def backend_at(folder: Path, **options: Any) -> FsspecBackend:
     """Make the backend of a test."""
     return FsspecBackend(str(folder / "state"), job="sums", **options)
-
-
-class Waiting(StatefulSourceImpl[str, str, int, int]):
-    """The lines of a file that is still being written; the last one is "end"."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def list_parts(self) -> list[str]:
-        return ["lines"]
-
-    def build_part(self, part: str, state: int | None) -> WaitingPart:
-        return WaitingPart(self.path, state or 0)
-
-
-class WaitingPart(StatefulSourcePartition[str, int, int]):
-    """The reader of `Waiting`."""
-
-    def __init__(self, path: Path, at: int) -> None:
-        self.path = path
-        self.at = at
-        self.over = False
-
-    def poll(self) -> tuple[str, int] | None:
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        if len(lines) == self.at:
-            return None
-        self.at += 1
-        self.over = lines[self.at - 1] == "end"
-        return lines[self.at - 1], self.at
-
-    def is_finished(self) -> bool:
-        return self.over
-
-    def snapshot(self) -> int:
-        return self.at

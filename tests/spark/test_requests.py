@@ -14,8 +14,9 @@ from malflow import GraphError, RestartPolicy, SparkRuntime, StreamProvider
 from malflow.errors import OperatorError, RunFailed, SnapshotError, StoreError
 from malflow.runtime.spark.runtime import SparkHandle
 from malflow.sources import SingleIteratorSource
+from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
-from tests.spark.flows import Waiting, backend_at, expected_sums, kept_sums, sums
+from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 
 SECONDS = 120
 
@@ -83,7 +84,7 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     lines, backend = tmp_path / "lines", backend_at(tmp_path)
     lines.write_text("a\nb\n")
     runtime = SparkRuntime(
-        lambda provider: provider.new_stream().source("lines", Waiting(lines)), backend, parallelism=1, spark=spark
+        lambda provider: provider.new_stream().source("lines", GrowingFile(lines)), backend, parallelism=1, spark=spark
     )
     runtime.stop()
     runtime.execute()

@@ -27,8 +27,9 @@ from malflow.sources import (
     StatelessSource,
 )
 from malflow.sources.contract import StatelessSourceImpl, StatelessSourcePartition
+from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
-from tests.spark.flows import Waiting, add, backend_at, expected_sums, kept_sums, sums
+from tests.spark.flows import add, backend_at, expected_sums, kept_sums, sums
 
 pytestmark = pytest.mark.spark
 
@@ -277,7 +278,7 @@ def test_ticks_rest_while_there_is_nothing_and_go_on_when_there_is(spark: Any, t
     out: VecSink[Any, Any, Any] = VecSink()
 
     def build(provider: Any) -> None:
-        provider.new_stream().source("lines", StatefulSource(Waiting(path))).sink("out", out)
+        provider.new_stream().source("lines", StatefulSource(GrowingFile(path))).sink("out", out)
 
     handle = SparkRuntime(build, parallelism=1, spark=spark).start()
     wait_until(lambda: handle.progress.tick > 3)

@@ -30,7 +30,8 @@ from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource
-from tests.spark.flows import Waiting, sums
+from tests.kit.growing_file import GrowingFile
+from tests.spark.flows import sums
 
 WORKERS = 2
 OURS = [key for key in range(20) if rendezvous_select(key, range(WORKERS)) == 0]
@@ -226,7 +227,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
     require_spark()
     graph, path = Graph(), tmp_path / "lines"
     path.touch()
-    StreamProvider(graph).new_stream().source("lines", Waiting(path)).sink("out", StatelessSink(VecSink()))
+    StreamProvider(graph).new_stream().source("lines", GrowingFile(path)).sink("out", StatelessSink(VecSink()))
     made = compile_graph(graph)
     spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
 
