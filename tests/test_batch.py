@@ -56,7 +56,7 @@ def test_concat_puts_flows_one_after_the_other(flows: list[list[Any]], keyed: li
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), max_size=6), max_size=4))
 def test_interleave_takes_turns(flows: list[list[Any]]) -> None:
-    expected = []
+    expected: list[Any] = []
     queues = [list(items) for items in flows]
     while any(queues):
         expected.extend(queue.pop(0) for queue in queues if queue)

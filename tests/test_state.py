@@ -67,7 +67,7 @@ class DeltasRebuildTheState(RuleBasedStateMachine):
     def drop_and_bring_back(self, key: int) -> None:
         """Let a key come again as another that equals it, and so at the end of the order."""
         self.drop(key)
-        self.set_through_the_view(float(key))  # type: ignore[arg-type]
+        self.set_through_the_view(float(key))
 
     @rule(keys=st.lists(some_keys))
     def touch_without_a_change(self, keys: list[int]) -> None:

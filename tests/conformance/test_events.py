@@ -30,7 +30,7 @@ class Heard:
     """Keeps what it hears."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[Any] = []
 
     def on_event(self, event: Event, /) -> None:
         """Receive an event."""

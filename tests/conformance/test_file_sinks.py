@@ -124,7 +124,7 @@ class AtTheEnd(StatefulLogic[int, int, int, int, int]):
     def on_data(self, msg: DataMessage[int, int, int], state: int, output: Any) -> int:
         return state + msg.value
 
-    def on_epoch(self, epoch: int, states: Any, output: Any) -> None:
+    def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
         if epoch is MAX:
             for key in states:
                 output.send(DataMessage(key, states[key], MAX))

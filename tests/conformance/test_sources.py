@@ -126,7 +126,7 @@ def test_an_empty_iterator_gives_one_max_epoch(runtime: Any, log: Log) -> None:
 def test_a_stateful_operator_on_a_source_keeps_state_by_part(any_parallelism: Any) -> None:
     collected: VecSink[Any, Any, Any] = VecSink()
 
-    def build_dataflow(provider: StreamProvider) -> None:
+    def build_dataflow(provider: Any) -> None:
         (
             provider.new_stream()
             .source("letters", StatelessSource(Lettered(["a", "b", "c"])))

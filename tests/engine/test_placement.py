@@ -275,7 +275,7 @@ def test_union_edges_begin_at_the_least_epoch_of_their_workers() -> None:
     program = compiled(lambda provider: some_source(provider, "a").union(some_source(provider, "b")))
     name = "(a + b)/union"
     busy, ended, empty = map(int, Idle)
-    old = {
+    old: dict[int, dict[Any, Any]] = {
         0: {0: 9, 1: 4, "merged": 4},
         1: {0: 3, 1: 2, "merged": 2, "idle": (busy, ended)},
         2: {0: 1, "idle": (empty, empty)},

@@ -317,7 +317,7 @@ def test_time_ends_when_all_files_have(name: str, parallelism: int, texts: dict[
     SingleThreadRuntime(build_dataflow, parallelism=parallelism).execute()
 
     assert sorted(map(str, log[:6])) == sorted(value for text in texts.values() for value in text)
-    assert sorted(log[6:]) == [(MAX, worker) for worker in range(parallelism)]
+    assert sorted(log[6:], key=repr) == [(MAX, worker) for worker in range(parallelism)]
 
 
 @pytest.mark.parametrize("name", ["file_source_stateless", "file_source_stateful"])

@@ -50,7 +50,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         opened.note(backend, operators, start)
         return session
 
-    FsspecBackend.open = noted  # type: ignore[method-assign] # nothing else sees all backends of a test
+    FsspecBackend.open = noted  # type: ignore[assignment, method-assign] # nothing else sees all backends of a test
     try:
         outcome = yield
     finally:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -185,11 +185,13 @@ class FaultyStore:
 
     def get(self, key: str, limit: int) -> bytes:
         """Read an object, or not."""
-        return self._do(self._take("get", key), key, lambda: self.store.get(key, limit), Transient)
+        data: bytes = self._do(self._take("get", key), key, lambda: self.store.get(key, limit), Transient)
+        return data
 
     def list(self, prefix: str) -> list[str]:
         """List a folder, or not."""
-        return self._do(self._take("list", prefix), prefix, lambda: self.store.list(prefix), Transient)
+        keys: Sequence[str] = self._do(self._take("list", prefix), prefix, lambda: self.store.list(prefix), Transient)
+        return [*keys]
 
     def delete(self, key: str) -> None:
         """Remove an object, or not."""

@@ -71,5 +71,5 @@ def _assert_epochs(
                 different.append(epochs)
         if step.epochs is not None:
             assert len(different) <= 1
-            seen.extend(*different or [()])
+            seen.extend(epoch for epochs in different for epoch in epochs)
     assert step.epochs is None or [*seen, MAX] == expected

@@ -20,7 +20,7 @@ from tests.properties.dataflows import chains, dataflows
 from tests.properties.interpreter import interpret
 from tests.properties.specs import Dataflow
 
-EXAMPLES = max(3, settings.default.max_examples // 33)
+EXAMPLES = max(3, settings().max_examples // 33)
 """How many; each takes seconds."""
 
 

@@ -52,7 +52,7 @@ START_FAULTS = [
 class Job(World):
     """A `World` whose engine is a `Flow`: each snapshot is of one of its versions."""
 
-    engine: Flow
+    engine: Flow  # type: ignore[assignment] # the dataflow in place of the engines of the scenarios
     signing_key: str | None = None
 
     def backend(self, store: Any = None) -> StoredBackend:

@@ -194,6 +194,7 @@ def told(
     objects, floor = beginning(setting, kind)
     objects = dict(objects)
     for key, data in objects.items() if folder is not None else ():
+        assert folder is not None
         path = folder / key
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies
 from tests.kit.faulty_store import Fault
 from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
 
-EXAMPLES = settings.default.max_examples
+EXAMPLES = settings().max_examples
 
 TestRecovery = RecoveryMachine.TestCase
 TestRecovery.settings = settings(

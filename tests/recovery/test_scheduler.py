@@ -40,7 +40,7 @@ CROSSINGS: dict[str, Crossing] = {
 
 TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = settings(
-    max_examples=settings.default.max_examples * 2, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=settings().max_examples * 2, stateful_step_count=40, report_multiple_bugs=False
 )
 
 
@@ -128,7 +128,7 @@ def test_crossing_runs_find_a_bug(bug: Edit, violated: set[str], monkeypatch: py
     assert found.value.invariant in violated
 
 
-@pytest.mark.skipif(settings.default.max_examples < 1000, reason="only a long search can be sure to come across them")
+@pytest.mark.skipif(settings().max_examples < 1000, reason="only a long search can be sure to come across them")
 @pytest.mark.parametrize(
     "bug", [DELETES_WHAT_IS_IN_FLIGHT, USES_A_COLLECTED_NUMBER], ids=["in flight", "collected number"]
 )

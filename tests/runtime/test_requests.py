@@ -219,7 +219,7 @@ def test_what_was_asked_of_a_run_that_could_not_begin_is_cancelled() -> None:
 def test_what_was_asked_of_a_run_that_could_not_be_built_is_cancelled() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         asked.append(runtime.snapshot())
-        provider.new_stream().source("s", None)  # type: ignore[arg-type] # the mistake
+        provider.new_stream().source("s", None)  # type: ignore[arg-type, call-overload] # the mistake
 
     asked: list[Future[Any]] = []
     runtime = SingleThreadRuntime(build_dataflow, in_memory())
@@ -383,7 +383,7 @@ ENDS: dict[type[BaseException], type[BaseException]] = {
 }
 
 
-def _outcome(answer: Future[Any]) -> type[BaseException] | None:
+def _outcome(answer: Future[Any]) -> type[BaseException | None] | None:
     """Tell how a future ended; it must have."""
     assert answer.done()
     return CancelledError if answer.cancelled() else type(answer.exception(timeout=0))

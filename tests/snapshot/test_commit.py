@@ -137,7 +137,7 @@ def test_commit_that_arrives_before_the_retry_is_recognised(store: HookedStore) 
             raise UnknownOutcome("no answer")
         real(of, data)
 
-    store.put_new = put_new  # type: ignore[method-assign] # the first write is under way, and arrives with the second
+    store.put_new = put_new  # type: ignore[assignment, method-assign] # the first write is under way, and arrives with the second
     store.before.append(hold)
     assert job.save({"a": 1}).result() == 2
     assert not arriving
@@ -157,7 +157,7 @@ def test_missing_object_after_an_unknown_outcome_is_sent_again(store: HookedStor
                 raise UnknownOutcome("no answer")
         real(key, data)
 
-    store.put_new = put_new  # type: ignore[method-assign] # it sees what is sent
+    store.put_new = put_new  # type: ignore[assignment, method-assign] # it sees what is sent
     assert job.save({"a": 1}).result() == 2
     assert len(sent) == 4
     assert len(set(sent)) == 1

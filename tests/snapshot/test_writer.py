@@ -64,7 +64,7 @@ def test_last_snapshot_contains_what_a_failed_one_could_not_write(
 def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: HookedStore) -> None:
     later = Later()
     backend = StoreBackend(store, growth=0.01)
-    backend._background = lambda: later
+    backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     job = Job(backend)
     job.save({"a": 1, "b": 2})
     later.catch_up()
@@ -82,7 +82,7 @@ def test_rescaling_back_during_a_snapshot_begins_a_base(
 ) -> None:
     later = Later()
     backend = StoreBackend(store)
-    backend._background = lambda: later
+    backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     session, _ = backend.open([SUM], Start())
 
     def whole(parallelism: int) -> None:

@@ -27,7 +27,7 @@ def nowhere(_key: Any, workers: Sequence[int]) -> int:
     return workers[0]
 
 
-def ended(answer: Future[Any]) -> type[BaseException]:
+def ended(answer: Future[Any]) -> type[BaseException | None]:
     """Wait until a future ends, and tell how."""
     try:
         return type(answer.exception(SECONDS))
@@ -47,7 +47,7 @@ def rescaled_where_a_key_has_no_place(handle: SparkHandle) -> list[Future[Any]]:
 def ended_from_outside(handle: SparkHandle) -> list[Future[Any]]:
     query = handle.query
     assert query is not None
-    asked = [handle.snapshot(), handle.rescale(2), handle.snapshot()]
+    asked: list[Future[Any]] = [handle.snapshot(), handle.rescale(2), handle.snapshot()]
     query.stop()
     return asked
 
@@ -62,7 +62,7 @@ def ended_from_outside(handle: SparkHandle) -> list[Future[Any]]:
     ],
 )
 def test_who_asked_is_answered_whatever_ends_the_run(
-    spark: Any, tmp_path: Path, end: Any, error: type[Exception], outcomes: list[set[type[BaseException]]]
+    spark: Any, tmp_path: Path, end: Any, error: type[Exception], outcomes: list[set[type[BaseException | None]]]
 ) -> None:
     handle = SparkRuntime(
         endless,

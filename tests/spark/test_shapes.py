@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.damages_snapshots("the classes in t
 
 
 @pytest.fixture(autouse=True)
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Define class Acc as a script does, in ``__main__``, again each time."""
 
     def define(*fields: str) -> Any:

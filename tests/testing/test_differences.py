@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from threading import Lock
@@ -35,7 +36,7 @@ def message(value: Any) -> Written:
 
 
 def outcome(states: list[Any], kept: list[Any], written: list[Any]) -> Outcome:
-    held = {(None, at): state(value) for at, value in enumerate(states)}
+    held: dict[Hashable, State] = {(None, at): state(value) for at, value in enumerate(states)}
     messages = [message(value) for value in kept]
     return Outcome({"in": {}, "first": held}, {"out": messages}, {"out": [message(value) for value in written]})
 

@@ -274,7 +274,7 @@ def _changes(options: Options) -> list[Path]:
     return files
 
 
-DEEDS: dict[str, Callable[[Options, str], None]] = {
+DEEDS: dict[str, Callable[[Options, str], None]] = {  # type: ignore[assignment] # mypy takes the first one's type
     deed.__name__: deed
     for deed in (
         die_once,
