@@ -12,7 +12,6 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "malflow"
 
 NOT_YET: tuple[str, ...] = (
-    "connectors",
     "engine",
     "operators",
     "runtime",

@@ -150,7 +150,7 @@ def test_a_sink_without_a_position_that_meets_content_is_refused(
     path, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
     runtime(writing(range(3), path), store).execute()
     other.write_text("precious\n")
-    with pytest.raises(OperatorError, match=r"pass append=True to add to it, or restore=None") as refused:
+    with pytest.raises(OperatorError, match=r"pass append=True to append to it, or restore=None") as refused:
         runtime(writing(range(6), other), store).execute()
     assert refused.value.operator == "out"
     assert other.read_text() == "precious\n"
@@ -185,7 +185,7 @@ def test_a_start_at_the_end_of_the_input_takes_no_snapshot(runtime: Any, store: 
 def test_a_file_that_can_not_be_cut_back_is_refused_at_the_start(
     runtime: Any, store: FsspecBackend, tmp_path: Path
 ) -> None:
-    with pytest.raises(OperatorError, match=r"out\.zip' is compressed by zip, which can't be cut back; use gzip"):
+    with pytest.raises(OperatorError, match=r"out\.zip' is compressed with zip, which cannot be truncated; use gzip"):
         runtime(writing(range(3), tmp_path / "out.zip"), store).execute()
     assert not (tmp_path / "out.zip").exists()
 

@@ -16,44 +16,43 @@ from malflow.errors import GraphError
 __all__ = ["CsvSource"]
 
 _ROWS_AT_ONCE = 256
-"""Rows turned into dicts while they are still in the processor's cache."""
+"""Rows converted to dicts at a time, while they are still in the CPU cache."""
 
 _REASONS = {
     "unexpected end of data": "a quote is opened and not closed",
     "new-line character": "a carriage return outside quotes",
     "field larger": "a field longer than csv.field_size_limit()",
 }
-"""What the csv module says, by its first words, and what it means to the owner of the file."""
+"""Reasons for the csv module's errors, by the first words of its messages."""
 
 
 class CsvSource(FileSource[Any]):
     r"""Emit each row of CSV files as a dict by field name, with its index in the file from 0 as timestamp.
 
-    Values are text. Quoted fields may hold delimiters and line breaks, which are kept as they are. Blank
-    lines are no rows. Where there are names, a row has exactly as many fields. After a mistake in the
-    quoting, only the line where the row starts counts as bad, and reading goes on in the next one.
-    Everything else (files, keys, files that grow) is as in `TextFileSource`.
+    Values are strings. Quoted fields may contain delimiters and line breaks, which are kept. Blank lines are skipped.
+    If there are field names, a row must have as many fields. After a quoting error, only the line where the row
+    starts counts as bad, and reading continues with the next line. Everything else (files, keys, growing files) is as
+    in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
-        header: whether the first row has the names of the fields. By default it has, unless `fields` are
-            given. Without header and `fields`, a row is a list, of any length.
-        fields: the names of the fields; where there is a header too, they take its place.
+        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        header: whether the first row has the field names; by default it does unless `fields` are passed. Without
+            header and `fields`, a row is a list of any length.
+        fields: the field names; they override a header.
         delimiter: the character between fields.
-        quotechar: the character around a field that holds delimiters, quotes or line breaks; None for no
-            quoting.
-        encoding: how the text is encoded; any that has ASCII in it.
-        on_error: what to do with a row that can't be read or has too few or too many fields: ``"raise"`` a
-            `BadRecord`, ``"skip"`` and count it, or a function that is given the `BadRecord`, and it is
-            counted. A header that can't be used is raised always.
-        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
-            ``"restart"`` to read the file that is there now from its beginning.
+        quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
+        encoding: the text encoding, which must be a superset of ASCII.
+        on_error: how to handle a row that cannot be read or has too few or too many fields: ``"raise"`` a
+            `BadRecord`, ``"skip"`` and count it, or call a function with the `BadRecord` and count it. An invalid
+            header always raises.
+        on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
+            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
         storage_options: options for the file system, such as credentials.
-        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
-            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
+            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
 
     Raises:
-        GraphError: if an argument is not one of these, or a name in `fields` is empty or there twice.
+        GraphError: if an argument is invalid, or a name in `fields` is empty or duplicate.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/towns.csv", b"name,people\nUlm,130000\n")
@@ -95,7 +94,7 @@ class CsvSource(FileSource[Any]):
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
     names = tuple(fields)
     if isinstance(fields, str) or not all(isinstance(name, str) for name in names):
-        raise GraphError(f"CsvSource fields is a list of names; got {fields!r}")
+        raise GraphError(f"CsvSource fields must be a list of names; got {fields!r}")
     if fault := _fault_in(names):
         raise GraphError(f"CsvSource fields has {fault}; got {fields!r}")
     return names
@@ -120,7 +119,7 @@ class _Dialect:
             self.reader(iter(()))
         except (TypeError, ValueError) as error:
             raise GraphError(
-                f"CsvSource can't read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: {error}"
+                f"CsvSource cannot read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: {error}"
             ) from error
 
     def reader(self, lines: Iterator[str]) -> Any:

@@ -1,4 +1,4 @@
-"""A short digest that tells whether a file is still the one it was, up to a place."""
+"""A short digest that detects whether a file has changed before a position."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from hashlib import blake2b
 __all__ = ["SPAN", "digest", "fingerprint", "spans"]
 
 SPAN = 4096
-"""How many bytes of the beginning, and how many before the place, are looked at."""
+"""How many bytes at the start of the file, and before the position, are hashed."""
 
 
 def fingerprint(read: Callable[[int, int], bytes], length: int) -> str:
-    r"""Return a digest of the beginning of a file and of what is before a place in it.
+    r"""Return a digest of the start of a file and of the bytes before a position.
 
-    Two small reads, however large the file is.
+    It takes two small reads, however large the file is.
 
     Args:
-        read: returns the bytes from one place to another.
-        length: the place, in bytes.
+        read: returns the bytes between two offsets.
+        length: the position, in bytes.
 
     >>> text = b"one\ntwo\n"
     >>> fingerprint(lambda start, end: text[start:end], 4)
@@ -29,11 +29,11 @@ def fingerprint(read: Callable[[int, int], bytes], length: int) -> str:
 
 
 def spans(length: int) -> tuple[int, int]:
-    """Return where the beginning that is looked at ends, and where what is looked at before a place begins."""
+    """Return the end of the hashed start of the file, and the offset of the hashed bytes before a position."""
     head = min(SPAN, length)
     return head, max(head, length - SPAN)
 
 
 def digest(head: bytes, tail: bytes) -> str:
-    """Return the digest of a beginning and of what is before a place."""
+    """Return the digest of the start of a file and of the bytes before a position."""
     return blake2b(head + tail, digest_size=8).hexdigest()

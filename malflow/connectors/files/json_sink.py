@@ -17,17 +17,16 @@ T = TypeVar("T")
 class JsonLinesSink(FileSink[K, V, T]):
     r"""Write the value of each message as a line of JSON, as `json.dumps` does.
 
-    When the file is visible, and what becomes of it if a run fails or resumes, is as in `TextFileSink`.
+    Visibility, failed runs and resumed runs are as in `TextFileSink`.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.
-        append: whether to add to a file that is there, which only local files allow. By default it is
-            replaced.
-        formatter: gives what to write as JSON for a message, where it is not the value.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
+        append: whether to append to an existing file, which only local files support. By default it is replaced.
+        formatter: returns the object to write as JSON for a message; by default its value.
         storage_options: options for the file system, such as credentials.
 
     Raises:
-        GraphError: if an argument is not one of these.
+        GraphError: if an argument is invalid.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -17,22 +17,22 @@ _decode = json.JSONDecoder().decode
 class JsonLinesSource(FileSource[Any]):
     r"""Emit the JSON value of each line, with its index in the file from 0 as timestamp.
 
-    Blank lines are no records. JSON is what the `json` module takes: ``NaN`` and ``Infinity`` too.
-    Everything else (files, keys, line ends, files that grow) is as in `TextFileSource`.
+    Blank lines are skipped. JSON is parsed as by the `json` module, including ``NaN`` and ``Infinity``. Everything
+    else (files, keys, line ends, growing files) is as in `TextFileSource`.
 
     Args:
-        path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
-        encoding: how the text is encoded; any that has ASCII in it.
-        on_error: what to do with a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count
-            it, or a function that is given the `BadRecord`, and it is counted.
-        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
-            ``"restart"`` to read the file that is there now from its beginning.
+        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        encoding: the text encoding, which must be a superset of ASCII.
+        on_error: how to handle a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count it, or call
+            a function with the `BadRecord` and count it.
+        on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
+            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
         storage_options: options for the file system, such as credentials.
-        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
-            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
+            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
 
     Raises:
-        GraphError: if an argument is not one of these.
+        GraphError: if an argument is invalid.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/log.jsonl", b'{"n": 1}\n\n[2]\n')

@@ -1,4 +1,4 @@
-"""The physical lines of one file, decoded a block at a time, with the byte position of each."""
+"""Read the physical lines of one file, decoded block by block, with their byte positions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 CHUNK = 1 << 18
-"""Bytes read at a time: some thousand lines, which stay in the processor's cache while they are split."""
+"""Bytes read at a time: a few thousand lines, which stay in the CPU cache while they are split."""
 
 REMOTE_BLOCK = 1 << 22
-"""Bytes fetched at a time from an object store. It is held in memory for each open file."""
+"""Bytes fetched at a time from an object store; each open file holds one such block in memory."""
 
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
@@ -46,13 +46,13 @@ _DAMAGED = (EOFError, BadGzipFile, lzma.LZMAError, zlib.error)
 
 @written_as("malflow.LinePosition")
 class LinePosition(NamedTuple):
-    """A place between two lines of a file.
+    """A position between two lines of a file.
 
     Attributes:
         offset: bytes before it, in the decompressed file.
         line: physical lines before it.
         open_line: whether the line before it was the file's last and had no line end yet.
-        digest: of the file's beginning and of what is before the place; None where an older version kept none.
+        digest: of the start of the file and the bytes before the position; None if an older version wrote none.
     """
 
     offset: int = 0
@@ -68,9 +68,9 @@ class _Block(NamedTuple):
 
 
 class LineBuffer:
-    r"""The lines in hand of one open file: `lines`, of which those from `next` on are still to be taken.
+    r"""The buffered lines of one open file: `lines`, of which those from `next` on are not yet consumed.
 
-    Lines are cut at ``\n`` only. Bytes that do not decode become surrogates (see `is_undecodable`).
+    Lines are split at ``\n`` only. Bytes that do not decode become surrogates (see `is_undecodable`).
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class LineBuffer:
         self._blocks: deque[_Block] = deque()
         self._start = LinePosition()
         self._tail = b""
-        self._head = self._before = b""  # of the file, and of what precedes `_start`: as long as the digest needs
+        self._head = self._before = b""  # start of the file, and bytes before `_start`, for the digest
 
     def seek(self, position: LinePosition) -> None:
-        """Go to a position that `position` gave, in this file as it was then.
+        """Seek to a position that `position` returned.
 
         Raises:
-            ReplacedFileError: if the file is shorter, or what was read of it is not in it any more.
+            ReplacedFileError: if the file is shorter, or no longer holds the bytes read before.
         """
         self._start = position
         if position.offset == 0:
@@ -116,16 +116,16 @@ class LineBuffer:
             raise ReplacedFileError(self._path, f"is shorter than the {position.offset} bytes read from it")
         if position.digest is None:
             if (self._before[-1:] == b"\n") is position.open_line:
-                raise ReplacedFileError(self._path, f"has changed: no line ends after {position.offset} bytes any more")
+                raise ReplacedFileError(self._path, f"has changed: no line ends at byte {position.offset} any more")
         elif digest(self._head, self._before[tail - position.offset :] if tail < position.offset else b"") != (
             position.digest
         ):
             raise ReplacedFileError(
-                self._path, f"was replaced: its first {position.offset} bytes are not those that were read from it"
+                self._path, f"was replaced: its first {position.offset} bytes differ from those read before"
             )
 
     def go_on_to(self, position: LinePosition) -> bool:
-        """Read on to a later position; whether that is a place in this file, and it was not passed yet."""
+        """Read ahead to a later position; return whether it exists in this file and was not passed yet."""
         while (lines := position.line - self._start.line - self.next) > 0:
             if not self.has(self.next):
                 return False
@@ -133,18 +133,18 @@ class LineBuffer:
         return position in (self.position, self.position._replace(digest=None))
 
     def has(self, at: int) -> bool:
-        """Tell whether there is a line `at`, after reading as far as it takes."""
+        """Whether there is a line `at`; reads as far as necessary."""
         while at >= len(self.lines):
             if not self._fill():
                 return False
         return True
 
     def ahead(self, at: int) -> Iterator[str]:
-        """Iterate over the lines from `at` on, to the end of the file; none is taken by it."""
+        """Iterate over the lines from `at` to the end of the file, without consuming them."""
         return chain.from_iterable(self._runs(at))
 
     def advance(self, count: int) -> None:
-        """Take `count` lines of those in hand, and let go of the blocks they empty."""
+        """Consume `count` buffered lines, and drop the blocks that are used up."""
         self.next += count
         while self._blocks and self.next >= self._blocks[0].lines:
             raw, lines, _ = self._blocks.popleft()
@@ -153,7 +153,7 @@ class LineBuffer:
             del self.lines[:lines]
 
     def finish_open_line(self) -> bytes:
-        """Read on to the end of a line that was taken without one; give what was added to it."""
+        """Read to the end of a line that was consumed incomplete; return the bytes appended to it."""
         block = self._read_block()
         cut = block.find(b"\n") + 1 or len(block)
         rest, self._tail = block[:cut], block[cut:] + self._tail
@@ -163,12 +163,12 @@ class LineBuffer:
         return rest.removesuffix(b"\n").removesuffix(b"\r")
 
     def number(self, at: int) -> int:
-        """Number the line `at`, as editors do, from 1."""
+        """Return the number of the line `at`, counted from 1 as in editors."""
         return self._start.line + at + 1
 
     @property
     def position(self) -> LinePosition:
-        """The place before the next line to be taken. It is found by counting: ask once a batch."""
+        """The position before the next line to consume. Computed by counting: use it once per batch."""
         start, before = self._start, self._before
         if self.next:
             raw = self._blocks[0].raw
@@ -182,7 +182,7 @@ class LineBuffer:
 
     @property
     def suspect(self) -> bool:
-        """Whether a line in hand has bytes that do not decode, or a NUL."""
+        """Whether a buffered line has bytes that do not decode, or a NUL."""
         return any(block.suspect for block in self._blocks)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class LineBuffer:
         return True
 
     def _pass(self, raw: bytes, lines: int) -> None:
-        """Go behind what was taken."""
+        """Move the start position past consumed lines."""
         self._start = LinePosition(self._start.offset + len(raw), self._start.line + lines, not raw.endswith(b"\n"))
         self._before = raw[-SPAN:] if len(raw) >= SPAN else (self._before + raw)[-SPAN:]
 
@@ -222,7 +222,7 @@ class LineBuffer:
         return bytes(self._file.read(size))
 
     def _read_block(self) -> bytes:
-        """Read up to some line end, or to the end of the file."""
+        """Read a block that ends at a line end, or at the end of the file."""
         pieces = [self._tail]
         self._tail = b""
         while data := self._read():
@@ -251,13 +251,13 @@ def _damage_named(path: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as damage:
-        raise InputFileError(path, f"can't be decompressed: {damage}") from damage
+        raise InputFileError(path, f"cannot be decompressed: {damage}") from damage
 
 
 def open_lines(
     path: str, storage_options: Mapping[str, Any], encoding: str, split: Callable[[str], list[str]]
 ) -> LineBuffer:
-    """Open a file, decompressed by its suffix.
+    """Open a file, decompressing it according to its suffix.
 
     Raises:
         InputFileError: if it does not exist.
@@ -267,9 +267,9 @@ def open_lines(
         try:
             raw = opening.enter_context(filesystem.open(inner, "rb", block_size=REMOTE_BLOCK))
         except FileNotFoundError as missing:
-            raise InputFileError(path, "does not exist any more") from missing
+            raise InputFileError(path, "no longer exists") from missing
         except OSError as error:
-            raise InputFileError(path, f"can't be read: {error.strerror or error}") from error
+            raise InputFileError(path, f"cannot be read: {error.strerror or error}") from error
         compression = get_compression(inner, "infer")
         file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
         read_head = None
@@ -285,7 +285,7 @@ def _cat_head(filesystem: Any, inner: str, size: int) -> bytes:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Cut text at ``\n`` and ``\r\n`` and nowhere else; the line ends are dropped."""
+    r"""Split text at ``\n`` and ``\r\n`` only; line ends are dropped."""
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     lines = text.split("\n")
@@ -295,12 +295,12 @@ def split_lines(text: str) -> list[str]:
 
 
 def split_keeping_ends(text: str) -> list[str]:
-    r"""Cut text after each ``\n`` and nowhere else; the line ends are kept as they are."""
+    r"""Split text after each ``\n`` only; line ends are kept."""
     return io.StringIO(text, newline="\n").readlines()
 
 
 def is_undecodable(text: str) -> bool:
-    """Tell whether text stands for bytes that do not decode."""
+    """Whether text contains surrogates for bytes that do not decode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -309,10 +309,10 @@ def is_undecodable(text: str) -> bool:
 
 
 def checked_encoding(encoding: str, wanted_by: str) -> str:
-    """Name an encoding whose lines can be told by their bytes: one that has ASCII in it.
+    """Return the normalised name of an encoding in which line ends can be found bytewise, as in supersets of ASCII.
 
     Raises:
-        GraphError: if Python does not know it, or a byte of value 10 is not always a line end in it (UTF-16).
+        GraphError: if it is unknown, or a byte of value 10 is not always a line end in it (UTF-16).
     """
     sample = bytes(range(128)) + rb"\n\u000a"
     try:
@@ -324,5 +324,5 @@ def checked_encoding(encoding: str, wanted_by: str) -> str:
     except (LookupError, TypeError) as unknown:
         raise GraphError(f"{wanted_by} needs a text encoding; got {encoding!r}") from unknown
     if not told_by_bytes:
-        raise GraphError(f"{wanted_by} can't find the line ends in encoding {encoding!r}; convert the file to UTF-8")
+        raise GraphError(f"{wanted_by} cannot find line ends in encoding {encoding!r}; convert the file to UTF-8")
     return name

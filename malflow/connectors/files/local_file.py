@@ -1,4 +1,4 @@
-"""A local file that is written at its end, and can be cut back to where it was."""
+"""A local file that is appended to, and can be truncated to an earlier position."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if sys.platform != "win32":
 __all__ = ["FileSinkPosition", "LocalFile", "SinkFileError", "check_can_go_back", "position_at", "reopened"]
 
 _IN_MEMBERS = (None, "gzip", "bz2", "xz", "lzma", "lz4")
-"""Compressions of which several files in a row are one."""
+"""Compressions in which concatenated files form a valid file."""
 
 _BLOCK = 1 << 20
-_IN_USE = "is being written by another run, or another sink of this one"
+_IN_USE = "is being written by another run, or by another sink of this run"
 _BEGIN_ANEW = (
-    "put it back as it was, or pass restore=None to start over; to keep the state and begin a new file, give the sink "
-    "another operator name and pass allow_dropped_state=[its old one]"
+    "restore the file, or pass restore=None to start over; to keep the state and start a new file, rename the sink's "
+    "operator and pass allow_dropped_state=[its old name]"
 )
 _LOG = logging.getLogger("malflow")
 
 
 @written_as("malflow.FileSinkPosition")
 class FileSinkPosition(NamedTuple):
-    """How far a file was written.
+    """The write position of a file.
 
     Attributes:
         path: the file.
-        length: its bytes, as they are on the disk; of an object, the bytes of its records.
-        digest: of its beginning and of what is before its end; "" of nothing.
+        length: its size on disk in bytes; for an object, the bytes of its records.
+        digest: of the start of the file and the bytes before its end; "" if it is empty.
     """
 
     path: str
@@ -54,11 +54,11 @@ class FileSinkPosition(NamedTuple):
 
 
 class SinkFileError(MalflowError, OSError):
-    """The file of a sink can't be gone on with, since it is not what it was.
+    """The file of a sink cannot be resumed, since it differs from what was written.
 
     Attributes:
         path: the file.
-        problem: what is wrong with it.
+        problem: the cause.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -67,15 +67,15 @@ class SinkFileError(MalflowError, OSError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         return type(self), (self.path, self.problem)
 
 
 class _Whole(io.FileIO):
-    """A file without a buffer, so that a fork copies none, whose writes are whole.
+    """An unbuffered file, so that a fork copies no buffer, whose writes are complete.
 
     Attributes:
-        path: where it is, for errors.
+        path: its path, for errors.
     """
 
     path: Path | None = None
@@ -93,15 +93,15 @@ class _Whole(io.FileIO):
 
 
 class LocalFile:
-    """A local file open for writing at its end; while it is, no other sink can open it.
+    """A local file open for appending; meanwhile no other sink can open it.
 
     Args:
-        path: the file; its directory is made where there is none.
-        keep: how many of its bytes stay; None for all.
-        fence: whether to take the file from whoever writes to it.
+        path: the file; a missing directory is created.
+        keep: how many of its bytes to keep; None for all.
+        fence: whether to take the file over from another writer.
 
     Raises:
-        SinkFileError: if somebody writes to it.
+        SinkFileError: if another writer has it open.
     """
 
     def __init__(self, path: Path, *, keep: int | None = None, fence: bool = False) -> None:
@@ -122,14 +122,14 @@ class LocalFile:
 
     @property
     def is_regular(self) -> bool:
-        """Whether it is a file that can be cut, and no pipe or device."""
+        """Whether it is a regular file, which can be truncated, rather than a pipe or device."""
         return S_ISREG(os.fstat(self._raw.fileno()).st_mode)
 
     def write(self, data: bytes) -> None:
-        """Write at the end.
+        """Append data.
 
         Raises:
-            FencedError: in the child of a fork.
+            FencedError: in a forked child process.
         """
         if os.getpid() != self._process:
             raise FencedError(
@@ -141,14 +141,14 @@ class LocalFile:
         self._member.write(data)
 
     def flush(self) -> None:
-        """Make what was written visible."""
+        """Make the written data visible."""
         (self._member or self._raw).flush()
 
     def position(self) -> FileSinkPosition | None:
-        """Return where the end is, with all before it on the disk; None where there is no going back.
+        """Return the position of the end, with everything before it on disk; None if the file cannot be truncated.
 
         Raises:
-            SinkFileError: if somebody else has changed or moved the file, or it is of no kind that can be cut back.
+            SinkFileError: if another process has changed or moved the file, or its compression prevents truncation.
         """
         if not self.is_regular:
             return None
@@ -167,10 +167,10 @@ class LocalFile:
         return self._position
 
     def close(self) -> None:
-        """Finish the file; in the child of a fork, leave it as it is."""
+        """Finish the file; in a forked child process, leave it as it is."""
         if os.getpid() != self._process:
             self._opening.close()
-            with suppress(OSError, ValueError):  # it can't write any more
+            with suppress(OSError, ValueError):  # it can no longer write
                 self._end_member()
             return
         with self._opening:
@@ -190,10 +190,10 @@ class LocalFile:
                 return _taken_over(self._path, keep)
             if _is_at(file, self._path):
                 return file
-            file.close()  # it was moved away meanwhile
+            file.close()  # it was moved in the meantime
 
     def _end_torn_line(self, length: int) -> None:
-        """End a line that a crash has cut short, so that it does not run into the next."""
+        """Terminate a line torn by a crash, so that it does not merge with the next one."""
         if self._compression is None and length:
             self._raw.seek(-1, os.SEEK_END)
             if self._raw.read(1) != b"\n":
@@ -206,11 +206,12 @@ class LocalFile:
 
     def _check_in_place(self, length: int) -> None:
         if not _is_at(self._raw, self._path):
-            raise SinkFileError(str(self._path), "was moved, deleted or replaced while it was written")
+            raise SinkFileError(str(self._path), "was moved, deleted or replaced while it was being written")
         size = os.fstat(self._raw.fileno()).st_size
         if size != length:
             raise SinkFileError(
-                str(self._path), f"was changed by somebody else while it was written: it has {size} bytes of {length}"
+                str(self._path),
+                f"was changed by another process while it was being written: it has {size} bytes, expected {length}",
             )
 
     def _read(self, start: int, end: int) -> bytes:
@@ -221,10 +222,10 @@ class LocalFile:
 
 
 def check_can_go_back(path: Path) -> None:
-    """Check that a sink may write to a file, and can be cut back there, before it opens it.
+    """Check that a sink can open a file for writing and truncate it later.
 
     Raises:
-        SinkFileError: if somebody else writes to it, or it is of no kind that can be cut back.
+        SinkFileError: if another writer has it open, or its compression prevents truncation.
     """
     _check_members(path)
     if path.is_file():
@@ -234,7 +235,7 @@ def check_can_go_back(path: Path) -> None:
 
 
 def position_at(path: Path, length: int | None = None) -> FileSinkPosition | None:
-    """Return the position at a length of a closed file, or at its end; None if it is shorter, missing, or no file."""
+    """Return the position at a length of a closed file, or at its end; None if it is shorter or not a file."""
     try:
         file = path.open("rb") if path.is_file() else None
     except FileNotFoundError:
@@ -250,15 +251,15 @@ def position_at(path: Path, length: int | None = None) -> FileSinkPosition | Non
 
 
 def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> LocalFile:
-    """Open a file to go on with where it stood, and cut off what comes again.
+    """Open a file to resume at a position, truncating records that will be written again.
 
     Args:
         path: the file.
-        position: where it stood, or another file did, if the sink wrote to another; None if that is not known.
-        append: whether to add to a file of which it is not known.
+        position: the position in it, or in another file that the sink wrote to before; None if unknown.
+        append: whether to append if the position is unknown.
 
     Raises:
-        SinkFileError: if it is not the file that was written, or not known to be while there is something in it.
+        SinkFileError: if it is not the file that was written, or has content although the position is unknown.
     """
     if path.exists() and not path.is_file():
         return LocalFile(path)
@@ -270,16 +271,16 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     if size and not append:
         raise SinkFileError(
             str(path),
-            f"has {size} bytes already, and the snapshot that the run goes on from does not say where in it the sink "
-            "stood; pass append=True to add to it, or restore=None to start over and replace it",
+            f"already has {size} bytes, and the snapshot that the run resumes from has no position in it; pass "
+            "append=True to append to it, or restore=None to start over and replace it",
         )
     if position is not None:
-        _LOG.warning("'%s' is written in place of '%s', where the last records may stand too", path, position.path)
+        _LOG.warning("'%s' is written instead of '%s', which may have the last records too", path, position.path)
     return LocalFile(path)
 
 
 def _was_moved(path: Path, position: FileSinkPosition) -> bool:
-    """Whether a file is the one that was written elsewhere; a copy is only where nothing would be cut off it."""
+    """Whether a file is one that was written under another path; a copy counts only if it need not be truncated."""
     if not _fits(path, position):
         return False
     old = Path(position.path)
@@ -287,7 +288,7 @@ def _was_moved(path: Path, position: FileSinkPosition) -> bool:
 
 
 def _fits(path: Path, position: FileSinkPosition) -> bool:
-    """Whether a file begins with what was written, wherever that was."""
+    """Whether a file starts with the data that was written, whatever its path was."""
     found = position_at(path, position.length) if position.length else None
     return found is not None and found.digest == position.digest
 
@@ -296,7 +297,7 @@ def _check_members(path: Path) -> None:
     compression = get_compression(path.name, "infer")
     if compression not in _IN_MEMBERS:
         raise SinkFileError(
-            str(path), f"is compressed by {compression}, which can't be cut back; use gzip, bz2, xz or lz4"
+            str(path), f"is compressed with {compression}, which cannot be truncated; use gzip, bz2, xz or lz4"
         )
 
 
@@ -304,17 +305,22 @@ def _cut(path: Path, length: int) -> LocalFile:
     _check_members(path)
     size = path.stat().st_size if path.exists() else 0
     if size > length:
-        _LOG.info("sink file '%s' is cut back from %d to %d bytes; what stood there comes again", path, size, length)
+        _LOG.info(
+            "sink file '%s' is truncated from %d to %d bytes; the records after that are written again",
+            path,
+            size,
+            length,
+        )
     return LocalFile(path, keep=length, fence=True)
 
 
 def _fault(path: Path, length: int) -> str:
     if not path.exists():
-        return "does not exist any more"
+        return "no longer exists"
     size = path.stat().st_size
     if size < length:
         return f"has {size} bytes, fewer than the {length} that were written to it"
-    return f"was replaced: its first {length} bytes are not those that were written to it"
+    return f"was replaced: its first {length} bytes differ from those written to it"
 
 
 def _locked(file: io.FileIO) -> bool:
@@ -329,8 +335,8 @@ def _locked(file: io.FileIO) -> bool:
 
 
 def _taken_over(path: Path, keep: int) -> _Whole:
-    """Put a copy in the place of a file that an older run still writes to, which it goes on doing where none reads."""
-    _LOG.info("an older run still writes to sink file '%s'; a copy takes its place", path)
+    """Replace a file that an older run still writes to by a copy; the older run's writes then go to a deleted file."""
+    _LOG.info("an older run still writes to sink file '%s'; replacing the file by a copy", path)
     with ExitStack() as copying:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         copying.callback(_unless_gone, name)

@@ -1,4 +1,4 @@
-"""Which files a source reads: paths, URLs and globs, found over fsspec."""
+"""Find the files of a source: paths, URLs and globs, through fsspec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InputFileError(MalflowError, OSError):
 
     Attributes:
         path: the path, URL or glob.
-        problem: what is wrong with it.
+        problem: the cause.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -32,7 +32,7 @@ class InputFileError(MalflowError, OSError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         return type(self), (self.path, self.problem)
 
 
@@ -41,16 +41,16 @@ class ReplacedFileError(InputFileError):
 
     def __str__(self) -> str:
         return (
-            f"{super().__str__()}; put the file back, pass on_replaced='restart' to read what is there now from its "
-            "beginning, or restore=None to begin without the snapshot"
+            f"{super().__str__()}; put the file back, pass on_replaced='restart' to read the present file from the "
+            "beginning, or restore=None to start without the snapshot"
         )
 
 
 def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
-    """Take one path or several, as strings.
+    """Return one or several paths as a tuple of strings.
 
     Raises:
-        GraphError: if there is none, or something is no path.
+        GraphError: if there is none, or one is not a path.
     """
     paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
     for one in paths:
@@ -62,17 +62,17 @@ def path_list(path: Path | Iterable[Path], wanted_by: str) -> tuple[str, ...]:
 
 
 def _absolute(path: str) -> str:
-    """Make a relative path absolute now, so that it does not matter where the program goes."""
+    """Return an absolute path, so that a later change of directory has no effect."""
     if not is_local(path) or "://" in path or path.startswith(("~", os.sep)):
         return path
-    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - pathlib would drop a last slash
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - pathlib would drop a trailing slash
 
 
 def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str]:
-    """Find the files that paths, URLs and globs stand for: full paths, sorted, each once.
+    """Return the files that paths, URLs and globs match: full paths, sorted, each once.
 
-    A path that exists is taken literally, whatever characters it has. A chained URL (``zip://...::...``) is
-    not looked into.
+    A path that exists is taken literally, even if it contains glob characters. A chained URL (``zip://...::...``) is
+    not expanded.
 
     Raises:
         InputFileError: if a path does not exist, or a glob matches no file.
@@ -81,10 +81,10 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
 
 
 def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
-    """Return the one name of a file, however its path is spelt.
+    """Return the canonical name of a file.
 
-    A local file has its absolute path without protocol, links resolved; others the path as their store takes it, under
-    the first of its protocols. No name is changed that a store tells apart: ``//`` and ``..`` are parts of a key.
+    For a local file this is the absolute path without protocol, links resolved; for others the store's path with the
+    first of its protocols. Names that a store distinguishes stay distinct: ``//`` and ``..`` are parts of a key.
     """
     if _is_chained(path):
         return path
@@ -120,7 +120,7 @@ def _kind(filesystem: Any, inner: str) -> str | None:
         return None
     except OSError as error:
         if isinstance(filesystem, LocalFileSystem):
-            raise InputFileError(inner, f"can't be read: {error.strerror or error}") from error
+            raise InputFileError(inner, f"cannot be read: {error.strerror or error}") from error
         raise
 
 
@@ -132,6 +132,6 @@ def _part(filesystem: Any, given: str, inner: str) -> str:
         return inner
     first = filesystem.protocol if isinstance(filesystem.protocol, str) else filesystem.protocol[0]
     name = f"{first}://{inner.lstrip('/')}"
-    if filesystem._strip_protocol(name) == inner:  # noqa: SLF001 - fsspec has no public word for it
+    if filesystem._strip_protocol(name) == inner:  # noqa: SLF001 - fsspec has no public equivalent
         return name
     return f"{protocol}://{inner if rest.startswith('/') else inner.lstrip('/')}"

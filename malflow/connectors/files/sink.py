@@ -1,4 +1,4 @@
-"""What the file sinks share: one file over fsspec, written as it comes or, to an object store, at the end."""
+"""The base of file sinks: one file through fsspec, written as records arrive or, on an object store, at the end."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ _SHOWN = 80
 
 
 class UnwritableValue(MalflowError, ValueError):
-    """A value that can't be written as one record of a file.
+    """A value that cannot be written as one record of a file.
 
     Attributes:
         path: the file.
         value: the value.
-        reason: why it can't be written.
+        reason: the cause.
     """
 
     def __init__(self, path: str, value: object, reason: str) -> None:
         shown = repr(value)
         shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
-        super().__init__(f"sink file '{path}' can't take {shown}: {reason}; pass formatter=lambda msg: ...")
+        super().__init__(f"sink file '{path}' cannot store {shown}: {reason}; pass formatter=lambda msg: ...")
         self.path = path
         self.value = value
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         return type(self), (self.path, self.value, self.reason)
 
 
 class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
-    """A sink that writes one record after the other into one file, compressed by its suffix.
+    """A sink that writes records to one file, compressed according to its suffix.
 
-    A local file is opened at the first record, its directory made where there is none, and what was taken
-    is visible after each flush. An object store takes whole files only: records are kept in a temporary
-    file, and the object appears when the sink is closed. In both cases a stream without records leaves an
-    empty file, and a run that failed leaves what it had written until then.
+    A local file is opened at the first record; a missing directory is created. Records are visible after each flush.
+    An object store takes whole files only: records go to a temporary file, and the object appears when the sink is
+    closed. In both cases a stream without records leaves an empty file, and a failed run leaves the records written
+    until then.
 
-    A local file is written exactly once: its length is part of each snapshot, and a run that resumes cuts it back.
+    Delivery to a local file is exactly once: its length is part of each snapshot, and a run that resumes truncates it.
     """
 
     on_driver = True
@@ -93,7 +93,7 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         self._has_run = False
         self._closed = False
         if append and not self._local:
-            raise GraphError(f"{self!r} can't append: an object store takes whole files; write to a new path")
+            raise GraphError(f"{self!r} cannot append: an object store takes whole files; write to a new path")
         if formatter is not None and (not callable(formatter) or deferred(formatter)):
             raise GraphError(
                 f"{self!r} needs a plain function as formatter; got {deferred(formatter) or repr(formatter)}"
@@ -101,7 +101,7 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
 
     @property
     def target(self) -> str:
-        """The file, however its path was spelt: no two sinks of a dataflow may have the same."""
+        """The canonical name of the file, which must be unique among the sinks of a dataflow."""
         return self._target
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
@@ -109,29 +109,29 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Write a run of records at once. If one can't be written, those before it are.
+        """Write a batch of records. If one cannot be written, those before it are.
 
         Raises:
-            UnwritableValue: if a value can't be written.
+            UnwritableValue: if a value cannot be written.
         """
         lines: list[bytes] = []
         try:
             self._write_down(lines, keys, values, timestamps)
-        finally:  # what came before an exception is kept
+        finally:  # records before an exception are written
             self._ready_file().write(b"".join(lines))
 
     def flush(self) -> None:
-        """Make what was taken visible, where the file is local."""
+        """Make the written records visible, if the file is local."""
         self._has_run = True
         if self._file is not None:
             self._file.flush()
 
     def snapshot(self) -> FileSinkPosition | None:
-        """Return how far the file was written; what is before that is on the disk.
+        """Return the length of the file, with everything before it on disk.
 
         Raises:
-            SinkFileError: if somebody else writes to the file, or has changed or moved it, or if it is of no kind that
-                can be cut back.
+            SinkFileError: if another writer has the file open, has changed or moved it, or if a file of this kind
+                cannot be truncated.
         """
         if self._file is not None:
             return self._file.position()
@@ -144,10 +144,10 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         return kept or FileSinkPosition(self._target, 0)
 
     def restore(self, position: FileSinkPosition | None) -> None:
-        """Go on where a run stood; what was written since is cut off.
+        """Resume at a position, truncating the file to it.
 
         Raises:
-            SinkFileError: if the file is not what was written, or there is something in it that would be lost.
+            SinkFileError: if the file differs from what was written, or has other content that would be lost.
         """
         if self._file is not None:
             self._file.close()
@@ -158,15 +158,15 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
             _check_object(self._target, self._storage_options, position)
 
     def close(self) -> None:
-        """Finish the file; put it where it belongs, if that is not a local path. A second call does nothing."""
+        """Finish the file; upload it if its path is not local. A second call does nothing."""
         if self._file is None and (self._closed or not self._has_run):
-            return  # a run that did not begin leaves what it finds
+            return  # a run that did not start leaves an existing file alone
         file, self._file = self._ready_file(), None
         self._closed = True
         file.close()
 
     def _write_down(self, lines: list[bytes], keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Add the lines one by one, calling nothing of the user's through `map`: a StopIteration would end it."""
+        """Append the lines one by one: a StopIteration in user code would silently end a `map`."""
         add, line, formatter = lines.append, self._line, self._formatter
         if formatter is None:
             for value in values:
@@ -177,14 +177,14 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
 
     @abstractmethod
     def _line(self, value: Any) -> bytes:
-        """Write one record down, line end included."""
+        """Return the bytes of one record, including the line end."""
 
     def _ready_file(self) -> LocalFile | _ObjectFile:
         if self._file is None:
             if self._local:
                 self._file = LocalFile(Path(self._target), keep=None if self._append or self._closed else 0)
             elif self._closed:
-                raise MalflowError(f"sink file '{self._path}' is closed, and an object store can't append to it")
+                raise MalflowError(f"sink file '{self._path}' is closed, and an object store cannot append to it")
             else:
                 self._file = _ObjectFile(self._target, self._storage_options)
             self._closed = False
@@ -195,7 +195,7 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
 
 
 class _ObjectFile:
-    """An object to be, in a temporary file."""
+    """A temporary file that becomes an object when it is closed."""
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self._url = url
@@ -214,7 +214,7 @@ class _ObjectFile:
         self._written += len(data)
 
     def flush(self) -> None:
-        """Leave it as it is: an object appears whole."""
+        """Do nothing: an object appears only when it is complete."""
 
     def position(self) -> FileSinkPosition:
         return FileSinkPosition(self._url, self._written)
@@ -224,32 +224,34 @@ class _ObjectFile:
 
 
 def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSinkPosition | None) -> None:
-    """Check that a run that resumes may put a new object.
+    """Check that a run that resumes may write a new object.
 
     Raises:
-        SinkFileError: if that would lose what was written before.
+        SinkFileError: if that would lose records written before.
     """
-    hint = "write to a new path, to a local file, which can be gone on with, or pass restore=None to start over"
+    hint = "write to a new path, to a local file, which can be resumed, or pass restore=None to start over"
     written = 0 if position is None else position.length
     if position is not None and position.path == url and written:
-        raise SinkFileError(url, f"can't be gone on with: an object store takes whole files; {hint}")
+        raise SinkFileError(url, f"cannot be resumed: an object store takes whole files; {hint}")
     filesystem, inner = filesystem_of(url, storage_options)
     if (position is None or position.path != url) and filesystem.exists(inner) and filesystem.size(inner):
-        raise SinkFileError(url, f"is there already, and can't be added to: an object store takes whole files; {hint}")
+        raise SinkFileError(
+            url, f"already exists, and cannot be appended to: an object store takes whole files; {hint}"
+        )
     if position is not None and written:
         before, inner = filesystem_of(position.path, storage_options)
         if not before.exists(inner):
             raise SinkFileError(
                 position.path,
-                f"was never put there: the {written} bytes that the snapshot speaks of went with the run that was to; "
-                "pass restore=None to start over, and write to a local file, which can be gone on with",
+                f"was never uploaded: the {written} bytes recorded in the snapshot were lost with the run that wrote "
+                "them; pass restore=None to start over, and write to a local file, which can be resumed",
             )
 
 
 def _put_after(body: Path, filesystem: Any, inner: str) -> Callable[..., None]:
-    """Make an exit function that puts a file where it belongs, unless something failed before.
+    """Return an exit callback that uploads a file, unless an exception was raised.
 
-    A file opened for writing on the object store itself would be put there half written when something fails.
+    A file opened for writing on the object store itself would be uploaded incomplete after a failure.
     """
 
     def put(kind: type[BaseException] | None, *_: object) -> None:

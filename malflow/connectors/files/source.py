@@ -1,4 +1,4 @@
-"""What the file sources share: one part per file, an exact position, and a way for bad records."""
+"""The base of file sources: one part per file, exact positions, and handling of bad records."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ __all__ = [
 V = TypeVar("V")
 
 _SHOWN = 80
-_MEND = "to go on without it, pass on_error='skip', or a function that takes this error"
-_MEND_HEADER = "mend it, or replace it by header=True, fields=[...]"
+_MEND = "to continue without it, pass on_error='skip', or a function that takes this error"
+_MEND_HEADER = "correct it, or override it with header=True, fields=[...]"
 _START = LinePosition()
 _AGAIN = (
-    "source file '%s' is compressed: this process decompresses the %.1f GiB before its place again; where that takes "
-    "too long, cut the file into smaller ones"
+    "source file '%s' is compressed: this process must decompress the %.1f GiB before its position again; if that "
+    "takes too long, split the file into smaller ones"
 )
 _LOG = logging.getLogger("malflow")
 _LONG = 1 << 30
-"""Bytes of a compressed file that are read again in seconds rather than in a moment."""
+"""Bytes of a compressed file that take seconds to read again."""
 
 
 class BadRecord(MalflowError, ValueError):
-    """A record that can't be read.
+    """A record that cannot be read.
 
     Attributes:
         path: the file, as its part is named.
         line: the physical line where the record starts, from 1.
-        record: its text without the last line end; bytes where they do not decode.
-        reason: what is wrong with it.
+        record: its text without the last line end; bytes if it does not decode.
+        reason: the cause.
     """
 
     def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = _MEND) -> None:
@@ -69,7 +69,7 @@ class BadRecord(MalflowError, ValueError):
         self._mend = mend
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that the error travels between processes whole."""
+        """Pickle all attributes, so that the error can be sent between processes."""
         return _bad_record, (self.path, self.line, self.record, self.reason, self._mend)
 
 
@@ -83,7 +83,7 @@ OnReplaced: TypeAlias = Literal["fail", "restart"]
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How the files of a source are read. It travels to other processes; it never shows credentials."""
+    """Options for reading the files of a source. Picklable; its repr never shows credentials."""
 
     encoding: str
     on_error: OnError
@@ -94,14 +94,14 @@ class FileOptions:
 @written_as("malflow.FilePosition")
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """How far one file has been read.
+    """The read position of one file.
 
     Attributes:
-        at: the place in the decompressed file.
-        index: records before it, the skipped ones included; so the timestamp of the next record.
+        at: the position in the decompressed file.
+        index: records before it, including skipped ones; this is the timestamp of the next record.
         skipped: bad records before it.
-        first_bad: the line of the first of them, from 1; None if there is none.
-        header: the names of the fields, where the file has a header.
+        first_bad: the line of the first bad record, from 1; None if there is none.
+        header: the field names, if the file has a header.
     """
 
     at: LinePosition = _START
@@ -112,7 +112,7 @@ class FilePosition:
 
 
 class Parsed(NamedTuple):
-    """What the lines up to `end` came to: a value, or the reason why there is none, or nothing if blank."""
+    """The result of parsing the lines up to `end`: a value, a reason for failure, or neither if blank."""
 
     end: int
     value: Any = None
@@ -121,30 +121,30 @@ class Parsed(NamedTuple):
 
 
 class RecordParser(ABC, Generic[V]):
-    """Makes records of the lines of one file; it takes none of them."""
+    """Parses the lines of one file into records, without consuming them."""
 
     header: tuple[str, ...] | None = None
 
     def split(self, text: str) -> list[str]:
-        """Cut a block of text into lines."""
+        """Split a block of text into lines."""
         return split_lines(text)
 
     def parse_header(self, lines: LineBuffer, at: int) -> Parsed | None:
-        """Make the `header` of line `at` of a new file; None if there is no header to come."""
+        """Parse the `header` in line `at` of a new file; return None if no header is expected."""
         del lines, at
         return None
 
     @abstractmethod
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], int] | None:
-        """Make up to `limit` records, and tell of how many lines; None if something is wrong with one."""
+        """Return up to `limit` records and the number of lines they span; None if one is bad."""
 
     @abstractmethod
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
-        """Make the one record that starts at line `at`, or find what is wrong with it."""
+        """Parse the record that starts at line `at`, or return the reason why it is bad."""
 
 
 class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
-    """The reader of one file. It is open from the first poll to the end of the file, or to `suspend`."""
+    """The reader of one file. The file is open from the first poll until its end, or until `suspend`."""
 
     def __init__(
         self,
@@ -163,15 +163,15 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._take_place(position)
 
     def poll(self) -> tuple[V, int] | None:
-        """Give the next record and its index."""
+        """Return the next record and its index."""
         values, timestamps = self.poll_batch(1)
         return (values[0], timestamps[0]) if values else None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[V], Sequence[int]]:
-        """Give the next records and their indices.
+        """Return the next records and their indices.
 
         Raises:
-            BadRecord: if the next record can't be read, and `on_error` is to raise.
+            BadRecord: if the next record cannot be read and `on_error` is ``"raise"``.
             InputFileError: if the file is missing, damaged, or not the one that was read before.
         """
         try:
@@ -181,17 +181,17 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             raise
 
     def is_finished(self) -> bool:
-        """Tell whether the end of the file was met."""
+        """Whether the end of the file was reached."""
         return self._finished
 
     def snapshot(self) -> FilePosition:
-        """Give the position after the last record handed over."""
+        """Return the position after the last record returned."""
         if self._lines is not None:
             self._position = self._position_in(self._lines)
         return self._position
 
     def go_on_from(self, position: FilePosition) -> bool:
-        """Read on to a later position, if the file is compressed: it can't be read but from its beginning."""
+        """Read ahead to a later position if the file is compressed, since reopening it means starting over."""
         lines = self._lines
         if self._finished:
             return position == self._position
@@ -207,7 +207,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         try:
             return lines.go_on_to(position.at)
         except InputFileError:
-            return False  # who builds it anew is told
+            return False  # the reader built next raises the error
 
     def _take_place(self, position: FilePosition) -> None:
         self._position = position
@@ -242,7 +242,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return lines
 
     def _begin_anew(self, replaced: ReplacedFileError) -> LineBuffer:
-        _LOG.warning("source file '%s' %s; it is read from its beginning", self._path, replaced.problem)
+        _LOG.warning("source file '%s' %s; reading it from the beginning", self._path, replaced.problem)
         if self._lines is not None:
             self._lines.close()
         self._take_place(FilePosition())
@@ -286,7 +286,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return values, range(start, self._index)
 
     def _parse_one_by_one(self, lines: LineBuffer, limit: int) -> tuple[list[V], list[int]]:
-        """Parse records and find the bad ones; what precedes an error is handed over before it is raised."""
+        """Parse records and find the bad ones; records before an error are returned before it is raised."""
         values: list[V] = []
         timestamps: list[int] = []
         rejected: list[BadRecord] = []
@@ -327,7 +327,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         rest = lines.finish_open_line()
         if not rest:
             return
-        reason = "the file's last line was read before it was whole; this was added to it since"
+        reason = "the file's last line was read before it was complete; this was appended to it since"
         bad = BadRecord(self._path, self._position.at.line, rest, reason)
         self._reject(bad)
         self._count([bad])
@@ -360,9 +360,9 @@ def _why_undecodable(raw: bytes, encoding: str) -> str:
 
 
 class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
-    """A source that reads files over fsspec: local paths, ``s3://``, ``memory://`` and so on.
+    """A source that reads files through fsspec: local paths, ``s3://``, ``memory://`` and so on.
 
-    A part is one file, named by its full path or URL. Files are decompressed by their suffix.
+    Each file is a part, named by its full path or URL. Files are decompressed according to their suffix.
     """
 
     def __init__(
@@ -377,10 +377,10 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
     ) -> None:
         me = type(self).__name__
         if on_replaced not in ("fail", "restart"):
-            raise GraphError(f"{me} on_replaced is 'fail' or 'restart'; got {on_replaced!r}")
+            raise GraphError(f"{me} on_replaced must be 'fail' or 'restart'; got {on_replaced!r}")
         if on_error not in ("raise", "skip") and (not callable(on_error) or deferred(on_error)):
             raise GraphError(
-                f"{me} on_error is 'raise', 'skip' or a function; got {deferred(on_error) or repr(on_error)}"
+                f"{me} on_error must be 'raise', 'skip' or a function; got {deferred(on_error) or repr(on_error)}"
             )
         self._paths = path_list(path, me)
         self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
@@ -393,7 +393,7 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         return dict(self._tally)
 
     def list_parts(self) -> list[str]:
-        """List the files: full paths or URLs, each once; sorted, or path by path where they are read in order.
+        """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
             InputFileError: if a path does not exist, or a glob matches no file.
@@ -404,17 +404,17 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
 
     def present_part(self, part: str) -> str:
-        """Return the name that a part has now; older versions named a file as its path was spelt."""
+        """Return the present name of a part; older versions named a file by its path as given."""
         return one_name(part, self._options.storage_options) if isinstance(part, str) else part
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
-        """Build the reader of one file; it is opened at the first poll."""
+        """Return a reader of one file, which opens it at the first poll."""
         position = FilePosition() if state is None else state
         return FilePartition(part, self._new_parser(), self._options, position, self._tally)
 
     @abstractmethod
     def _new_parser(self) -> RecordParser[V]:
-        """Make a parser for one file."""
+        """Return a parser for one file."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._paths))})"

@@ -19,28 +19,28 @@ T = TypeVar("T")
 class TextFileSink(FileSink[K, V, T]):
     r"""Write each message as a line: its value by `str`, and ``\n``.
 
-    A text with a line break in it is refused: it would be two records to whoever reads the file.
+    A text with a line break is an error: a reader of the file would see two records.
 
-    A local file is visible as it grows, tick by tick. On an object store the file appears when the run has
-    ended, however it ended. A stream without records leaves an empty file. A sink object that is used for
-    another run goes on in its file.
+    A local file is visible as it grows, tick by tick. On an object store the file appears when the run has ended,
+    whether it succeeded or failed. A stream without records leaves an empty file. A sink object that is used for
+    another run continues its file.
 
-    With snapshots a local file, plain or of gzip, bz2, xz or lz4, is written exactly once: its length is part of each
-    snapshot, and a run that resumes cuts the file back to it, since what was written later comes again. So the file
-    belongs to the job: what others add to it is cut off too. A file that is gone, shorter or replaced by then is
-    refused, and so is one of another compression at the start. A sink that has another path than before begins there,
-    and leaves the old file as it is. An object can't be gone on with: a run that resumes needs a new path.
+    With snapshots, delivery to a local file, plain or compressed with gzip, bz2, xz or lz4, is exactly once: its
+    length is part of each snapshot, and a run that resumes truncates the file to it, since later records are written
+    again. So the file belongs to the job: lines that others append are removed too. Resuming fails if the file is
+    missing, shorter or replaced; other compressions fail at the start. A sink with a new path starts a file there and
+    leaves the old file alone. An object cannot be resumed: a run that resumes needs a new path.
 
     Args:
-        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is made.
-        encoding: how to encode the text.
-        append: whether to add to a file that is there, which only local files allow. By default it is
-            replaced by a run that begins with nothing; one that resumes goes on where it stood.
-        formatter: gives the text to write for a message, where it is not the value.
+        path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
+        encoding: the text encoding.
+        append: whether to append to an existing file, which only local files support. By default a run that starts
+            from scratch replaces it; one that resumes continues it.
+        formatter: returns the text to write for a message; by default ``str`` of its value.
         storage_options: options for the file system, such as credentials.
 
     Raises:
-        GraphError: if an argument is not one of these.
+        GraphError: if an argument is invalid.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -69,12 +69,12 @@ class TextFileSink(FileSink[K, V, T]):
         except (LookupError, TypeError) as unknown:
             raise GraphError(f"{self!r} needs a text encoding; got {encoding!r}") from unknown
         if not plain:
-            raise GraphError(f"{self!r} can't write lines in encoding {encoding!r}; write UTF-8")
+            raise GraphError(f"{self!r} cannot write lines in encoding {encoding!r}; use UTF-8")
 
     def _line(self, value: Any) -> bytes:
         text = str(value)
         if "\n" in text or "\r" in text:
-            raise UnwritableValue(self._path, value, "it has a line break in it")
+            raise UnwritableValue(self._path, value, "it contains a line break")
         try:
             return f"{text}\n".encode(self._encoding)
         except UnicodeEncodeError as error:

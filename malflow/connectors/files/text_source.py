@@ -11,32 +11,32 @@ __all__ = ["TextFileSource"]
 class TextFileSource(FileSource[str]):
     r"""Emit each line of text files, without its line end, with its index in the file from 0 as timestamp.
 
-    A line ends with ``\n`` or ``\r\n`` and with nothing else; the last one may have no end. A byte order mark
-    at the beginning is dropped. The key of a record is its file: of a local one the absolute path, links
-    resolved, however it was spelt, so that a run that resumes finds how far it was read.
+    Only ``\n`` and ``\r\n`` end a line; the last line may have no end. A byte order mark at the beginning is dropped.
+    The key of a record is its file. For a local file this is the absolute path with links resolved, so that a run
+    that resumes finds its position however the path was written.
 
-    A source reads files that are whole. One that has grown when a run resumes is read on; if its last line
-    had no end and has been continued since, what was added to that line is a bad record. One that was
-    replaced, rotated or rewritten is told by a digest of its first 4 KiB and of the 4 KiB before the position.
+    Files should be complete. If a file has grown when a run resumes, the new lines are read; if its last line had no
+    end and was continued since, the addition is a bad record. A digest of the first 4 KiB and of the 4 KiB before the
+    position detects files that were replaced, rotated or rewritten.
 
-    A compressed file can't be entered but at its beginning: a run that resumes decompresses what it has read
-    before, ended files too: seven seconds for each GB of text, on a slow machine. On Spark each process that
-    takes a reader over does so once, and when it takes it over again it reads on from where it was: n
-    processes decompress a file n times in all. Where a process has to pass by a GiB or more it says so.
+    A compressed file can only be read from the beginning. A run that resumes decompresses everything read before,
+    including finished files: seven seconds per GB of text on a slow machine. On Spark each process that takes a
+    reader over does so once, and reads ahead from there when it takes it over again: n processes decompress a file n
+    times in all. A process that must skip a GiB or more logs a warning.
 
     Args:
-        path: a path, URL or glob, or several; a part per file. ``.gz`` and the like are decompressed.
-        encoding: how the text is encoded; any that has ASCII in it.
-        on_error: what to do with a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"``
-            and count it, or a function that is given the `BadRecord`, and it is counted.
-        on_replaced: what to do when a run resumes and what was read of a file is not in it any more: ``"fail"``, or
-            ``"restart"`` to read the file that is there now from its beginning.
+        path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        encoding: the text encoding, which must be a superset of ASCII.
+        on_error: how to handle a line whose bytes do not decode: ``"raise"`` a `BadRecord`, ``"skip"`` and count it,
+            or call a function with the `BadRecord` and count it.
+        on_replaced: how to handle a file that, when a run resumes, no longer holds the bytes read before:
+            ``"fail"``, or ``"restart"`` to read the present file from the beginning.
         storage_options: options for the file system, such as credentials.
-        in_order: whether a worker reads its files one after the other, in the order of the paths and, of those that
-            match a glob, of their names. With event time, files that were not begun hold no epoch back then.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
+            their names. With event time, files not yet started do not hold back the epoch (watermark) then.
 
     Raises:
-        GraphError: if an argument is not one of these.
+        GraphError: if an argument is invalid.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/poem.txt", b"so much\ndepends\n")

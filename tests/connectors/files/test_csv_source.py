@@ -59,7 +59,7 @@ def test_quotes_may_be_others_or_none(tmp_path: Path) -> None:
 def test_a_header_that_can_not_be_used_is_raised_always(
     tmp_path: Path, content: str, options: dict[str, Any], line: int, reason: str
 ) -> None:
-    with pytest.raises(BadRecord, match="mend it, or replace it by header=True, fields=") as bad:
+    with pytest.raises(BadRecord, match="correct it, or override it with header=True, fields=") as bad:
         rows(tmp_path, content, on_error="skip", **options)
     assert (bad.value.line, bad.value.reason) == (line, reason)
 

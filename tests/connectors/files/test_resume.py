@@ -273,4 +273,4 @@ def test_what_is_decompressed_again_is_told_where_it_is_much(
         first.suspend()
     told = [record.getMessage() for record in caplog.records]
     assert [it.split("'")[1] for it in told] == [PATH + ".gz", PATH + ".bz2"]
-    assert "decompresses the 1.8 GiB before its place again" in told[0]
+    assert "decompress the 1.8 GiB before its position again" in told[0]

@@ -223,7 +223,7 @@ circle.append(circle)
 @pytest.mark.parametrize("value", [{1, 2}, object(), {(1, 2): 3}, b"bytes", circle])
 def test_a_value_that_is_not_json_is_refused_by_name(tmp_path: Path, value: object) -> None:
     sink = JsonLinesSink(tmp_path / "out.jsonl")
-    with pytest.raises(UnwritableValue, match=r"out\.jsonl.*can't take .*: it is not JSON") as refused:
+    with pytest.raises(UnwritableValue, match=r"out\.jsonl.*cannot store .*: it is not JSON") as refused:
         send(sink, value)
     sink.close()
     assert refused.value.value is value
@@ -238,7 +238,7 @@ def test_the_refusal_travels_between_processes() -> None:
 
 @pytest.mark.parametrize("sink_type", [TextFileSink, JsonLinesSink])
 def test_mistakes_are_found_when_the_sink_is_made(sink_type: Any) -> None:
-    with pytest.raises(GraphError, match="can't append"):
+    with pytest.raises(GraphError, match="cannot append"):
         sink_type("s3://bucket/out", append=True)
     with pytest.raises(GraphError, match="function as formatter"):
         sink_type("out", formatter="{value}")

@@ -73,7 +73,7 @@ def test_going_back_twice_comes_to_the_same(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda path: path.unlink(), "does not exist any more"),
+        (lambda path: path.unlink(), "no longer exists"),
         (lambda path: os.truncate(path, 3), "has 3 bytes, fewer than the 8"),
         (lambda path: path.write_bytes(b"one\nTWO\nafter\n"), "was replaced"),
     ],
@@ -109,7 +109,7 @@ def test_a_copy_is_gone_on_with_and_nothing_is_cut_off_it(tmp_path: Path) -> Non
     old, copy = tmp_path / "out.txt", tmp_path / "copy.txt"
     position = written(old, "one")
     copy.write_bytes(old.read_bytes())
-    with pytest.raises(SinkFileError, match="append=True to add to it, or restore=None"):
+    with pytest.raises(SinkFileError, match="append=True to append to it, or restore=None"):
         resumed(copy, position, "two")
     assert content(copy) == content(old)
     copy.write_bytes(b"one\n")
@@ -128,7 +128,7 @@ def test_another_file_is_begun_and_the_old_one_left(tmp_path: Path) -> None:
 def test_another_file_with_content_is_never_cut(tmp_path: Path, length: int) -> None:
     path = tmp_path / "precious.txt"
     path.write_text("precious\n")
-    with pytest.raises(SinkFileError, match="append=True to add to it, or restore=None"):
+    with pytest.raises(SinkFileError, match="append=True to append to it, or restore=None"):
         resumed(path, FileSinkPosition(str(tmp_path / "out.txt"), length, "0123456789abcdef"))
     assert path.read_text() == "precious\n"
 
@@ -163,7 +163,7 @@ def test_two_sinks_do_not_write_to_one_file(tmp_path: Path) -> None:
     one: Any = TextFileSink(tmp_path / "out.txt")
     send(one, "one")
     other: Any = TextFileSink(tmp_path / "out.txt", append=True)
-    with pytest.raises(SinkFileError, match="is being written by another run, or another sink"):
+    with pytest.raises(SinkFileError, match="is being written by another run, or by another sink"):
         send(other, "two")
     one.close()
     send(other, "two")
@@ -203,7 +203,7 @@ def test_what_an_older_run_still_writes_does_not_come_into_the_file(tmp_path: Pa
     newer.restore(position)
     send(newer, "two")
     send(older, "of the older one")
-    with pytest.raises(SinkFileError, match="was moved, deleted or replaced while it was written"):
+    with pytest.raises(SinkFileError, match="was moved, deleted or replaced while it was being written"):
         older.snapshot()
     newer.close()
     older.close()
@@ -218,7 +218,7 @@ def test_a_file_that_others_change_meanwhile_is_an_error(tmp_path: Path, size: i
     sink: Any = TextFileSink(path)
     send(sink, "one")
     os.truncate(path, size)
-    with pytest.raises(SinkFileError, match="was changed by somebody else while it was written"):
+    with pytest.raises(SinkFileError, match="was changed by another process while it was being written"):
         sink.snapshot()
     sink.close()
 
@@ -289,11 +289,11 @@ def test_an_object_can_not_be_gone_on_with() -> None:
     with pytest.raises(SinkFileError, match="an object store takes whole files; write to a new path"):
         resumed("memory://back/out.txt", position, "two")
     memory.pipe("/back/other.txt", b"precious\n")
-    with pytest.raises(SinkFileError, match="is there already, and can't be added to"):
+    with pytest.raises(SinkFileError, match="already exists, and cannot be appended to"):
         resumed("memory://back/other.txt", position, "two")
     resumed("memory://back/new.txt", position, "two")
     assert memory.cat("/back/new.txt") == b"two\n"
     memory.rm("/back/out.txt")
-    with pytest.raises(SinkFileError, match="was never put there: the 4 bytes"):
+    with pytest.raises(SinkFileError, match="was never uploaded: the 4 bytes"):
         resumed("memory://back/newer.txt", position, "three")
     memory.rm("/back", recursive=True)

@@ -92,7 +92,7 @@ def test_a_file_that_can_not_be_opened_is_an_error_that_names_it(tmp_path: Path)
     loop.symlink_to(loop)
     with pytest.raises(InputFileError, match="loop"):
         drain(TextFileSource(loop))
-    with pytest.raises(InputFileError, match="can't be read: Is a directory"):
+    with pytest.raises(InputFileError, match="cannot be read: Is a directory"):
         TextFileSource("x").build_part(str(tmp_path), None).poll()
 
 
@@ -263,7 +263,7 @@ def test_a_shorter_file_is_read_from_its_beginning_where_that_is_wanted(
     partition = source.build_part(str(path), end)
     assert partition.poll_batch(9) == ([5], range(1))
     assert source.skipped == {str(path): 0}
-    told = f"source file '{path}' is shorter than the 8 bytes read from it; it is read from its beginning"
+    told = f"source file '{path}' is shorter than the 8 bytes read from it; reading it from the beginning"
     assert caplog.record_tuples == [("malflow", logging.WARNING, told)]
     partition.suspend()
 
@@ -286,13 +286,13 @@ def test_a_position_of_an_older_version_is_gone_on_from(tmp_path: Path) -> None:
     file_of(tmp_path, b"ONE\nTWO\nthree\n")
     assert drain(TextFileSource(path), old)[0] == ["three"]
     file_of(tmp_path, b"something else\n")
-    with pytest.raises(InputFileError, match="has changed: no line ends after 8 bytes"):
+    with pytest.raises(InputFileError, match="has changed: no line ends at byte 8"):
         drain(TextFileSource(path), old)
 
 
 @pytest.mark.parametrize("on_replaced", ["skip", None])
 def test_another_way_with_replaced_files_is_refused(on_replaced: Any) -> None:
-    with pytest.raises(GraphError, match="on_replaced is 'fail' or 'restart'; got"):
+    with pytest.raises(GraphError, match="on_replaced must be 'fail' or 'restart'; got"):
         CsvSource("x", on_replaced=on_replaced)
 
 
@@ -301,7 +301,7 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     path = file_of(tmp_path, b"one\n")
     _, end = drain(TextFileSource(path))
     path.unlink()
-    with pytest.raises(InputFileError, match="does not exist any more"):
+    with pytest.raises(InputFileError, match="no longer exists"):
         TextFileSource(path).build_part(str(path), end).poll()
 
 
@@ -309,7 +309,7 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_damaged_gzip_file_is_an_error_that_names_it(tmp_path: Path, damage: slice) -> None:
     path = tmp_path / "file.gz"
     path.write_bytes(gzip.compress(b"one\ntwo\n")[damage])
-    with pytest.raises(InputFileError, match=r"file\.gz' can't be decompressed"):
+    with pytest.raises(InputFileError, match=r"file\.gz' cannot be decompressed"):
         drain(TextFileSource(path))
 
 
@@ -330,7 +330,7 @@ def test_a_last_line_that_was_continued_is_a_bad_record(tmp_path: Path) -> None:
     values, state = drain(TextFileSource(path))
     assert values == ["one", "tw"]
     file_of(tmp_path, b"one\ntwo\nthree\n")
-    with pytest.raises(BadRecord, match="before it was whole") as bad:
+    with pytest.raises(BadRecord, match="before it was complete") as bad:
         drain(TextFileSource(path), state)
     assert (bad.value.line, bad.value.record) == (2, b"o")
     source = TextFileSource(path, on_error="skip")
@@ -394,7 +394,7 @@ def test_what_is_wrong_is_told_in_one_sentence() -> None:
     shown = "'" + ("a,b,c,d,e" * 9)[:80] + "'..."
     assert str(bad) == (
         f"flights.csv line 3: 5 fields, expected 19; got {shown}; "
-        "to go on without it, pass on_error='skip', or a function that takes this error"
+        "to continue without it, pass on_error='skip', or a function that takes this error"
     )
     copy = pickle.loads(pickle.dumps(bad))
     assert (str(copy), vars(copy)) == (str(bad), vars(bad))
@@ -454,7 +454,7 @@ def test_what_a_dead_letter_function_raises_is_not_swallowed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("on_error", ["ignore", None, True])
 def test_another_way_with_bad_records_is_refused(on_error: Any) -> None:
-    with pytest.raises(GraphError, match="on_error is 'raise', 'skip' or a function; got"):
+    with pytest.raises(GraphError, match="on_error must be 'raise', 'skip' or a function; got"):
         TextFileSource("x", on_error=on_error)
 
 
