@@ -181,7 +181,7 @@ def test_a_whole_run_that_fails_tells_no_secret(told: Callable[[BaseException | 
 
     with pytest.raises(SnapshotError) as raised:
         SingleThreadRuntime(build, backend()).execute()
-    assert "could not be written" in str(raised.value)
+    assert "could not be confirmed as written" in str(raised.value)
     assert_no_secret(told(raised.value))
 
 
