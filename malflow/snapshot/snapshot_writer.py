@@ -425,8 +425,8 @@ def bare_sections(
     """
     if delta.appended > len(delta.changed):
         raise SnapshotError(
-            f"operator '{name}' has keys that are equal now and were not when they came; a key must not change, nor "
-            "its hash"
+            f"operator '{name}' has keys that are equal now and were not when they came; keys and "
+            "their hashes must not change"
         )
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
