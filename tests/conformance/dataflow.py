@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Self
 
-from malflow import DataMessage, Stream, StreamProvider
+from malflow import DataMessage, MalflowError, Stream, StreamProvider
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.testing import ScriptedSource
@@ -79,17 +79,16 @@ class Started:
     """
 
     def __init__(self, runtime: Any) -> None:
-        self.run = runtime.start() if hasattr(runtime, "start") else runtime
-        self._executor = ThreadPoolExecutor(1)
-        self._ended = self._executor.submit(self.run.await_termination if self.run is not runtime else runtime.execute)
+        self.run = runtime.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run.stop()
-        self._executor.shutdown(wait=True)
+        with suppress(MalflowError):
+            self.run.await_termination(SECONDS)
 
     def finish(self) -> None:
         """Wait for the end of the run, and raise its error."""
-        self._ended.result(SECONDS)
+        assert self.run.await_termination(SECONDS)
