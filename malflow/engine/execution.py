@@ -194,7 +194,7 @@ class Run:
             OperatorError: if user code fails.
         """
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"parallelism needs a whole number of one or more; got {shown(parallelism)}")
+            raise GraphError(f"parallelism must be a positive integer; got {shown(parallelism)}")
         if parallelism == self.parallelism:
             return
         refuse_local(self._program)

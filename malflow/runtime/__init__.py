@@ -1,1 +1,1 @@
-"""Where a dataflow runs: each runtime hosts workers, and none implements an operator."""
+"""The runtimes, which host the workers of a dataflow; none of them implements an operator."""

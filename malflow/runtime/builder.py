@@ -1,4 +1,4 @@
-"""A runtime configured step by step: the options that all runtimes have."""
+"""A builder for the options that all runtimes share."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ __all__ = ["RuntimeBuilder"]
 
 
 class RuntimeBuilder:
-    """The options of a runtime, each a method that gives the builder back; they are checked when it is built."""
+    """Collects the options of a runtime; each method returns the builder, and `build` checks the options."""
 
     def __init__(self) -> None:
         self._options: dict[str, Any] = {}
 
     def persistence(self, persistence: Persistence) -> Self:
-        """Set where state is kept between runs."""
+        """Set where snapshots are saved."""
         return self._with("persistence", persistence)
 
     def snapshots(self, interval: timedelta) -> Self:
-        """Set how often state is kept."""
+        """Set how often to take a snapshot."""
         return self._with("snapshots", interval)
 
     def parallelism(self, workers: int) -> Self:
-        """Set how many logical workers there are."""
+        """Set the number of logical workers."""
         return self._with("parallelism", workers)
 
     def restore(self, snapshot: Literal["latest"] | int | None) -> Self:
-        """Set what to begin with: ``"latest"``, the id of a snapshot, or None to begin with nothing."""
+        """Set the snapshot to restore: ``"latest"``, an id, or None to start without state."""
         return self._with("restore", snapshot)
 
     def recovery(self, recovery: Literal["strict", "previous"]) -> Self:
-        """Set what to do if the snapshot to begin with is damaged."""
+        """Set what to do if the snapshot to restore is damaged."""
         return self._with("recovery", recovery)
 
     def renamed(self, renamed: Mapping[str, str]) -> Self:
@@ -43,11 +43,11 @@ class RuntimeBuilder:
         return self._with("renamed", renamed)
 
     def allow_dropped_state(self, names: Collection[str]) -> Self:
-        """Set which stateful operators' state may be dropped where the program has no place for it."""
+        """Set the stateful operators whose state may be dropped if the program no longer has them."""
         return self._with("allow_dropped_state", names)
 
     def debug(self, debug: bool = True) -> Self:
-        """Turn on the checks that cost too much to run always."""
+        """Turn on checks that are too expensive to make always."""
         return self._with("debug", debug)
 
     def listeners(self, listeners: Sequence[Listener]) -> Self:

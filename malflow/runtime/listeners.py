@@ -1,4 +1,4 @@
-"""Who hears of a run: the log, and the listeners of the user."""
+"""The listeners of a run: the log and the user's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _snapshot_log = logging.getLogger("malflow.snapshot")
 
 
 class LoggingListener:
-    """Logs what a user should know of.
+    """Logs the events that a user should know of.
 
     Args:
         job: the name of the job.
@@ -50,10 +50,10 @@ class LoggingListener:
 
 
 class Listeners:
-    """The listeners of one run; the log is the first. Events of several threads arrive one after the other.
+    """The listeners of one run, the log first; events of several threads are delivered one at a time.
 
     Args:
-        listeners: those of the user.
+        listeners: the user's listeners.
         job: the name of the job.
     """
 
@@ -62,7 +62,7 @@ class Listeners:
         self._lock = threading.RLock()
 
     def notify(self, event: Event) -> None:
-        """Pass an event to each listener; one that raises is logged, and dropped."""
+        """Pass an event to each listener; a listener that raises is logged and dropped."""
         with self._lock:
             for listener in tuple(self._listeners):
                 try:
@@ -76,7 +76,7 @@ def check_listeners(listeners: object) -> Sequence[Listener]:
     """Check the listeners of a run.
 
     Raises:
-        GraphError: if they are no sequence, or one of them has no method `on_event`.
+        GraphError: if they are not a sequence, or one of them has no method `on_event`.
     """
     if isinstance(listeners, str) or not isinstance(listeners, Sequence):
         raise GraphError(f"listeners needs a list of listeners; got {shown(listeners)}")

@@ -1,4 +1,4 @@
-"""Checks of what a runtime is asked to do, the same for all of them."""
+"""Checks of the options that all runtimes share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from malflow.snapshot.persistence import NoPersistence, Persistence, Start
 __all__ = ["NOTHING", "check_build", "check_interval", "check_parallelism", "check_start"]
 
 NOTHING = NoPersistence()
-"""The persistence of a runtime that was given none."""
+"""The default persistence of a runtime."""
 
 
 def check_interval(snapshots: object, persistence: Persistence) -> float | None:
-    """Check how often to take snapshots of a run, and whether there is a place for them; return the seconds.
+    """Check the interval between snapshots and that there is a persistence for them; return the seconds.
 
     Raises:
-        GraphError: if it is no time, or no place was given.
+        GraphError: if the interval is not a positive timedelta, or no persistence was given.
     """
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
@@ -28,8 +28,8 @@ def check_interval(snapshots: object, persistence: Persistence) -> float | None:
         raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
     if persistence is NOTHING:
         raise GraphError(
-            f"snapshots={snapshots!r} has nowhere to keep them; give persistence=FsspecBackend(...), or "
-            "NoPersistence() to keep nothing"
+            f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
+            "keep nothing"
         )
     return snapshots.total_seconds()
 
@@ -38,39 +38,39 @@ def check_build(build_dataflow: object, runtime: str) -> None:
     """Check the function that builds the dataflow.
 
     Raises:
-        GraphError: if it is none, or one of which nothing runs when it is called, which would build nothing.
+        GraphError: if it is not callable, or is a generator or coroutine function, whose call would run nothing.
     """
     if not callable(build_dataflow):
         raise GraphError(f"{runtime} needs a function that builds the dataflow; got {shown(build_dataflow)}")
     kind = deferred(build_dataflow)
     if kind is not None:
         raise GraphError(
-            f"{runtime} needs a plain function that builds the dataflow; got {kind}, {describe(build_dataflow)}, of "
-            "which nothing runs when it is called"
+            f"{runtime} needs a plain function that builds the dataflow; got {kind}, {describe(build_dataflow)}, whose "
+            "body does not run when it is called"
         )
 
 
 def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
-    """Check a number of workers, or of something else of which there is one at least.
+    """Check a number of workers, or another positive integer.
 
     Raises:
-        GraphError: if it is no whole number of one or more.
+        GraphError: if it is not a positive integer.
     """
     if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise GraphError(f"{name} needs a whole number of one or more; got {shown(parallelism)}")
+        raise GraphError(f"{name} must be a positive integer; got {shown(parallelism)}")
     return parallelism
 
 
 def check_start(start: Start) -> None:
-    """Check how a run is to begin.
+    """Check the options for restoring state.
 
     Raises:
-        GraphError: if an option is not what it must be.
+        GraphError: if an option is not valid.
     """
     restore = start.restore
     if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
         raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
     if start.recovery not in ("strict", "previous"):
-        raise GraphError(f"recovery is 'strict' or 'previous'; got {shown(start.recovery)}")
+        raise GraphError(f"recovery must be 'strict' or 'previous'; got {shown(start.recovery)}")
     if isinstance(start.allow_dropped_state, str):
         raise GraphError(f"allow_dropped_state needs a list of names; got {start.allow_dropped_state!r}")

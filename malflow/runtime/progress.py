@@ -1,4 +1,4 @@
-"""What a run tells of itself while it goes on, and at its end."""
+"""The progress of a run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["Progress", "finished", "late_of", "records_of"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         tick: the number of the last tick.
-        parallelism: how many workers there are.
-        records: how many records each operator took, and each source gave, since the run started here.
-        polled: how many records came in the last tick.
+        parallelism: the number of workers.
+        records: how many records each operator took, and each source emitted, since this run started.
+        polled: how many records were polled in the last tick.
         snapshot: the id of the last snapshot; None before the first.
-        restarts: how often the run was started again after a failure.
-        late: how many records were late at each `generate_epochs`, since the run started here.
+        restarts: how often the run was restarted after a failure.
+        late: how many records were late at each `generate_epochs`, since this run started.
     """
 
     tick: int
@@ -37,12 +37,12 @@ class Progress:
 
 
 def records_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many records each operator took, of what workers count."""
+    """Return how many records each operator took, from the workers' counts."""
     return {name: count for name, count in counts.items() if not name.endswith(LATE)}
 
 
 def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many records were late at each generator of epochs, of what workers count."""
+    """Return how many records were late at each generator of epochs (watermarks), from the workers' counts."""
     return {name: counts.get(name + LATE, 0) for name in program.generators}
 
 

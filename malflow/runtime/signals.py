@@ -1,4 +1,4 @@
-"""Signals that end a run."""
+"""Signals that stop a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BROKEN_PIPE = 128 + 13
 
 @contextmanager
 def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a stop, where signals can be had: on the main thread.
+    """Turn SIGINT and SIGTERM into a stop, if called on the main thread, which alone receives signals.
 
-    A signal that comes while the run is stopping does not wait for that: it raises.
+    A second signal, while the run is stopping, raises at once.
 
     Args:
-        stop: has the run end soon.
-        is_stopping: whether it has been told to.
+        stop: stops the run.
+        is_stopping: whether the run is stopping.
 
     Raises:
         KeyboardInterrupt, SystemExit: at a second signal.

@@ -1,4 +1,4 @@
-"""What stands between a run and the place that keeps its state, where there is one."""
+"""The snapshots of a run in this process: restoring, taking them when due or requested, and the last one."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["RunSnapshots"]
 
 
 class RunSnapshots:
-    """Keeps a run's state; without a persistence, does nothing. As a context manager it lets go at the end.
+    """Takes and restores the snapshots of a run; without persistence, does nothing. Closes as a context manager.
 
     Args:
-        persistence: where state is kept.
-        operators: what the program keeps.
-        start: how the run begins.
-        interval: the seconds between snapshots, None for none.
-        debug: whether to check that the snapshots come to what the states are.
-        listeners: who hears of snapshots; None is the log.
+        persistence: where snapshots are saved.
+        operators: the specs of the program's states.
+        start: how the run restores state.
+        interval: the seconds between snapshots; None for no periodic ones.
+        debug: whether to check that the snapshots add up to the states.
+        listeners: the listeners to notify of snapshots; None for the log alone.
 
     Attributes:
-        snapshot: the id of the last snapshot; None where there is none.
+        snapshot: the id of the last snapshot; None if there is none.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class RunSnapshots:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a snapshot is still being written."""
+        """Whether a snapshot is still being written."""
         return self._session is not None and self._session.is_busy
 
     def restore(self, run: Run) -> None:
-        """Claim the job, and bring a run that is not open yet to where the last one stood.
+        """Claim the job, and restore its snapshot into a run that is not open yet.
 
         Raises:
-            SnapshotError: if that can't be read, or does not fit the program.
+            SnapshotError: if the snapshot can't be read, or does not fit the program.
         """
         if not self._persistence.keeps:
             return
@@ -92,7 +92,7 @@ class RunSnapshots:
             self._session.check()
 
     def keep(self, run: Run) -> None:
-        """Take a snapshot if it is time for one, or for another try of one that failed; never two at once.
+        """Take a snapshot if one is due or a failed one is to be retried; never two at once.
 
         Raises:
             OperatorError: if a state can't be written.
@@ -106,7 +106,7 @@ class RunSnapshots:
             self._due = time.monotonic() + (self._interval or 0.0)
 
     def commit(self, run: Run) -> Future[int] | None:
-        """Capture what changed, and have it written in the background; None where nothing is kept.
+        """Capture the changed state and write it in the background; None without persistence.
 
         Raises:
             OperatorError: if a state can't be written.
@@ -148,7 +148,7 @@ class RunSnapshots:
                 self._listeners.notify(SnapshotCommitted(made.result(), tick))
 
     def answer(self, run: Run, requests: Sequence[Request]) -> None:
-        """Take one snapshot for all who asked for one; what becomes of it is told to each of them."""
+        """Take one snapshot and complete all `requests` with its result."""
         made = self.commit(run)
         if made is None:
             abandon(requests)
@@ -156,7 +156,7 @@ class RunSnapshots:
             follow(requests, made)
 
     def finish(self, run: Run) -> None:
-        """Take the last snapshot, and wait until it is there.
+        """Take the last snapshot and wait for it.
 
         Raises:
             OperatorError: if a state can't be written.
@@ -170,11 +170,11 @@ class RunSnapshots:
             self.check()
 
     def __enter__(self) -> RunSnapshots:
-        """Leave it to `restore` to begin."""
+        """Return this object; `restore` opens the session."""
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Let go; after a failure, a snapshot that is still being written may or may not come to be."""
+        """Close the session; after a failure, a snapshot that is being written may or may not be committed."""
         if self._session is not None:
             self._session.close(wait=kind is None)
             self._announce()

@@ -266,9 +266,9 @@ def test_an_implementation_derived_from_the_contract_needs_no_wrapper() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"parallelism": 0}, "parallelism needs a whole number of one or more; got 0"),
-        ({"parallelism": 2.0}, "parallelism needs a whole number"),
-        ({"parallelism": True}, "parallelism needs a whole number"),
+        ({"parallelism": 0}, "parallelism must be a positive integer; got 0"),
+        ({"parallelism": 2.0}, "parallelism must be a positive integer"),
+        ({"parallelism": True}, "parallelism must be a positive integer"),
         ({"snapshots": 10}, "snapshots needs a timedelta above zero; got 10"),
         ({"persistence": 7}, r"persistence needs an object with a method open\(\); got 7"),
         ({"persistence": NoPersistence}, "persistence needs an instance; got the class NoPersistence"),

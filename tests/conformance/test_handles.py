@@ -96,7 +96,7 @@ def test_what_keeps_nothing_takes_no_snapshot(runtime: Any) -> None:
     try:
         with pytest.raises(GraphError, match="nowhere to keep a snapshot"):
             handle.snapshot()
-        with pytest.raises(GraphError, match="parallelism needs a whole number"):
+        with pytest.raises(GraphError, match="parallelism must be a positive integer"):
             handle.rescale(0)
     finally:
         handle.stop()

@@ -119,7 +119,7 @@ def test_a_snapshot_that_failed_is_tried_again_soon(spark: Any, tmp_path: Path) 
 
 
 def test_an_interval_without_a_place_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"has nowhere to keep them; give persistence=FsspecBackend"):
+    with pytest.raises(GraphError, match=r"needs a persistence; pass persistence=FsspecBackend"):
         SparkRuntime(endless, snapshots=timedelta(seconds=1))
 
 

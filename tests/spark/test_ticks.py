@@ -215,7 +215,9 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
         [Row(0, RowKind.CHANNEL, 0, 0, blob) for blob in buffer.blobs()]
     )
     if debug:
-        with pytest.raises(SnapshotError, match=r"operator 'count' has 3 keys on worker 0, and .* comes to 2: .* must"):
+        with pytest.raises(
+            SnapshotError, match=r"'count' has 3 keys on worker 0, but its snapshots add up to 2: .* must"
+        ):
             list(attempt)
     else:
         assert list(attempt)
