@@ -189,7 +189,7 @@ class Run:
         Live states move, nothing is serialised. Where it fails while parts move, the run can only be closed.
 
         Raises:
-            GraphError: if `parallelism` is no whole number of one or more.
+            GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the program keeps state under ``key_local``; nothing has changed then.
             OperatorError: if user code fails.
         """

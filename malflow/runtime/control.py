@@ -1,4 +1,4 @@
-"""The control surface of a run: requests to it, and the handle that its caller gets."""
+"""The control surface of a run: the requests to it, and the handle of its caller."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from malflow.runtime.progress import Progress
 __all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow"]
 
 _TURN = 0.2
-"""Seconds that a wait lasts at most before signals are handled."""
+"""The longest wait, in seconds, before signals are handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of a run: a number of workers, or, where that is None, a snapshot."""
+    """A request for a rescale to `parallelism` workers or, if that is None, for a snapshot."""
 
     parallelism: int | None
     answer: Future[Any] = field(default_factory=Future)
@@ -35,12 +35,12 @@ class RunRequests:
     """Requests of other threads to a run, and its listeners; they outlive its restarts.
 
     Args:
-        listeners: who hears of the run; None is the log.
+        listeners: the listeners of the run; None for the log alone.
 
     Attributes:
         stopping: whether the run is to end after the current tick.
         pending: requests to serve after the current tick.
-        listeners: who hears of the run.
+        listeners: the listeners of the run.
         is_over: whether the run has ended.
     """
 
@@ -63,28 +63,28 @@ class RunRequests:
         self.pending.append(request)
         if self.is_over:  # checked after the append: a run that ends meanwhile cancels the requests it finds
             abandon([request])
-            raise SnapshotError("the run has ended; nothing can be asked of it any more")
+            raise SnapshotError("the run has ended")
         return request.answer
 
     def ask_snapshot(self, *, keeps: bool) -> Future[int]:
         """Queue a request for a snapshot.
 
         Args:
-            keeps: whether there is a place for it.
+            keeps: whether the run has a persistence.
 
         Raises:
-            GraphError: if there is none.
+            GraphError: if it has none.
             SnapshotError: if the run has ended.
         """
         if not keeps:
-            raise GraphError("there is nowhere to keep a snapshot; give persistence=FsspecBackend(...)")
+            raise GraphError("a snapshot needs a persistence; pass persistence=FsspecBackend(...)")
         return self.ask(Request(None))
 
     def ask_rescale(self, parallelism: int) -> Future[None]:
         """Queue a request for another number of workers.
 
         Raises:
-            GraphError: if `parallelism` is no whole number of one or more.
+            GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
         return self.ask(Request(check_parallelism(parallelism)))
@@ -101,11 +101,11 @@ class RunRequests:
 
 
 class RunHandle(ABC):
-    """A run that was started and goes on in a thread of its own, beside its caller.
+    """A handle of a run that was started in a thread of its own.
 
     Args:
         requests: the requests to the run.
-        keeps: whether there is a place for snapshots.
+        keeps: whether the run has a persistence.
     """
 
     def __init__(self, requests: RunRequests, *, keeps: bool) -> None:
@@ -117,7 +117,7 @@ class RunHandle(ABC):
     @property
     @abstractmethod
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
 
     @abstractmethod
     def _run(self) -> None:
@@ -127,10 +127,10 @@ class RunHandle(ABC):
         """Wait until the run ends; return whether it has ended.
 
         Args:
-            timeout: how many seconds to wait at most; None for as long as it takes.
+            timeout: the most seconds to wait; None waits without limit.
 
         Raises:
-            MalflowError: what ended the run: see `execute` of the runtime.
+            MalflowError: the error that ended the run; see `execute` of the runtime.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._thread.is_alive():
@@ -153,32 +153,32 @@ class RunHandle(ABC):
             A future of its id, or of the error if it fails; cancelled if the run ends before.
 
         Raises:
-            GraphError: if there is nowhere to keep it.
+            GraphError: if the run has no persistence.
             SnapshotError: if the run has ended.
         """
         return self._requests.ask_snapshot(keeps=self._keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Request another number of workers from the end of the current tick on.
+        """Request another number of workers, in effect after the current tick.
 
         Returns:
-            A future that is done when the run goes on with that number; it has a `SnapshotError` if the dataflow keeps
-            state under ``key_local``, and is cancelled if the run ends before.
+            A future that completes with the rescale. It holds a `SnapshotError` if the dataflow keeps state under
+            ``key_local``, and is cancelled if the run ends first.
 
         Raises:
-            GraphError: if `parallelism` is no whole number of one or more.
+            GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
         return self._requests.ask_rescale(parallelism)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run was told to end."""
+        """Whether the run was asked to stop."""
         return self._requests.stopping
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return not self._thread.is_alive()
 
     def _begin(self) -> None:
@@ -187,7 +187,7 @@ class RunHandle(ABC):
     def _supervise(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the run is waited for
+        except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
             self._error = error
 
 
@@ -198,7 +198,7 @@ def follow(requests: Iterable[Request], made: Future[int]) -> None:
 
 
 def fail(requests: Iterable[Request], error: BaseException) -> None:
-    """Raise an error where requests are waited for; those that were answered or cancelled stay so."""
+    """Fail requests with an error, except those already answered or cancelled."""
     for request in requests:
         with suppress(InvalidStateError):
             request.answer.set_exception(_told(error))
@@ -208,8 +208,8 @@ def abandon(requests: Iterable[Request], error: BaseException | None = None) -> 
     """Cancel requests; one that is being served and can't be cancelled fails.
 
     Args:
-        requests: what nobody will serve any more.
-        error: what ended the run, if anything did.
+        requests: requests that will not be served.
+        error: the error that ended the run, if any.
     """
     for request in requests:
         if not request.answer.cancel():
@@ -226,7 +226,7 @@ def _pass_on(done: Future[int], request: Request) -> None:
 
 
 def _told(error: BaseException) -> Exception:
-    """Return what another thread can be told: what ends a process or a thread must not end theirs."""
+    """Return an error for another thread: one that ends a process must not be raised there."""
     if isinstance(error, Exception):
         return error
     told = RunFailed(f"the run was ended by {type(error).__name__} before this was done")

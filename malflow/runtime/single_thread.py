@@ -1,4 +1,4 @@
-"""A dataflow in this process, on this thread: the runtime that defines what every operator means."""
+"""The runtime in one thread of this process; it defines the semantics of every operator."""
 
 from __future__ import annotations
 
@@ -37,23 +37,22 @@ class SingleThreadRuntime:
     """Run a dataflow in this process, on the calling thread.
 
     Args:
-        build_dataflow: gets a `StreamProvider` and builds the dataflow with it; called once an execution.
-        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend`.
-        snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
-        parallelism: how many logical workers share the thread, in a fixed order.
-        restore: what to begin with: ``"latest"``, the id of a snapshot, or None to begin with nothing.
-        recovery: what to do if that snapshot is damaged: ``"strict"`` refuses to run; ``"previous"`` goes back to the
-            newest one that is whole, so that what came after it is processed, and written, again.
-        renamed: new names of stateful operators by their old ones.
-        allow_dropped_state: stateful operators whose state may be dropped where the program has no place for it.
-        debug: whether to check what costs too much to check always: values that change after they were emitted, key
-            functions that do not answer the same twice, keys that are changed where they would lose their state if
-            there were two workers, and keys that what is written of a state does not come to. For tests: it takes
-            records one by one.
-        listeners: who hears of ticks, snapshots and the end of the run: see `malflow.events`.
+        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution.
+        persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`.
+        snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
+        parallelism: the number of logical workers, which share the thread in a fixed order.
+        restore: the snapshot to restore: ``"latest"``, an id, or None to start without state.
+        recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
+            one, so that later records are processed, and written, again.
+        renamed: the new names of stateful operators, by their old names.
+        allow_dropped_state: stateful operators whose state may be dropped if the program no longer has them.
+        debug: whether to make checks that are too expensive to make always. They detect values that change after they
+            were emitted, key functions that are not deterministic, changes of keys that would lose state on several
+            workers, and states that differ from what snapshots add up to. For tests: records are processed one by one.
+        listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
 
     Raises:
-        GraphError: if an argument is not what it must be.
+        GraphError: if an argument is not valid.
     """
 
     def __init__(
@@ -85,19 +84,19 @@ class SingleThreadRuntime:
 
     @classmethod
     def builder(cls) -> SingleThreadRuntimeBuilder:
-        """Begin to configure a runtime step by step, as Malstrom does."""
+        """Return a builder, as in Malstrom."""
         return SingleThreadRuntimeBuilder()
 
     def execute(self) -> None:
         """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
 
-        A stop takes effect at the end of the tick: state is kept, and this returns. A second signal does not wait for
-        that. Sinks are closed and sources let go of in every case. It may be called again when it has returned.
+        After a stop, the current tick ends, a last snapshot is taken, and this method returns; a second signal does not
+        wait for that. Sinks and sources are closed in every case. It may be called again after it has returned.
 
         Raises:
-            GraphError: if the dataflow is malformed, or this runtime is executing already; nothing has run.
+            GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.
             OperatorError: if user code failed, or a state can't be written.
-            SnapshotError: if state could not be read or kept, such as `FencedError` if another run claimed the job.
+            SnapshotError: if a snapshot can't be read or written, such as `FencedError` if another run claimed the job.
         """
         with self._held() as execution:
             execution.run(self._built())
@@ -110,7 +109,7 @@ class SingleThreadRuntime:
         The thread ends with the process: wait for the run with `RunHandle.await_termination`.
 
         Raises:
-            GraphError: if the dataflow is malformed, or this runtime is executing already; nothing has run.
+            GraphError: if the dataflow is malformed, or this runtime is already running one; nothing has run.
         """
         with ExitStack() as stack:
             execution = stack.enter_context(self._held())
@@ -130,7 +129,7 @@ class SingleThreadRuntime:
             GraphError: if there is one already.
         """
         if not self._executing.acquire(blocking=False):
-            raise GraphError("this runtime is executing already; make another one for another run")
+            raise GraphError("this runtime is already running a dataflow; create another one for another run")
         error: BaseException | None = None
         try:
             execution = self._execution
@@ -159,48 +158,48 @@ class SingleThreadRuntime:
         )
 
     def stop(self) -> None:
-        """End the run at the end of its tick; may be called from another thread, a signal handler or user code.
+        """Stop the run after the current tick; may be called from another thread, a signal handler or user code.
 
-        Where nothing runs yet, the next execution ends before its first tick.
+        If nothing is running, the next execution ends before its first tick.
         """
         self._stopping = True  # before the look: an execution that begins meanwhile looks at it afterwards
         self._execution.requests.stop()
 
     def snapshot(self) -> Future[int]:
-        """Have a snapshot taken at the end of the tick; may be called from anywhere `stop` may.
+        """Request a snapshot after the current tick; may be called from anywhere `stop` may.
 
-        While one is being written, requests wait; those that wait share the next one.
+        Requests made while a snapshot is being written share the next one.
 
         Returns:
-            A future of its id, or of the error if it fails; cancelled if the run ends before. Don't wait for it in user
-            code of the dataflow or in a signal handler, which it would wait for.
+            A future of the snapshot's id or its error; cancelled if the run ends first. Don't wait for it in user code
+            of the dataflow or in a signal handler, since the tick can't end meanwhile.
 
         Raises:
-            GraphError: if there is nowhere to keep it.
+            GraphError: if the runtime has no persistence.
             SnapshotError: if the run has ended.
         """
         return self._execution.requests.ask_snapshot(keeps=self._persistence.keeps)
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on with another number of workers from the end of the tick; may be called from anywhere `stop` may.
+        """Change the number of workers after the current tick; may be called from anywhere `stop` may.
 
-        Every key goes to the worker that its exchange's partitioner chooses now, and parts of sources likewise. What
-        was asked before is done before.
+        Each key moves to the worker that the partitioner of its exchange chooses, and parts of sources are assigned
+        anew. Requests are served in order.
 
         Returns:
-            A future that is done when that has happened, and cancelled if the run ends before; it has the error if the
-            run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``, which then goes
-            on as it is.
+            A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
+            run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``; the run then
+            continues as it is.
 
         Raises:
-            GraphError: if `parallelism` is no whole number of one or more.
+            GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
         return self._execution.requests.ask_rescale(parallelism)
 
     @property
     def progress(self) -> Progress:
-        """How far the run is, or how far the last one came; may be asked from anywhere `stop` may."""
+        """The progress of the current or last run; may be read from anywhere `stop` may be called."""
         return self._execution.progress
 
 
@@ -208,12 +207,12 @@ class _Execution:
     """One execution of a dataflow, from its first tick to its last.
 
     Args:
-        persistence: where state is kept.
-        start: how it begins.
-        parallelism: how many workers there are at first.
-        listeners: who hears of it.
-        interval: the seconds between snapshots, None for none.
-        debug: whether to check what costs too much to check always.
+        persistence: where snapshots are saved.
+        start: how the run restores state.
+        parallelism: the initial number of workers.
+        listeners: the listeners of the run.
+        interval: the seconds between snapshots; None for no periodic ones.
+        debug: whether to make checks that are too expensive to make always.
 
     Attributes:
         requests: the requests of other threads.
@@ -244,7 +243,7 @@ class _Execution:
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """The progress of the execution."""
         running = self._running
         if running is None:
             return self._last
@@ -264,7 +263,7 @@ class _Execution:
         """Run a program to its end.
 
         Raises:
-            MalflowError: what ended it: see `SingleThreadRuntime.execute`.
+            MalflowError: the error that ended it; see `SingleThreadRuntime.execute`.
         """
         run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
         snapshots = RunSnapshots(
@@ -288,7 +287,7 @@ class _Execution:
         self.reader_is_gone = run.reader_is_gone
 
     def end(self, error: BaseException | None) -> None:
-        """Note that it is over, and leave nobody waiting."""
+        """Record the last progress, and cancel or fail all requests."""
         self._last, self._running = self.progress, None
         self.requests.end(error)
         abandon(self._served, error)
@@ -324,7 +323,7 @@ class _Execution:
         return polled
 
     def _serve(self, run: Run, snapshots: RunSnapshots, *, ending: bool = False) -> None:
-        """Do what was asked for since the last tick; nobody is to work with another number of workers at the end."""
+        """Serve pending requests; rescales are cancelled once the run is ending."""
         while self.requests.pending and (ending or self.requests.pending[0].parallelism or not snapshots.is_busy):
             self._take_requests()
             try:
@@ -335,9 +334,9 @@ class _Execution:
             self._served.clear()
 
     def _take_requests(self) -> None:
-        """Take the oldest request, and if it is for a snapshot those that follow and are, too.
+        """Take the oldest request and, if it is for a snapshot, all directly following ones for a snapshot.
 
-        Each is noted before it leaves the queue, so that none is lost where a signal raises in between.
+        Each is added to `_served` before it leaves the queue, so that none is lost if a signal raises in between.
         """
         requests, served = self.requests.pending, self._served
         while requests and not (served and (served[-1].parallelism or requests[0].parallelism)):
@@ -366,13 +365,13 @@ class _Execution:
 
 
 class _SingleThreadHandle(RunHandle):
-    """An execution that goes on in a thread of its own.
+    """The handle of an execution in a thread of its own.
 
     Args:
         execution: the execution.
-        work: runs it.
-        held: holds the runtime, until it is over.
-        keeps: whether there is a place for snapshots.
+        work: runs the execution.
+        held: reserves the runtime until the execution has ended.
+        keeps: whether snapshots can be saved.
     """
 
     def __init__(
@@ -386,7 +385,7 @@ class _SingleThreadHandle(RunHandle):
 
     @property
     def progress(self) -> Progress:
-        """How far the run is."""
+        """The progress of the run."""
         return self._execution.progress
 
     def _run(self) -> None:
@@ -398,9 +397,9 @@ class SingleThreadRuntimeBuilder(RuntimeBuilder):
     """Configure a `SingleThreadRuntime` step by step."""
 
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SingleThreadRuntime:
-        """Make the runtime.
+        """Return the configured runtime.
 
         Raises:
-            GraphError: if an option is not what it must be.
+            GraphError: if an option is not valid.
         """
         return SingleThreadRuntime(build_dataflow, **self._options)

@@ -78,7 +78,7 @@ def test_a_runtime_has_one_run_at_a_time(runtime: Any) -> None:
     first = made.start()
     try:
         for begin in (made.start, made.execute):
-            with pytest.raises(GraphError, match="this runtime is executing already"):
+            with pytest.raises(GraphError, match="this runtime is already running a dataflow"):
                 begin()
     finally:
         first.stop()
@@ -94,7 +94,7 @@ def test_a_runtime_has_one_run_at_a_time(runtime: Any) -> None:
 def test_what_keeps_nothing_takes_no_snapshot(runtime: Any) -> None:
     handle = runtime(endless).start()
     try:
-        with pytest.raises(GraphError, match="nowhere to keep a snapshot"):
+        with pytest.raises(GraphError, match="a snapshot needs a persistence"):
             handle.snapshot()
         with pytest.raises(GraphError, match="parallelism must be a positive integer"):
             handle.rescale(0)

@@ -581,7 +581,9 @@ def test_a_stop_before_the_run_ends_it_before_its_first_tick() -> None:
 @pytest.mark.parametrize("place", [here, in_a_thread])
 def test_a_runtime_that_is_executing_refuses_to_execute(place: Callable[[Callable[[], Any]], Any]) -> None:
     asking = Asking({4: lambda runtime: place(runtime.execute)})
-    with pytest.raises((GraphError, OperatorError), match="this runtime is executing already; make another one"):
+    with pytest.raises(
+        (GraphError, OperatorError), match="this runtime is already running a dataflow; create another one"
+    ):
         asking.runtime.execute()
     assert asking.seen == list(range(5))
     asking.asked = {}

@@ -90,7 +90,7 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     runtime.execute()
     handle = runtime.start()
     for again in (runtime.start, runtime.execute):
-        with pytest.raises(GraphError, match="this runtime is executing already; make another one"):
+        with pytest.raises(GraphError, match="this runtime is already running a dataflow; create another one"):
             again()
     wait_until(lambda: handle.progress.records.get("lines") == 2)
     runtime.stop()

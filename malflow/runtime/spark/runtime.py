@@ -1,4 +1,4 @@
-"""A dataflow on Spark: the public face."""
+"""The runtime on Spark and the handle of its runs."""
 
 from __future__ import annotations
 
@@ -57,37 +57,40 @@ __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"
 _SILENT = logging.NullHandler()
 
 _POLL_SECONDS = 0.5
-_BUSY = "this runtime is executing already; make another one for another run"
+_BUSY = "this runtime is already running a dataflow; create another one for another run"
 
 
 class SparkRuntime:
     """Run a dataflow in Spark: one Structured Streaming query, the workers in its Python processes.
 
     Args:
-        build_dataflow: gets a `StreamProvider` and builds the dataflow with it; called here, once an execution.
-        persistence: where state is kept between runs, such as a `malflow.snapshot.FsspecBackend` that all can reach.
-        snapshots: how often to keep it; None keeps it when the run stops or the stream ends, and when asked for.
-        parallelism: how many logical workers there are, each a partition of Spark; None is one for each core.
-        spark: the session; None takes the active one, or makes one for this machine and stops it afterwards.
-        trigger: how long a tick lasts at least, but for the first few, which find out how many records fit. Of longer
-            ones half is for polling: more records a second, later. Spark's processes outlive any such rest.
-        max_records_per_tick: how many records a tick may poll at most. None polls for half a second, or half of the
-            trigger if that is longer, as long as there are any; and fewer where slow functions or sinks make the whole
-            tick longer than about twice that.
-        scratch: a folder that all processes reach, for what changes from tick to tick; on one machine a temporary one.
-            A run removes what it has written there at its end, and what runs that were killed have left: at once where
-            their process is known to be dead, which it is on the same machine, under Linux; elsewhere once a run of
-            the same job has seen for an hour that nothing changes there.
-        scratch_options: what fsspec needs to open that folder, such as credentials.
-        restart: what to do when Spark fails.
-        name: the query's name, by default that of the job, with something added where a query has it already.
+        build_dataflow: builds the dataflow with the `StreamProvider` that it is passed; called once per execution, in
+            this process.
+        persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend` that all processes can reach.
+        snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
+        parallelism: the number of logical workers, each a Spark partition; None for one per core.
+        spark: the session. None uses the active one, or creates one for this machine and stops it afterwards.
+        trigger: the shortest time from one tick to the next, except for the first few ticks, which find out how many
+            records fit. Half of a longer trigger is used for polling: higher throughput, at a higher latency. Spark's
+            processes stay alive during any pause.
+        max_records_per_tick: the most records that a tick may poll. With None, a tick polls for half a second, or half
+            of the trigger if that is longer, while there are records; and fewer if slow functions or sinks make the
+            whole tick longer than about twice that.
+        scratch: a folder for the changelog that all processes can reach; on one machine, by default, a temporary one.
+            A run removes its own files at the end, and the leftovers of killed runs: at once if their process is known
+            to have ended, which requires Linux and the same machine, otherwise once a run of the same job has seen no
+            change in them for an hour.
+        scratch_options: fsspec's options to open that folder, such as credentials.
+        restart: how often to restart the run when Spark fails.
+        name: the name of the query; by default the job's, with a suffix if a query already has it.
         restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
-        debug: as there; what is written of a state is checked at each tick, as processes take workers over. A value
-            that changes after it was sent to another process does not show there, and is no error.
-        listeners: as there; they are called in this process.
+        debug: as in `malflow.SingleThreadRuntime`; the changelog is checked in each tick, since processes rebuild
+            workers from it. A value that changes after it was sent to another process is not an error: the other
+            process does not see the change.
+        listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
 
     Raises:
-        GraphError: if an argument is not what it must be.
+        GraphError: if an argument is not valid.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class SparkRuntime:
     ) -> None:
         check_build(build_dataflow, "SparkRuntime")
         if not isinstance(trigger, timedelta) or trigger < timedelta(0):
-            raise GraphError(f"trigger needs a timedelta of zero or more; got {shown(trigger)}")
+            raise GraphError(f"trigger must be a timedelta of zero or more; got {shown(trigger)}")
         if max_records_per_tick is not None:
             check_parallelism(max_records_per_tick, "max_records_per_tick")
         self._build = build_dataflow
@@ -138,21 +141,21 @@ class SparkRuntime:
 
     @classmethod
     def builder(cls) -> SparkRuntimeBuilder:
-        """Begin to configure a runtime step by step, as Malstrom does."""
+        """Return a builder, as in Malstrom."""
         return SparkRuntimeBuilder()
 
     def execute(self) -> None:
         """Build the dataflow and run it until its sources end, `stop` is called, or SIGINT or SIGTERM comes.
 
         Raises:
-            MissingDependency: if pyspark or Java is not there.
-            GraphError: if the dataflow is malformed, or can't run on Spark; nothing has run.
+            MissingDependency: if pyspark or Java is missing.
+            GraphError: if the dataflow is malformed or can't run on Spark; nothing has run.
             OperatorError: if user code failed, or a state can't be written.
-            SnapshotError: if state could not be read or kept.
-            RunFailed: if Spark failed, more often than `restart` allows, or its Java is gone.
+            SnapshotError: if a snapshot can't be read or written.
+            RunFailed: if Spark failed more often than `restart` allows, or its Java is gone.
         """
         with self._held():
-            program, session, ours = self._prepared()  # before signals are taken: PySpark takes SIGINT for itself
+            program, session, ours = self._prepared()  # before the signal handlers: PySpark sets its own for SIGINT
             with signals_stop(self.stop, self._is_stopping):
                 handle = self._started(program, session, ours=ours)
                 handle.await_termination()
@@ -163,7 +166,7 @@ class SparkRuntime:
         """Build the dataflow and start it; it runs beside the caller.
 
         Raises:
-            MalflowError: what `execute` raises before anything has run.
+            MalflowError: any error that `execute` raises before anything has run.
         """
         with self._held():
             program, session, ours = self._prepared()
@@ -171,10 +174,10 @@ class SparkRuntime:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Admit one caller at a time to start a run, when the last one has ended; a stop counts once.
+        """Reserve the runtime for starting a run; afterwards, clear a stop that was requested before.
 
         Raises:
-            GraphError: if a run is going on.
+            GraphError: if a run is starting or running.
         """
         if not self._starting.acquire(blocking=False):
             raise GraphError(_BUSY)
@@ -190,7 +193,7 @@ class SparkRuntime:
             self._starting.release()
 
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
-        """Build the dataflow, and give it with a session, and whether that is to be stopped at the end."""
+        """Build the dataflow; return it with a session and whether to stop that at the end."""
         require_spark()
         graph = Graph()
         self._build(StreamProvider(graph))
@@ -219,9 +222,9 @@ class SparkRuntime:
         return self._handle
 
     def stop(self) -> None:
-        """End the run at the end of its tick; may be called from another thread or a signal handler.
+        """Stop the run after the current tick; may be called from another thread or a signal handler.
 
-        Where nothing runs yet, the next run ends as soon as it has begun.
+        If nothing is running, the next run ends as soon as it has begun.
         """
         self._stopping = True  # before the look: a run that starts meanwhile looks at it afterwards
         handle = self._handle
@@ -233,16 +236,16 @@ class SparkRuntime:
         return self._stopping or (self._handle is not None and self._handle.is_stopping)
 
     def snapshot(self) -> Future[int]:
-        """Have a snapshot taken at the end of the tick: see `malflow.SingleThreadRuntime.snapshot`."""
+        """Request a snapshot after the current tick: see `malflow.SingleThreadRuntime.snapshot`."""
         return self._running().snapshot()
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on with another number of workers: see `malflow.SingleThreadRuntime.rescale`."""
+        """Change the number of workers: see `malflow.SingleThreadRuntime.rescale`."""
         return self._running().rescale(parallelism)
 
     def _running(self) -> SparkHandle:
         if self._handle is None:
-            raise SnapshotError("the run has not started; nothing can be asked of it yet")
+            raise SnapshotError("the run has not started yet")
         return self._handle
 
     def _check_places(self) -> None:
@@ -256,7 +259,7 @@ class SparkRuntime:
     def _settings(self, session: SparkSession) -> Settings:
         if self._scratch is None and not is_local(session):
             raise GraphError(
-                f"on a cluster ({session.sparkContext.master}) scratch= must name a folder that all machines reach, "
+                f"on a cluster ({session.sparkContext.master}) scratch= must be a folder that all machines can reach, "
                 "such as s3://bucket/scratch"
             )
         run, key = run_name(), secrets.token_bytes(32)
@@ -281,15 +284,15 @@ class SparkRuntime:
 
 
 class SparkHandle(RunHandle):
-    """A run on Spark that is going on.
+    """The handle of a run on Spark.
 
     Args:
         session: the Spark session.
         program: the program.
-        parallelism: how many workers there are at first.
-        settings: how to run.
-        listeners: who hears of it.
-        ours: whether the session is to be stopped at the end.
+        parallelism: the initial number of workers.
+        settings: the run's settings.
+        listeners: the listeners of the run.
+        ours: whether to stop the session at the end.
     """
 
     def __init__(
@@ -308,22 +311,22 @@ class SparkHandle(RunHandle):
         self._settings = settings
         self._ours = ours
         self._driver = self._new_driver(parallelism)
-        logging.getLogger("py4j").addHandler(_SILENT)  # what concerns the user is raised
+        logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
         self._begin()
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether the run has ended because nobody reads standard output any more."""
+        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
         return self._driver.reader_is_gone
 
     @property
     def progress(self) -> Progress:
-        """Tell how far the run is."""
+        """The progress of the run."""
         return self._driver.progress
 
     @property
     def query(self) -> StreamingQuery | None:
-        """Spark's own handle; another one after a rescale or a restart."""
+        """Spark's own handle; a rescale or restart creates a new one."""
         query = self._driver.query
         return None if query is None else query.query
 
@@ -344,7 +347,7 @@ class SparkHandle(RunHandle):
                 stop_session(self._session)
 
     def _run_until_done(self) -> None:
-        """Run, and run again from the last snapshot after what is no fault of the dataflow."""
+        """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
         restarts = failures = 0
         while True:
             driver, settings, requests = self._driver, self._settings, self._requests
@@ -384,11 +387,11 @@ class SparkRuntimeBuilder(RuntimeBuilder):
     """Configure a `SparkRuntime` step by step."""
 
     def spark(self, session: SparkSession) -> SparkRuntimeBuilder:
-        """Set the session to run in."""
+        """Set the Spark session."""
         return self._with("spark", session)
 
     def trigger(self, interval: timedelta) -> SparkRuntimeBuilder:
-        """Set how long a tick lasts at least."""
+        """Set the shortest time from one tick to the next."""
         return self._with("trigger", interval)
 
     def max_records_per_tick(self, records: int) -> SparkRuntimeBuilder:
@@ -396,15 +399,15 @@ class SparkRuntimeBuilder(RuntimeBuilder):
         return self._with("max_records_per_tick", records)
 
     def scratch(self, url: str) -> SparkRuntimeBuilder:
-        """Set the folder for what changes from tick to tick."""
+        """Set the folder for the changelog."""
         return self._with("scratch", url)
 
     def scratch_options(self, options: Mapping[str, Any]) -> SparkRuntimeBuilder:
-        """Set what fsspec needs to open that folder."""
+        """Set fsspec's options to open that folder."""
         return self._with("scratch_options", options)
 
     def restart(self, policy: RestartPolicy) -> SparkRuntimeBuilder:
-        """Set what to do when Spark fails."""
+        """Set how often to restart the run when Spark fails."""
         return self._with("restart", policy)
 
     def name(self, name: str) -> SparkRuntimeBuilder:
@@ -412,9 +415,9 @@ class SparkRuntimeBuilder(RuntimeBuilder):
         return self._with("name", name)
 
     def build(self, build_dataflow: Callable[[StreamProvider], object]) -> SparkRuntime:
-        """Make the runtime.
+        """Return the configured runtime.
 
         Raises:
-            GraphError: if an option is not what it must be.
+            GraphError: if an option is not valid.
         """
         return SparkRuntime(build_dataflow, **self._options)
