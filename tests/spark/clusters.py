@@ -36,7 +36,7 @@ def need_spark() -> None:
 
 
 def users_environment() -> dict[str, str]:
-    """Give an environment as a user has it, but for a Java that starts more quickly."""
+    """Return a user's environment, but with a Java that starts faster."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     return {**environment, "SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
 
@@ -83,12 +83,12 @@ class Driver:
         self.process.communicate(timeout=SECONDS)
 
     def ask(self, do: str, **how: Any) -> dict[str, Any]:
-        """Have something done."""
+        """Run a command in the process and return its result."""
         self.tell(do, **how)
         return self.answer()
 
     def tell(self, do: str, **how: Any) -> None:
-        """Say what is to be done, and don't wait for it."""
+        """Send a command without waiting for its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **how}).encode() + b"\n")
         self.process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Dataflows that the tests of the Spark runtime share, and what comes of them."""
+"""Dataflows shared by the tests of the Spark runtime, and their expected results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assert_written_once(path: Path, size: int) -> None:
 
 
 def expected_sums(size: int) -> dict[int, int]:
-    """Give what the sums of `sums` come to."""
+    """Return the expected result of `sums`."""
     totals: dict[int, int] = defaultdict(int)
     for number in range(size):
         totals[number % KEYS] += len(PARTS) * number
@@ -68,7 +68,7 @@ def expected_sums(size: int) -> dict[int, int]:
 
 
 def kept_sums(backend: FsspecBackend) -> dict[int, int]:
-    """Give the sums that the newest snapshot holds."""
+    """Return the sums in the newest snapshot."""
     return kept_states(backend, "sum")
 
 

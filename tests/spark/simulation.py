@@ -1,4 +1,4 @@
-"""A Spark that lives in this process: a test says which of its processes does what, and what goes wrong.
+"""A simulated Spark in this process: a test scripts which process runs which task, and which faults occur.
 
 All of the runtime is real, from the driver to the files; only what moves rows and starts tasks is not Spark's.
 """
@@ -212,11 +212,11 @@ class Later:
                 future.set_exception(error)
 
     def drop(self) -> None:
-        """Forget it, as a process does that dies."""
+        """Drop all queued work, like a process that dies."""
         self._queue.clear()
 
     def close(self, *, wait: bool) -> None:
-        """Take no more work."""
+        """Stop accepting work."""
         if wait:
             self.catch_up()
 
@@ -261,7 +261,7 @@ class _Query:
 
 
 def settings_at(url: str, persistence: Persistence) -> Settings:
-    """Make the settings of a run with its scratch folder at a place."""
+    """Return the settings of a run with a given scratch place."""
     return Settings(
         name="simulated",
         persistence=persistence,
@@ -286,7 +286,7 @@ def _restarted(settings: Settings) -> Settings:
 
 @contextmanager
 def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
-    """Have drivers run on clusters, without rests.
+    """Make drivers run on simulated clusters, without pauses.
 
     Args:
         slack: how many keys may change beside three quarters of them, before a whole delta is the cheaper one.

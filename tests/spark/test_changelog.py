@@ -1,4 +1,4 @@
-"""The scratch folder: what is read is what this generation of this run wrote, or an error."""
+"""The changelog: a read returns what this generation of this run wrote, or raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a cluster of real processes: whatever ends, disappears or fails, every number counts once."""
+"""Faults in a cluster of real processes: whatever ends, disappears or fails, each record counts once."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def assert_exact(folder: Path, size: int = SIZE) -> None:
 
 
 def checks(folder: Path) -> int:
-    """Tell how many records the function before the exchange got."""
+    """Return how many records the function before the exchange received."""
     return len((folder / "checks").read_text(encoding="utf-8").split())
 
 
 def killed(folder: Path) -> dict[str, Path]:
-    """Tell of each kill in a write the temporary name of the file."""
+    """Return the temporary file name of each kill during a write."""
     marks = [it for it in folder.iterdir() if it.name.startswith(("worker ", "executor ", "only-executor "))]
     return {it.name: Path(it.read_text(encoding="utf-8")) for it in marks}
 

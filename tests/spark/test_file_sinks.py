@@ -1,4 +1,4 @@
-"""A file sink on Spark: each line once, over rescales, a restart, and a way back over a damaged snapshot."""
+"""A file sink on Spark: exactly-once lines over rescales, a restart, and recovery from a damaged snapshot."""
 
 from __future__ import annotations
 

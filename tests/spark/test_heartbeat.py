@@ -1,4 +1,4 @@
-"""Ticks that are far from each other: Spark ends processes that are idle for a minute, so they must not be."""
+"""Ticks that are far apart: Spark would end processes that are idle for a minute."""
 
 from __future__ import annotations
 

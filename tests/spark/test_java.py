@@ -1,4 +1,4 @@
-"""Java dies: what ends the run says so, everybody is answered, and the next process goes on."""
+"""The death of Java: the error says so, all requests are answered, and the next process continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What killed runs leave behind goes with a later run; what may belong to a live one stays."""
+"""Leftovers of killed runs are removed by a later run; those that may belong to a live run stay."""
 
 from __future__ import annotations
 

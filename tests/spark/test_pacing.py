@@ -1,4 +1,4 @@
-"""How many records a tick may have: against ticks of which the cost is known."""
+"""The pace of ticks, against simulated ticks of known cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TICKS = 60
 
 
 def ticks(pace: Pace, fixed: float, each: float, *, noise: Random | None = None, most: int = 10**9) -> list[float]:
-    """Have ticks done that take a fixed time and one for each record, up to what sources have."""
+    """Simulate ticks with a fixed time and a time per record, up to the records that sources have."""
     taken = []
     for _ in range(TICKS):
         records = min(pace.limit, most)

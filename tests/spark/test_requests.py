@@ -1,4 +1,4 @@
-"""What may be asked of a run on Spark: everybody is answered, whatever ends it."""
+"""Requests to a run on Spark: all of them are answered, whatever ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are started again: how often, after what pause, from what; and those that are not."""
+"""Restarts: how often, after which pause, from which snapshot; and runs that are not restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on Spark: that they come to what they come to on one thread, stop, go on, and grow or shrink."""
+"""Runs on Spark: same results as on one thread, stops, restores and rescales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose snapshots and changes are on S3."""
+"""Runs with snapshots and changelog on S3."""
 
 from __future__ import annotations
 

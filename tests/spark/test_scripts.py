@@ -1,4 +1,4 @@
-"""Scripts as users have them: each a process of its own, with a session that malflow makes."""
+"""Users' scripts, each in a process of its own with a session that malflow creates."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ print(sum(total.count for total in kept_states(backend, "total").values()), kept
 
 
 def counted(folder: Path) -> int:
-    """Tell how much has been counted, in a process that has imported the script."""
+    """Return the total count, read in a process that has imported the script."""
     command = [sys.executable, "-c", COUNTS, str(folder / "state")]
     path = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
     out = subprocess.run(

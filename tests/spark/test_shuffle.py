@@ -1,4 +1,4 @@
-"""What travels between workers comes back as it was."""
+"""Records survive the shuffle between workers unchanged."""
 
 from __future__ import annotations
 

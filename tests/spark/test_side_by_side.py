@@ -1,4 +1,4 @@
-"""Several runs in one session, at once and one after the other: none meets what another holds."""
+"""Several runs in one session, concurrent and sequential: none sees another's workers or files."""
 
 from __future__ import annotations
 

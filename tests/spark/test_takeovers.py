@@ -56,7 +56,7 @@ class Command:
 
 
 class Polls(StatefulSourceImpl[str, Any, int, dict[str, int]]):
-    """Give, poll by poll, what a script says; its position, which it changes in place, is the number of the poll."""
+    """Emit a script's records poll by poll; the position, mutated in place, is the number of the poll."""
 
     def __init__(self, script: Mapping[str, Sequence[Sequence[Any]]]) -> None:
         self.script = script
@@ -88,7 +88,7 @@ class PollsPart:
 
 
 def changed(state: tuple[str, ...] | None, verb: str) -> tuple[str, ...] | None:
-    """Do what a command says."""
+    """Apply a command."""
     if state is not None and state[-1] == "doom":
         state = None  # a hook has dropped it, or will
     return None if verb == "drop" else (*(state or ()), verb)
@@ -298,7 +298,7 @@ def test_parts_are_listed_once_a_run_however_often_it_is_rescaled() -> None:
 
 
 class Quiet(StatefulSourceImpl[str, int, int, int]):
-    """Gives three numbers, nothing for some polls, and another one; its position does not move meanwhile."""
+    """Emits three numbers, nothing for some polls, then another one; its position does not move meanwhile."""
 
     def __init__(self, polls: int) -> None:
         self.polls = polls

@@ -105,7 +105,7 @@ def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> N
 
 
 class Scheduled(StatefulLogic[Any, Any, Any, Any, Any]):
-    """Tells how often it was asked."""
+    """Emits a record on each call."""
 
     def on_data(self, msg: Any, state: int, output: Any) -> int:
         output.send(msg)

@@ -1,4 +1,4 @@
-"""What is told of an object that can't go from one process to another, and of what Spark says."""
+"""Errors for objects that can't be pickled or unpickled, and the reasons extracted from Spark's errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Needy:
 
 
 def columns(value: Any, at: int = 3, size: int = 2_000) -> tuple[Any, ...]:
-    """Give columns of which one value is another one."""
+    """Return columns with one value replaced."""
     values: list[Any] = [float(number) for number in range(size)]
     values[at] = value
     return [f"k{number}" for number in range(size)], values, list(range(size)), ()

@@ -1,4 +1,4 @@
-"""Whatever user code raises in a process of Spark: it is told, nothing hangs, and nothing is lost."""
+"""Errors of user code in Spark's processes: they are reported, nothing hangs, and nothing is lost."""
 
 from __future__ import annotations
 

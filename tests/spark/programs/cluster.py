@@ -85,7 +85,7 @@ class Program:
         return self.progress()
 
     def progress(self) -> dict[str, Any]:
-        """Tell how far the run is."""
+        """Return the progress of the run."""
         progress = self.handle.progress
         return {"tick": progress.tick, "snapshot": progress.snapshot, "restarts": progress.restarts}
 

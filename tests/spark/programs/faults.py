@@ -80,7 +80,7 @@ class Options:
         return False
 
     def is_so(self, name: str) -> bool:
-        """Tell whether something has happened, and the run was not started again since."""
+        """Whether something has happened and the run has not restarted since."""
         runs = Path(self.folder, "scratch", RUNS)
         return Path(self.folder, name).exists() and len(list(runs.iterdir())) == 1
 
@@ -90,7 +90,7 @@ class Options:
 
 
 def backend_of(options: Options) -> FsspecBackend:
-    """Give the backend, which tries nothing again for long."""
+    """Return the backend, with short retries."""
     return FsspecBackend(
         options.state or f"{options.folder}/state",
         job="sums",

@@ -76,7 +76,7 @@ def raised(call: Callable[[], object]) -> list[str]:
 
 
 def ended(answer: Future[Any]) -> str:
-    """Tell how a future has ended."""
+    """Return the outcome of a future."""
     try:
         return type(answer.exception(_SECONDS)).__name__
     except CancelledError:

@@ -26,7 +26,7 @@ _SECONDS = 300
 
 
 def arm(options: Options, folder: Path, kills: Mapping[str, str]) -> None:
-    """Have this process kill where next it writes a file below a folder; each kill is done once, by whatever process.
+    """Kill at this process's next write of a file below a folder; each kill happens once, in whichever process.
 
     Args:
         options: those of the run.
