@@ -57,7 +57,7 @@ def test_stop_takes_a_last_snapshot(any_parallelism: Any, store: FsspecBackend, 
 def test_snapshot_needs_persistence(runtime: Any, lines: GrowingFile) -> None:
     with Started(runtime(counting(lines))) as started:
         has_read(started, 2)
-        with pytest.raises(GraphError, match="give persistence="):
+        with pytest.raises(GraphError, match="pass persistence="):
             started.run.snapshot()
         for workers in (0, 1.5, True):
             with pytest.raises(GraphError, match="parallelism"):

@@ -150,7 +150,7 @@ def java(folder: Path, version: str) -> str:
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (None, r"Spark needs Java 17 or later, and there is none on the PATH; install one (apt install openjdk-17"),
+        (None, r"Spark needs Java 17 or later; there is none on the PATH; install it (apt install openjdk-17"),
         ("1.8.0_392", "Spark needs Java 17 or later; '{java}' is Java 8; set JAVA_HOME"),
         ("11.0.21", "Spark needs Java 17 or later; '{java}' is Java 11; set JAVA_HOME"),
     ],
