@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def _install(folder: Path) -> Path:
-    """Build the wheel, install it as a newcomer would, and give the environment's Python."""
+    """Build the wheel, install it as a newcomer would, and return the environment's Python."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
     _pip(python, "wheel", "--no-deps", "--wheel-dir", str(folder), str(_REPOSITORY))

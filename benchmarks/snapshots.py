@@ -52,7 +52,7 @@ class Numbers(StatefulSourceImpl[Any, int, int, int]):
         return [NoKey]
 
     def build_part(self, part: Any, state: int | None) -> NumbersPartition:
-        """Go on at a position."""
+        """Return a reader that starts at a position."""
         del part
         return NumbersPartition(self._numbers, self._records, state or 0)
 
@@ -66,23 +66,23 @@ class NumbersPartition(StatefulSourcePartition[int, int, int]):
         self._position = position
 
     def poll_batch(self, limit: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Give the next slice; shorter where the list begins again."""
+        """Return the next slice; a shorter one where the list restarts."""
         start = self._position % len(self._numbers)
         values = self._numbers[start : start + min(limit, self._records - self._position)]
         self._position += len(values)
         return values, range(self._position - len(values), self._position)
 
     def poll(self) -> tuple[int, int] | None:
-        """Give one number."""
+        """Return one number."""
         values, timestamps = self.poll_batch(1)
         return (values[0], timestamps[0]) if values else None
 
     def is_finished(self) -> bool:
-        """Tell whether all were given."""
+        """Whether all numbers were emitted."""
         return self._position >= self._records
 
     def snapshot(self) -> int:
-        """Give how many were given."""
+        """Return how many numbers were emitted."""
         return self._position
 
 
@@ -203,7 +203,7 @@ def _plain(state: dict[str, Any]) -> tuple[bytes, bytes]:
 
 
 def _commit(session: Session, state: KeyedState) -> tuple[float, float]:
-    """Take a snapshot; give how long the run stands still for it, and how long it takes until it is there."""
+    """Take a snapshot; return how long the run is paused, and how long until it is committed."""
     gc.collect()
     start = time.perf_counter()
     made = session.commit(1, 1, OPERATORS, [(0, "state", state.delta(), len(state))])

@@ -147,7 +147,7 @@ class Bench:
         self._rounds = options.rounds
 
     def sums(self) -> dict[int, dict[str, list[float]]]:
-        """Compare the running sum; give the rates of each round, by keys and peer."""
+        """Compare the running sum; return the rates of each round, by keys and peer."""
         rows, tried_rows = [], []
         peers = self._options.peers
         tuned = [peer for peer in (*IN_SPARK, *BATCHES) if peer in peers]
@@ -195,7 +195,7 @@ class Bench:
         print_table(("peer", "ticks", "median", "10 % are below", "10 % are above", "malflow / it"), rows)
 
     def growth(self) -> dict[str, dict[int, list[float]]]:
-        """Let workers and keys grow; give the ns per record of each round, by what grows."""
+        """Vary the number of workers and of keys; return the ns per record of each round, by what varies."""
         workers = {count: Case("malflow", 100_000, count) for count in self._options.growing_workers}
         keys = {count: Case("malflow", count, CORES) for count in self._options.growing_keys}
         costs: dict[str, dict[int, list[float]]] = {}
@@ -234,7 +234,7 @@ class Bench:
         return measured
 
     def _child(self, case: Case) -> Any:
-        """Have a new process measure a case."""
+        """Measure a case in a new process."""
         options = self._options
         command = [sys.executable, __file__, "--one", json.dumps(case)]
         command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]

@@ -22,7 +22,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, object]:
-    """Time one piece of work, with the garbage of the one before it collected; give what it answers too."""
+    """Time one piece of work, with the garbage of the one before it collected; return its result too."""
     gc.collect()
     start = time.perf_counter()
     answer = work()

@@ -21,7 +21,7 @@ def build_right(provider: StreamProvider) -> None:
 
 
 def build_wrong(provider: StreamProvider) -> None:
-    totals: dict[int, int] = defaultdict(int)  # nobody keeps this: it is empty again after a restart
+    totals: dict[int, int] = defaultdict(int)  # not part of the state: it is empty after a restart
 
     def add(value: int) -> int:
         totals[value % 2] += value

@@ -21,11 +21,11 @@ class FileSink(StatefulSinkImpl[int, int, Any, str, int]):
         self._directory = directory
 
     def assign_part(self, msg: DataMessage[int, int, Any]) -> str:
-        """Name the file."""
+        """Return the name of the file."""
         return str(self._directory / f"{msg.key}.txt")
 
     def build_part(self, part: str, state: int | None) -> "FilePartition":
-        """Go on with the line whose number was saved, or begin with 0."""
+        """Resume at the saved line number, or start with 0."""
         return FilePartition(Path(part), state or 0)
 
 

@@ -21,11 +21,11 @@ class FileSource(StatefulSourceImpl[str, str, int, int]):
         self._paths = paths
 
     def list_parts(self) -> tuple[str, ...]:
-        """List the files."""
+        """Return the files."""
         return self._paths
 
     def build_part(self, part: str, state: int | None) -> "FilePartition":
-        """Go on at the line that was saved, or begin with the first."""
+        """Resume at the saved line, or start with the first."""
         return FilePartition(part, state or 0)
 
 
@@ -38,22 +38,22 @@ class FilePartition(StatefulSourcePartition[str, int, int]):
         self._finished = False
 
     def poll(self) -> tuple[str, int] | None:
-        """Give the next line, and its index as timestamp."""
+        """Return the next line, with its index as timestamp."""
         record = next(self._records, None)
         self._finished = record is None
         self._next_line += record is not None
         return record
 
     def is_finished(self) -> bool:
-        """Tell whether the file has been read to its end."""
+        """Whether the file has been read to its end."""
         return self._finished
 
     def snapshot(self) -> int:
-        """Give the index of the next line."""
+        """Return the index of the next line."""
         return self._next_line
 
     def suspend(self) -> None:
-        """Close the file: it is not read on here."""
+        """Close the file: this reader is not polled again."""
         self._records.close()
 
 

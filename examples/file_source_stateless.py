@@ -20,7 +20,7 @@ class FileSource(StatelessSourceImpl[str, str, int]):
         self._paths = paths
 
     def list_parts(self) -> tuple[str, ...]:
-        """List the files."""
+        """Return the files."""
         return self._paths
 
     def build_part(self, part: str) -> "FilePartition":
@@ -36,17 +36,17 @@ class FilePartition(StatelessSourcePartition[str, int]):
         self._finished = False
 
     def poll(self) -> tuple[str, int] | None:
-        """Give the next line, and its index as timestamp."""
+        """Return the next line, with its index as timestamp."""
         record = next(self._records, None)
         self._finished = record is None
         return record
 
     def is_finished(self) -> bool:
-        """Tell whether the file has been read to its end."""
+        """Whether the file has been read to its end."""
         return self._finished
 
     def suspend(self) -> None:
-        """Close the file: it is not read on here."""
+        """Close the file: this reader is not polled again."""
         self._records.close()
 
 

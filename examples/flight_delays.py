@@ -102,7 +102,7 @@ def count_origins(name: str, origins: Stream[Any, str, Any], sink: Sink) -> None
 
 
 def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable[[StreamProvider], None]:
-    """Give the dataflow that ends in these four sinks."""
+    """Return a build function for the dataflow that ends in these four sinks."""
 
     def build_dataflow(provider: StreamProvider) -> None:
         rows = provider.new_stream().source("flights", CsvSource(FLIGHTS))

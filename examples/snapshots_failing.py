@@ -22,7 +22,7 @@ LAST = 10_000
 
 
 def run(folder: str) -> dict[int, int]:
-    """Sum the numbers, from wherever the last run came."""
+    """Sum the numbers, resuming from the last snapshot."""
     sums: VecSink[int, int, int] = VecSink()
 
     def build_dataflow(provider: StreamProvider) -> None:

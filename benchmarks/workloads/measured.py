@@ -47,7 +47,7 @@ def scattered(keys: int) -> list[int]:
 
 
 def cpu_seconds() -> float:
-    """Tell how much processor time this process has taken, with all that it started and that still runs."""
+    """Return how much processor time this process has taken, with all that it started and that still runs."""
     processes = dict(_processes())
     family, more = {os.getpid()}, True
     while more:

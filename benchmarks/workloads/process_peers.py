@@ -142,7 +142,7 @@ def _loop(keys: int, warm_up: float, seconds: float) -> dict[str, Any]:
 
 
 def _loop_for(seconds: float, slices: Sequence[Sequence[int]], states: dict[int, int]) -> int:
-    """Loop over the records for some seconds; give how many there were."""
+    """Loop over the records for some seconds; return how many there were."""
     deadline, records = time.monotonic() + seconds, 0
     while True:
         for values in slices:

@@ -60,23 +60,23 @@ class NumbersPartition(StatefulSourcePartition[int, int, int]):
         self._position = position
 
     def poll_batch(self, limit: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Give the next slice; shorter where the list begins again."""
+        """Return the next slice; a shorter one where the list restarts."""
         start = self._position % len(self._numbers)
         values = self._numbers[start : start + limit]
         self._position += len(values)
         return values, range(self._position - len(values), self._position)
 
     def poll(self) -> tuple[int, int] | None:
-        """Give one number."""
+        """Return one number."""
         values, timestamps = self.poll_batch(1)
         return values[0], timestamps[0]
 
     def is_finished(self) -> bool:
-        """Tell that there is always more."""
+        """Return False: there are always more numbers."""
         return False
 
     def snapshot(self) -> int:
-        """Give how many were given."""
+        """Return how many numbers were emitted."""
         return self._position
 
 
@@ -142,7 +142,7 @@ def measure_sum(
 
 
 def measure_trickle(session: Any, workers: int, warm_up: float, seconds: float) -> list[float]:
-    """Run a running sum that gets a few records a tick, and give the seconds from tick to tick."""
+    """Run a running sum that gets a few records a tick, and return the seconds from tick to tick."""
     runtime = SparkRuntime(_running_sum(1_000, workers), parallelism=workers, spark=session, max_records_per_tick=_FEW)
     handle = runtime.start()
     first = _wait_for_ticks(handle, 0, warm_up)
@@ -155,12 +155,12 @@ def measure_trickle(session: Any, workers: int, warm_up: float, seconds: float) 
 
 
 def from_start_to_start(batches: Sequence[Any]) -> list[float]:
-    """Give how many seconds it took from the start of each of Spark's batches to that of the next one."""
+    """Return the seconds from the start of each of Spark's batches to that of the next one."""
     return [end - begin for begin, end in pairwise(map(start_of, batches))]
 
 
 def start_of(batch: Any) -> float:
-    """Tell when a batch of Spark began."""
+    """Return when a Spark batch started."""
     return datetime.fromisoformat(batch["timestamp"]).timestamp()
 
 
@@ -174,7 +174,7 @@ def _running_sum(keys: int, workers: int) -> Any:
 
 
 def _wait_for_ticks(handle: SparkHandle, first: int, seconds: float) -> int:
-    """Wait so many seconds, and until there were some ticks after the first one; give the last one."""
+    """Wait so many seconds, and until there were some ticks after the first one; return the last one."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline or handle.progress.tick < first + FEWEST_TICKS:
         handle.await_termination(_LOOK_SECONDS)

@@ -77,11 +77,11 @@ class FrameSum(StatefulProcessor):
         self._sums_of = sums_of
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take a state."""
+        """Open the state."""
         self._total = handle.getValueState("total", _STATE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - theirs
-        """Give the sum after each record."""
+        """Return the sum after each record."""
         del timerValues
         before = self._total.get()
         total = 0 if before is None else before[0]
@@ -92,18 +92,18 @@ class FrameSum(StatefulProcessor):
         self._total.update((total,))
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing."""
 
 
 class RowSum(StatefulProcessor):
     """Add up row by row."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take a state."""
+        """Open the state."""
         self._total = handle.getValueState("total", _STATE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803 - theirs
-        """Give the sum after each record."""
+        """Return the sum after each record."""
         del timerValues
         before = self._total.get()
         total = 0 if before is None else before[0]
@@ -113,7 +113,7 @@ class RowSum(StatefulProcessor):
         self._total.update((total,))
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing."""
 
 
 def _frame_sum(sums_of: _Sums, key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -175,15 +175,15 @@ class Ticks(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Name the format."""
+        """Return the name of the format."""
         return "ticks"
 
     def schema(self) -> str:
-        """Give the schema."""
+        """Return the schema."""
         return "value long"
 
     def streamReader(self, schema: Any) -> TickReader:  # noqa: N802 - theirs
-        """Give the reader."""
+        """Return the reader."""
         del schema
         return TickReader(int(self.options["workers"]))
 
@@ -196,21 +196,21 @@ class TickReader(DataSourceStreamReader):
         self._at = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - theirs
-        """Begin at the first batch."""
+        """Return the first offset."""
         return {"at": 0}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - theirs
-        """Offer the next batch."""
+        """Return the next offset."""
         self._at += 1
         return {"at": self._at}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Give each worker a partition."""
+        """Return a partition for each worker."""
         del start, end
         return [InputPartition(worker) for worker in range(self._workers)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        """Give two rows."""
+        """Yield two rows."""
         yield (partition.value,)
         yield (partition.value + 1,)
 
@@ -218,7 +218,7 @@ class TickReader(DataSourceStreamReader):
 def measure_empty(
     session: SparkSession, workers: int, warm_up: float, seconds: float, *, in_python: bool
 ) -> list[float]:
-    """Run a query of two stages that does nothing, and give the seconds from batch to batch."""
+    """Run a query of two stages that does nothing, and return the seconds from batch to batch."""
     session.dataSource.register(Ticks)
     ticks = session.readStream.format("ticks" if in_python else "rate-micro-batch").option("workers", workers)
     ticks = ticks.option("rowsPerBatch", 2 * workers).option("numPartitions", workers)
