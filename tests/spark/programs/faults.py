@@ -72,17 +72,23 @@ class Options:
                 DEEDS[deed](self, f"{deed} at {at} in {where}")
 
     def happened(self, name: str) -> bool:
-        """Note that something has happened; tell whether it had before."""
+        """Note that something has happened, and in which run; return whether it had happened before."""
         try:
-            os.close(os.open(Path(self.folder, name), os.O_CREAT | os.O_EXCL))
+            mark = os.open(Path(self.folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
             return True
+        os.write(mark, self._runs().encode())
+        os.close(mark)
         return False
 
     def is_so(self, name: str) -> bool:
         """Whether something has happened and the run has not restarted since."""
+        mark = Path(self.folder, name)
+        return mark.exists() and mark.read_text(encoding="utf-8") in ("", self._runs())
+
+    def _runs(self) -> str:
         runs = Path(self.folder, "scratch", RUNS)
-        return Path(self.folder, name).exists() and len(list(runs.iterdir())) == 1
+        return " ".join(sorted(it.name for it in runs.iterdir())) if runs.exists() else ""
 
     def count(self, name: str) -> int:
         """Count how often this was called."""
