@@ -14,7 +14,6 @@ PACKAGE = Path(__file__).parents[1] / "malflow"
 NOT_YET: tuple[str, ...] = (
     "engine",
     "operators",
-    "snapshot",
 )
 """Packages and modules that still have such docstrings; one that is cleaned up is removed from here for good."""
 

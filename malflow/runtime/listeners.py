@@ -31,7 +31,7 @@ class LoggingListener:
         match event:
             case SnapshotFailed(error=error, retry_after=float(pause)):
                 _snapshot_log.warning(
-                    "a snapshot of job '%s' failed and is tried again in %.1f s: %s", self._job, pause, error
+                    "a snapshot of job '%s' failed and will be retried in %.1f s: %s", self._job, pause, error
                 )
             case RescaleRefused(error=error):
                 _log.warning("the dataflow was not rescaled: %s", error)

@@ -1,4 +1,4 @@
-"""Snapshots on local disk, S3, or whatever else fsspec reaches."""
+"""Persistence on local disk, S3 or any other fsspec file system."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ _LARGEST_JOB_FILE = 4096
 
 
 class FsspecBackend:
-    """Keep the state of a job as incremental snapshots below a path or URL.
+    """Stores the state of a job as incremental snapshots below a path or URL.
 
-    One run at a time may work on a job: the one that started last. Snapshots are files that never change; each is
-    checked when it is read, and a damaged one is never loaded.
+    Only one run at a time can work on a job: the one that started last. Snapshots are immutable files, verified
+    whenever they are read; a damaged one is never loaded.
 
     Args:
-        url: a local path, or a URL that fsspec knows: ``s3://bucket/prefix``, ``memory://place``, ...
-        job: the job's name, a folder below the URL.
-        storage_options: what the file system needs, such as credentials; they are not carried along in a pickle.
-        retain: how many snapshots stay; older ones are deleted.
+        url: a local path or an fsspec URL: ``s3://bucket/prefix``, ``memory://name``, ...
+        job: the job's name, which becomes a folder below the URL.
+        storage_options: options of the file system, such as credentials; secrets are not pickled.
+        retain: the number of snapshots to retain; older ones are deleted.
         compression: ``"lz4"`` or ``"none"``.
-        codec: how states are written: ``"pickle"`` takes any object that Python can import again, and loading it
-            executes what the file says; ``"msgpack"``, or a `MsgpackCodec` with classes of yours, takes data only.
-        signing_key: signs every snapshot, and refuses those that are not signed: 16 bytes or more, or several keys, of
-            which the first signs. By default what the environment variable ``MALFLOW_SIGNING_KEY`` holds.
-        allow_unsigned_pickle: take pickles that nobody signed from a store, or a folder, that others may write to.
-        allow_unsafe_single_writer: use a store that can't keep two runs from writing the same object; nothing but
-            your own care keeps two runs of one job apart then.
-        growth: how large increments may become, as a multiple of the base, before a new base is written.
-        retry_for: how long one operation of the store is tried again.
-        tolerate_failures_for: how long snapshots may go on failing. One that failed is tried again after a second,
-            then after two, four, up to a minute; the run ends when one fails that long after the first.
-        filesystem: an fsspec file system to use instead of the one that the URL names.
+        codec: how states are serialised: ``"pickle"`` accepts any object whose class is importable, but loading it can
+            execute code; ``"msgpack"``, or a `MsgpackCodec` with your own classes, accepts data only.
+        signing_key: a key of at least 16 bytes, or several, the first of which signs every snapshot. Unsigned
+            snapshots are then rejected. The default is the environment variable ``MALFLOW_SIGNING_KEY``.
+        allow_unsigned_pickle: load unsigned pickles even from stores and folders that others may write to.
+        allow_unsafe_single_writer: use a store without exclusive creation of objects. You must then make sure
+            yourself that two runs of a job never overlap.
+        growth: the size of all increments, as a multiple of the base, above which a new base is written.
+        retry_for: how long to retry a storage operation.
+        tolerate_failures_for: how long snapshots may keep failing before the run ends. A failed snapshot is retried
+            after a second, then after two, four, and so on up to a minute.
+        filesystem: an fsspec file system to use instead of the one named by the URL.
 
     Raises:
-        GraphError: if an argument is not what it must be, or pickles would be loaded from where others may write.
+        GraphError: if an argument is invalid, or unsigned pickles would be loaded from where others may write.
         MissingDependency: if the library for the protocol or the codec is not installed.
     """
 
@@ -88,11 +88,11 @@ class FsspecBackend:
         self._unsigned = allow_unsigned_pickle
         self._unsafe = allow_unsafe_single_writer
         if isinstance(retain, bool) or not isinstance(retain, int) or retain < 1:
-            raise GraphError(f"retain needs a whole number of one or more; got {retain!r}")
+            raise GraphError(f"retain must be a positive integer; got {retain!r}")
         if compression not in _COMPRESSIONS:
-            raise GraphError(f"compression is 'lz4' or 'none'; got {compression!r}")
+            raise GraphError(f"compression must be 'lz4' or 'none'; got {compression!r}")
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:
-            raise GraphError(f"growth needs a number above zero; got {growth!r}")
+            raise GraphError(f"growth must be a positive number; got {growth!r}")
         self._retry_seconds = _seconds("retry_for", retry_for)
         tolerance = _seconds("tolerate_failures_for", tolerate_failures_for)
         self._limits = Limits(retain, growth, tolerance, compression)
@@ -101,7 +101,7 @@ class FsspecBackend:
         self._background: type[Background | AtOnce] = Background
 
     def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
-        """Claim the job for a run, and read what it goes on from."""
+        """Claim the job, and read the state to resume from."""
         archive = self._established()
         names: dict[str, str] = {}
 
@@ -131,12 +131,12 @@ class FsspecBackend:
         try:
             return load(archive, held.head, self._codec, names, versions)
         except SnapshotCorrupt:
-            held.check()  # a run that has claimed the job since may have collected what this one reads
+            held.check()  # a newer run may have deleted the files being read
             raise
 
     @property
     def codec(self) -> Codec:
-        """How states are written."""
+        """The codec of the states."""
         return self._codec
 
     @property
@@ -145,7 +145,7 @@ class FsspecBackend:
         return self._url.startswith("memory:")
 
     def archive(self) -> Archive:
-        """Give what is kept of the job, to look at it."""
+        """Return the manifests and data files of the job, for reading."""
         return self._archive(self._store(exclusive=True))
 
     def _established(self) -> Archive:
@@ -154,17 +154,17 @@ class FsspecBackend:
             return archive
         if not self._unsafe:
             raise SnapshotError(
-                f"the store at {self._shown_url()} creates objects over others that exist, so two runs of one job "
-                "could destroy each other's snapshots; use another store, or say allow_unsafe_single_writer=True "
-                "if you make sure yourself that only one run is there"
+                f"the store at {self._shown_url()} overwrites existing objects, so two runs of one job could destroy "
+                "each other's snapshots; use another store, or pass allow_unsafe_single_writer=True "
+                "if you make sure yourself that runs never overlap"
             )
         return self._found(self._archive(self._store(exclusive=False)))
 
     def _refuse_nested(self) -> None:
-        """Refuse to begin a job in the folder of another.
+        """Check that a new job is not inside the folder of another.
 
         Raises:
-            SnapshotError: naming both.
+            SnapshotError: if it is, naming both.
         """
         protocol, mark, path = self._url.rpartition("://")
         steps = path.rstrip("/").split("/")
@@ -173,8 +173,8 @@ class FsspecBackend:
             outer = self._job_in(folder)
             if outer is not None:
                 raise SnapshotError(
-                    f"job '{self.job}' can't begin at {self._shown_url()}: '{self._redacted(folder)}' is the folder of "
-                    f"job '{outer}'; two jobs need folders side by side: choose another place"
+                    f"job '{self.job}' can't be created at {self._shown_url()}: '{self._redacted(folder)}' is the "
+                    f"folder of job '{outer}'; jobs must not be nested: choose another URL"
                 )
 
     def _job_in(self, folder: str) -> str | None:
@@ -182,7 +182,7 @@ class FsspecBackend:
             store = open_store(folder, self._options, filesystem=self._filesystem)
             body = unseal(JOB, store.get(JOB, _LARGEST_JOB_FILE), None)
         except (GraphError, SnapshotError, KeyMissing):
-            return None  # nothing is there, or nothing of ours, or what this user may not see
+            return None  # no job file, or not one of ours, or not readable
         return str(body["name"]) if set(body) == {"job", "name"} else None
 
     def _found(self, archive: Archive) -> Archive:
@@ -201,7 +201,7 @@ class FsspecBackend:
 
     @property
     def _trusts(self) -> bool:
-        """Whether what is read is executed, and nobody has signed it."""
+        """Whether unsigned pickles are loaded, so that the place itself must be trusted."""
         return self._codec.executes and self._signer is None and not self._unsigned
 
     def _check_codec(self) -> None:
@@ -209,8 +209,8 @@ class FsspecBackend:
             if is_private(self._url, self._filesystem):
                 return
             raise GraphError(
-                f"loading a pickle executes what is in it, and others may be able to write to {self._shown_url()}; "
-                f"give signing_key= (or set {KEY_VARIABLE}), use codec='msgpack', or say allow_unsigned_pickle=True"
+                f"loading a pickle can execute code, and others may be able to write to {self._shown_url()}; "
+                f"set signing_key= (or {KEY_VARIABLE}), use codec='msgpack', or pass allow_unsigned_pickle=True"
             )
 
     def _shown_url(self) -> str:
@@ -220,9 +220,9 @@ class FsspecBackend:
         return redacted(url, secrets_in(self._options, url))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle all but what is secret: where it is unpickled, it comes from the environment there."""
+        """Leave out secrets: after unpickling they come from the environment of that process."""
         if self._filesystem is not None:
-            raise GraphError(f"{self!r} can't be pickled: filesystem= may hold secrets; name it by its URL")
+            raise GraphError(f"{self!r} can't be pickled: filesystem= may hold secrets; pass a URL instead")
         state = dict(vars(self))
         state["_options"] = {name: value for name, value in self._options.items() if not _is_secret(name, value)}
         state["_url"] = self._url if not secrets_in({}, self._url) else self._shown_url()
@@ -233,32 +233,32 @@ class FsspecBackend:
 
 
 class _Seal:
-    """Signs if there is a key; and takes nothing unsigned then, or signed with no key to check it, unless told so."""
+    """Signs with the key, if there is one, and then rejects unsigned files unless they are allowed."""
 
-    def __init__(self, signer: Signer | None, unsigned_too: bool) -> None:
+    def __init__(self, signer: Signer | None, allow_unsigned: bool) -> None:
         self._signer = signer
-        self._unsigned_too = unsigned_too
+        self._allow_unsigned = allow_unsigned
 
     def sign(self, data: bytes) -> str | None:
         return None if self._signer is None else self._signer.sign(data)
 
     def verify(self, data: bytes, mac: str | None) -> str | None:
         if mac is None:
-            missing = self._signer is not None and not self._unsigned_too
-            return f"it is not signed, and a signing key is given; {_UNSIGNED_HINT}" if missing else None
+            missing = self._signer is not None and not self._allow_unsigned
+            return f"it is not signed, but a signing key is set; {_UNSIGNED_HINT}" if missing else None
         if self._signer is None:
-            return f"it is signed, and no signing key is given; give signing_key= or set {KEY_VARIABLE}"
+            return f"it is signed, but no signing key is set; pass signing_key= or set {KEY_VARIABLE}"
         if not isinstance(mac, str) or not self._signer.verify(data, mac):
-            return "its signature is not that of its content by any of the signing keys given"
+            return "its signature does not match its content under any of the signing keys"
         return None
 
 
-_UNSIGNED_HINT = "allow_unsigned_pickle=True takes it nevertheless"
+_UNSIGNED_HINT = "allow_unsigned_pickle=True accepts it"
 
 
 def _seconds(name: str, duration: object) -> float:
     if not isinstance(duration, timedelta) or duration <= timedelta(0):
-        raise GraphError(f"{name} needs a timedelta above zero; got {duration!r}")
+        raise GraphError(f"{name} must be a positive timedelta; got {duration!r}")
     return duration.total_seconds()
 
 

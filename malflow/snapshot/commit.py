@@ -1,9 +1,9 @@
-"""The commit protocol: a run claims a job, and then commits snapshots that no other run can.
+"""The commit protocol: a run claims a job, and from then on only this run can commit snapshots.
 
-A snapshot exists when its manifest does; manifests are numbered, and each is created where none is. A claim is a commit
-too, so the next commit of an older run finds its number taken. Unknown outcomes are read back, never guessed. Before
-anything is deleted a boundary is raised, and a commit below it does not count: so an old run can't use a number again
-that was collected. After the designs of Delta Lake, Apache Iceberg and SlateDB.
+A snapshot exists if its manifest does. Manifests are numbered, and each is created exclusively. A claim is a commit
+too, so the next commit of an older run finds its number taken. Unknown outcomes are resolved by reading back. Before
+anything is deleted, a boundary is raised below which commits are invalid: so an old run can't reuse a number that was
+deleted. After the designs of Delta Lake, Apache Iceberg and SlateDB.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Claim", "Content", "DataWriter", "claim", "establish"]
 
 _FEWEST_MANIFESTS = 3
 _MOST_CLAIMS = 64
-"""So many claims without a snapshot between them (a crash loop) may pass before they push out old snapshots."""
+"""The number of claims without a snapshot (a crash loop) after which old snapshots are deleted."""
 
 _RACES = 100
 _NOTHING = 0
@@ -43,7 +43,7 @@ _NOTHING = 0
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a snapshot holds; the fields are those of `Manifest`."""
+    """The content of a snapshot; the fields are those of `Manifest`."""
 
     tick: int
     parallelism: int
@@ -54,12 +54,12 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class DataWriter:
-    """Writes data files of one commit, in whatever process; a pickle of it has what the store needs to be opened.
+    """Writes the data files of one commit; can be pickled, for use in another process.
 
     Attributes:
-        store: where to.
-        retry: how often.
-        seq, epoch, runner: those of the commit.
+        store: the store.
+        retry: how long to retry.
+        seq, epoch, runner: the commit's.
     """
 
     store: Store
@@ -69,7 +69,7 @@ class DataWriter:
     runner: str
 
     def write(self, data: bytes) -> str:
-        """Write a data file under a name that was never used; give the name.
+        """Write a data file under a unique name; return the name.
 
         Raises:
             StoreError: if it can't be written.
@@ -80,27 +80,27 @@ class DataWriter:
             try:
                 self.store.put_new(name.key, data)
             except KeyExists:
-                continue  # it was sent twice by something in between, and the second answer came
+                continue  # the request was duplicated on the way, and this is the second response
             except (Transient, UnknownOutcome) as error:
                 last = error
                 continue
             failpoint("data-written")
             return name.key
-        raise last if last is not None else StoreError("there was no time to write")
+        raise last if last is not None else StoreError("the time for retries is zero")
 
 
 def establish(archive: Archive, environment: Environment, check: Callable[[], object] = bool) -> bool:
-    """Find the job, or begin it, and tell whether the store keeps two runs from creating the same object.
+    """Open or create the job, and return whether the store creates objects exclusively.
 
-    That is found out by creating the job's file once more, which must fail and would change nothing if it did not.
+    To find out, the job file is created a second time: that must fail, and is harmless if it does not.
 
     Args:
-        archive: the job's place.
-        environment: makes the job's uuid.
-        check: raises if no job may begin there; only called if there is none.
+        archive: the manifests and data files of the job.
+        environment: draws the job's uuid.
+        check: called before a job is created; raises if it must not be.
 
     Raises:
-        SnapshotError: if the store can't be used, or what lies there is not whole.
+        SnapshotError: if the store can't be used, or the job is incomplete.
     """
     data = archive.find()
     if data is None:
@@ -109,7 +109,7 @@ def establish(archive: Archive, environment: Environment, check: Callable[[], ob
         failpoint("job-written")
         data = archive.find()
         if data is None:
-            raise SnapshotIncomplete(f"'{JOB}' was just written and is not there", name=JOB)
+            raise SnapshotIncomplete(f"'{JOB}' was just written, but can't be found", name=JOB)
     try:
         archive.retry.of(lambda: archive.store.put_new(JOB, data))
     except KeyExists:
@@ -118,10 +118,10 @@ def establish(archive: Archive, environment: Environment, check: Callable[[], ob
 
 
 def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], environment: Environment) -> Claim:
-    """Claim the job, going on from the snapshot that `choose` picks from the numbers of what is retained.
+    """Claim the job, resuming from the manifest that `choose` picks from the retained numbers.
 
     Raises:
-        SnapshotError: if there are snapshots but no manifest, or the store can't be written; or what `choose` raises.
+        SnapshotError: if all manifests are missing, or the store can't be written; or any error of `choose`.
     """
     refused = _NOTHING
     for _ in range(_RACES):
@@ -129,10 +129,10 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
         numbers = archive.sequences(before)
         if not numbers and any(archive.list(folder) for folder in (DATA, BOUNDARIES)):
             if archive.sequences(_NOTHING):
-                continue  # another run has begun the job in between
+                continue  # another run has just created the job
             raise SnapshotIncomplete(
-                f"all manifests of job '{archive.name}' are missing, while other files of it are there; put them back "
-                "from a backup, or give the job another name to start from nothing",
+                f"all manifests of job '{archive.name}' are missing, but other files of it exist; restore them "
+                "from a backup, or choose another job= to start from empty state",
                 name=MANIFESTS,
             )
         try:
@@ -142,31 +142,31 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
         except SnapshotError:
             if archive.boundary() == before:
                 raise
-            continue  # what was not found was collected meanwhile
+            continue  # the missing object was deleted meanwhile
         data = head.to_bytes(archive.seal)
         if not _publish(archive, manifest_key(head.seq), data):
             refused = head.seq
             continue
         failpoint("claimed")
         if archive.boundary() >= head.seq:
-            continue  # other runs have claimed and collected this number already
+            continue  # other runs have already claimed and deleted this number
         archive.remember(head, data)
         return Claim(archive, head, environment)
     if refused and archive.boundary() < refused and manifest_key(refused) not in archive.list(MANIFESTS):
         raise SnapshotError(
-            f"job '{archive.name}' could not be claimed: '{manifest_key(refused)}' is there, and the store's listing "
-            "does not show it; look at the spelling of the place, and at whether this user may list it"
+            f"job '{archive.name}' could not be claimed: '{manifest_key(refused)}' exists, but the store does not "
+            "list it; check the spelling of the URL, and whether this user may list objects"
         )
     raise SnapshotError(
-        f"job '{archive.name}' could not be claimed: other runs went on committing to it {_RACES} times in between"
+        f"job '{archive.name}' could not be claimed: other runs committed to it during each of {_RACES} attempts"
     )
 
 
 class Claim:
-    """A run's right to commit to a job, until another run claims it.
+    """A run's exclusive right to commit to a job, until another run claims it: a fencing token.
 
     Attributes:
-        head: the last manifest that was committed.
+        head: the latest manifest committed under the claim; `head.epoch` is the token's number.
     """
 
     def __init__(self, archive: Archive, head: Manifest, environment: Environment) -> None:
@@ -177,17 +177,17 @@ class Claim:
         self._lost: SnapshotError | None = None
 
     def writer(self) -> DataWriter:
-        """Give what writes data files for the next commit."""
+        """Return a writer of data files for the next commit."""
         self._check_process()
         return _writer(self._archive, replace(self.head, seq=self.head.seq + 1))
 
     def commit(self, content: Content) -> Manifest:
-        """Make a snapshot of it.
+        """Commit a snapshot with this content.
 
         Raises:
             FencedError: if another run has claimed the job.
-            CommitUnknown: if the store never told; nothing more may be committed under this claim.
-            StoreError: if it was not committed; it may be tried again.
+            CommitUnknown: if the outcome is unknown; nothing more can be committed under this claim.
+            StoreError: if it was not committed; the commit may be retried.
         """
         self._check_process()
         if self._lost is not None:
@@ -222,10 +222,10 @@ class Claim:
         return manifest
 
     def check(self) -> None:
-        """Look whether the job is still this run's.
+        """Check that no other run has claimed the job.
 
         Raises:
-            FencedError: if another run has claimed it.
+            FencedError: if another run has.
         """
         self._check_process()
         if self._lost is None:
@@ -236,10 +236,10 @@ class Claim:
             raise self._lost
 
     def collect(self, retain: int) -> None:
-        """Delete what is no longer retained: raise the boundary, then delete what lies below it and is not needed.
+        """Delete unretained snapshots: raise the boundary, then delete unreferenced files below it.
 
         Raises:
-            StoreError: if something could not be deleted; the next call finds it again.
+            StoreError: if something could not be deleted; the next call retries it.
         """
         self._check_process()
         archive = self._archive
@@ -258,12 +258,12 @@ class Claim:
             for folder in (MANIFESTS, DATA, BOUNDARIES):
                 archive.store.sweep(folder, lambda key: _is_below(key, boundary))
         for key in dead:
-            archive.retry.of(lambda key=key: archive.store.delete(key))  # type: ignore[misc] # mypy knows no defaults
+            archive.retry.of(lambda key=key: archive.store.delete(key))  # type: ignore[misc] # mypy does not infer defaults
             failpoint("collected")
         archive.forget(boundary)
 
     def _new_boundary(self, retain: int, numbers: list[int]) -> int:
-        """Find the number of the oldest snapshot to be retained."""
+        """Return the number of the oldest snapshot to be retained."""
         archive = self._archive
         contents: set[int] = set()
         oldest = self.head.seq
@@ -275,14 +275,14 @@ class Claim:
             except StoreError:
                 raise
             except SnapshotError:
-                contents.add(seq)  # it can't be read, so it counts as one of its own
+                contents.add(seq)  # unreadable: counted as a snapshot of its own
             if len(contents - {_NOTHING}) > retain:
                 break
             oldest = seq
         return max(_NOTHING, min(oldest, self.head.seq + 1 - _FEWEST_MANIFESTS))
 
     def _needed(self, numbers: list[int]) -> set[str] | None:
-        """Name the data files of these manifests; None if one of them can't be read, so that nobody knows."""
+        """Return the data files of these manifests; None if one can't be read, so that they are unknown."""
         try:
             manifests = [self._archive.manifest(seq) for seq in numbers]
         except StoreError:
@@ -296,14 +296,14 @@ class Claim:
             boundary = self._archive.boundary()
         except StoreError as error:
             raise CommitUnknown(
-                f"snapshot {seq} was written, but whether it counts could not be read: {error}"
+                f"snapshot {seq} was written, but whether it is valid could not be determined: {error}"
             ) from error
         if boundary >= seq:
             raise self._fenced(boundary_key(boundary))
 
     def _check_process(self) -> None:
         if self._environment.process() != self._process:
-            raise FencedError("this process was forked from the one that runs the job; only that one may commit")
+            raise FencedError("this process was forked from the one that runs the job; only its parent may commit")
 
     def _fenced(self, key: str) -> FencedError:
         reason = f"job '{self._archive.name}' was claimed by another run"
@@ -311,11 +311,13 @@ class Claim:
         with suppress(SnapshotError, KeyMissing):
             other = self._archive.manifest(seq or _NOTHING)
             reason += f", {other.runner} at {other.time}"
-        return FencedError(f"{reason}: '{key}' is its; this run stops, and what it did since its last snapshot is void")
+        return FencedError(
+            f"{reason}, which wrote '{key}'; this run stops, and its work since its last snapshot is discarded"
+        )
 
 
 def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: Environment) -> Manifest:
-    """Make the manifest of a claim; the number of the claim is its epoch."""
+    """Return the manifest of a claim; its number becomes the epoch."""
     seq = newest + 1
     facts = {
         "seq": seq,
@@ -327,15 +329,15 @@ def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: 
         "writer": WRITER,
     }
     if chosen is not None:
-        head = replace(chosen, **facts)  # type: ignore[arg-type] # each of its field's type
-        # A run that is still collecting may delete what is older, as long as no manifest but old ones names it.
+        head = replace(chosen, **facts)  # type: ignore[arg-type] # values have their fields' types
+        # A run that is still deleting may delete older files, if only old manifests refer to them.
         return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(archive, head)
     empty = {"snapshot": _NOTHING, "tick": 0, "parallelism": 0, "codec": "", "operators": (), "files": ()}
-    return Manifest(job=archive.uuid, name=archive.name, **facts, **empty)  # type: ignore[arg-type] # each of its field's type
+    return Manifest(job=archive.uuid, name=archive.name, **facts, **empty)  # type: ignore[arg-type] # values have their fields' types
 
 
 def _with_copies(archive: Archive, head: Manifest) -> Manifest:
-    """Have a manifest name files of its own, in place of those whose content it carries."""
+    """Return a manifest whose files are copies of its own."""
     writer = _writer(archive, head)
     copies = [writer.write(archive.read(entry)) for entry in head.files]
     files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))
@@ -347,10 +349,10 @@ def _writer(archive: Archive, manifest: Manifest) -> DataWriter:
 
 
 def _publish(archive: Archive, key: str, data: bytes) -> bool:
-    """Create an object that others may want to create too: True if it is ours now, False if it is another's.
+    """Create an object for which runs may race; return whether this run's object is there now.
 
     Raises:
-        CommitUnknown: if the store never told.
+        CommitUnknown: if the outcome is unknown.
         StoreError: if it was not and will not be written.
     """
     doubt: StoreError | None = None
@@ -358,7 +360,7 @@ def _publish(archive: Archive, key: str, data: bytes) -> bool:
         try:
             archive.store.put_new(key, data)
         except KeyExists:
-            with suppress(KeyMissing):  # then it was collected, just now
+            with suppress(KeyMissing):  # deleted in between
                 return _is_ours(archive, key, data)
             continue
         except Transient:
@@ -374,12 +376,12 @@ def _publish(archive: Archive, key: str, data: bytes) -> bool:
             raise _unknown(key, error) from error
         return True
     if doubt is None:
-        raise StoreError(f"'{key}' could not be written in {archive.retry.seconds:g} seconds of trying")
+        raise StoreError(f"'{key}' could not be written after {archive.retry.seconds:g} seconds of retries")
     raise _unknown(key, doubt) from doubt
 
 
 def _is_ours(archive: Archive, key: str, data: bytes) -> bool:
-    """Recognise what was written by the attempt inside it."""
+    """Whether the object holds these bytes, which contain the id of the attempt."""
     try:
         return archive.get(key, LARGEST_MANIFEST) == data
     except StoreError as error:
@@ -388,7 +390,7 @@ def _is_ours(archive: Archive, key: str, data: bytes) -> bool:
 
 def _unknown(key: str, error: StoreError) -> CommitUnknown:
     return CommitUnknown(
-        f"the store did not tell whether '{key}' was written: {error}; the run stops, the next one finds out"
+        f"the store did not confirm whether '{key}' was written: {error}; the run stops, and the next one will know"
     )
 
 

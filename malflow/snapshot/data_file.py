@@ -1,4 +1,4 @@
-"""One immutable file of states: a header that says what is in it, then the frames, each compressed on its own."""
+"""The data file format: a header that lists the sections, then their frames, each compressed separately."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-"""The format version that is written, and the latest that is read."""
+"""The format version written, and the latest one that can be read."""
 
 _MAGIC = b"\x8dMFS\r\n\x1a\n"
 _HEAD = Struct(">8sHII")
@@ -51,19 +51,19 @@ _MEMBERS = frozenset({"state", "what", "stored", *_SIZES})
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The states of some keys of one operator on one worker, as bytes.
+    """A serialised change to one state on one worker.
 
     Attributes:
         state: the operator.
         worker: the worker.
-        version: the version of the form of each key's state.
-        what: "changed" sets the states of keys, and "appended" moves these keys to the end, too; "deleted" drops keys;
-            "whole", which has no keys of its own, drops what was before.
-        keys: how many keys.
-        raw: how many bytes before compression.
-        frame: the bytes stored.
-        piece: which piece of the frame, where it is too large for one file.
-        pieces: how many pieces the frame is cut into; `keys` and `raw` are those of all together.
+        version: the schema version of the state.
+        what: "changed" sets keys; "appended" sets keys and moves them to the end; "deleted" removes keys; "whole",
+            which has no content, removes all previous keys.
+        keys: the number of keys.
+        raw: the size before compression.
+        frame: the stored bytes.
+        piece: the index of this piece, if the frame is too large for one file.
+        pieces: the number of pieces of the frame; `keys` and `raw` count all of them together.
     """
 
     state: str
@@ -79,7 +79,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """What a file says: its codec, its compression and its sections in their order."""
+    """The content of a file: codec, compression and sections in order."""
 
     codec: str
     compression: str
@@ -87,10 +87,10 @@ class DataFile:
 
 
 def compress(raw: bytes, compression: str) -> bytes:
-    """Make a frame of bytes; an lz4 frame tells its size and has a checksum."""
+    """Return bytes as a frame; an lz4 frame includes its size and a checksum."""
     if compression == "none":
         return raw
-    import lz4.frame  # noqa: PLC0415 - most programs keep nothing
+    import lz4.frame  # noqa: PLC0415 - most programs take no snapshots
 
     frame: bytes = lz4.frame.compress(raw, content_checksum=True, store_size=True)
     return frame
@@ -99,18 +99,17 @@ def compress(raw: bytes, compression: str) -> bytes:
 def encode_delta(
     codec: Codec, delta: Delta, errors: type[BaseException] = Exception
 ) -> Iterator[tuple[str, int, bytes]]:
-    """Write a delta in chunks of some MiB, in the order in which they are to be applied: what, how many keys, bytes.
+    """Serialise a delta in chunks of some MiB; yield kind, number of keys and bytes, in the order to be applied.
 
-    That a delta is whole is not told; what it has is "changed" then.
+    Whether the delta is whole is not included; the keys of a whole delta are "changed".
 
     Args:
-        codec: how.
+        codec: the codec.
         delta: the delta.
-        errors: what, raised by the classes of a state, is an error of theirs; others, such as KeyboardInterrupt, pass
-            as they are.
+        errors: the exceptions attributed to the classes of a state; others, such as KeyboardInterrupt, propagate.
 
     Raises:
-        UnwritableState: naming the key that can't be written, or whose state can't; the cause says why.
+        UnwritableState: naming the first key that can't be serialised or whose state can't; the cause says why.
     """
     changed, in_place = delta.changed, len(delta.changed) - delta.appended
     yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted), errors)
@@ -119,38 +118,38 @@ def encode_delta(
 
 
 def apply_chunk(state: dict[Any, Any], what: str, value: Any, *, name: str = "") -> None:
-    """Bring a state to where a chunk leaves it.
+    """Apply a chunk to a state, in place.
 
     Args:
-        state: what the chunks before came to.
-        what: what the chunk is.
-        value: what was read of it.
+        state: the state after the previous chunks.
+        what: the kind of the chunk.
+        value: the deserialised chunk.
         name: the file, for errors.
 
     Raises:
-        SnapshotCorrupt: if the chunk is not such.
+        SnapshotCorrupt: if the value does not match the kind.
     """
     if what == "whole":
         state.clear()
         return
     if type(value) is not (list if what == "deleted" else dict):
-        reason = f"'{name}' is damaged: a section that tells keys {what} has a {type(value).__name__}"
+        reason = f"'{name}' is damaged: a section of {what} keys has a {type(value).__name__}"
         raise SnapshotCorrupt(reason, name=name)
     try:
         if what == "deleted" or (what == "appended" and not state.keys().isdisjoint(value)):
             for key in value:
                 state.pop(key, None)
     except TypeError as error:
-        raise SnapshotCorrupt(f"'{name}' is damaged: a deleted key is none: {error}", name=name) from error
+        raise SnapshotCorrupt(f"'{name}' is damaged: a deleted key is not hashable: {error}", name=name) from error
     if what != "deleted":
         state.update(value)
 
 
 def encode_file(sections: Iterable[Section], *, codec: str, compression: str) -> bytes:
-    """Write a file.
+    """Return the bytes of a data file.
 
-    It has a magic number of 8 bytes, the format version (16 bits), the CRC-32 of all that follows, the header's length
-    (32 bits; numbers are big-endian), the header as JSON, and the frames, nothing between and nothing after them.
+    The layout: a magic number of 8 bytes, the format version (16 bits), the CRC-32 of everything after it, the length
+    of the header (32 bits; numbers are big-endian), the header as JSON, and the frames without gaps.
     """
     sections = list(sections)
     entries = [_entry(section) for section in sections]
@@ -161,40 +160,41 @@ def encode_file(sections: Iterable[Section], *, codec: str, compression: str) ->
 
 
 def decode_file(name: str, data: bytes) -> DataFile:
-    """Read a file, trusting nothing in it.
+    """Parse a data file, and validate all of it.
 
     Raises:
-        SnapshotCorrupt: if it is not what `encode_file` wrote.
+        SnapshotCorrupt: if it is not the output of `encode_file`.
         SnapshotError: if a newer malflow wrote it.
     """
     if len(data) < _HEAD.size or not data.startswith(_MAGIC):
-        raise SnapshotCorrupt(f"'{name}' is no data file of malflow: it has {len(data)} bytes", name=name)
+        raise SnapshotCorrupt(f"'{name}' is not a data file of malflow: it has {len(data)} bytes", name=name)
     _, version, checksum, length = _HEAD.unpack_from(data)
     if version > FORMAT:
         raise SnapshotError(
-            f"'{name}' was written by a newer malflow (format {version}; this one reads up to {FORMAT}); update malflow"
+            f"'{name}' was written by a newer malflow (format {version}; this version reads up to {FORMAT}); "
+            "upgrade malflow"
         )
     frames_at = _HEAD.size + length
     if version == 0 or frames_at > len(data) or _checksum([memoryview(data)[_HEAD.size :]]) != checksum:
-        raise SnapshotCorrupt(f"'{name}' is damaged: its bytes are not those that were written", name=name)
+        raise SnapshotCorrupt(f"'{name}' is damaged: its checksum does not match", name=name)
     try:
         codec, compression, bare = _header(data[_HEAD.size : frames_at])
         sections = _with_frames(bare, data, frames_at)
     except (ValueError, TypeError, RecursionError) as error:
-        raise SnapshotCorrupt(f"'{name}' has a header that is not malflow's: {error}", name=name) from error
+        raise SnapshotCorrupt(f"'{name}' has an invalid header: {error}", name=name) from error
     return DataFile(codec, compression, sections)
 
 
 def raw_of(name: str, section: Section, compression: str) -> bytes:
-    """Decompress the frame of a whole section; no more bytes are ever made of it than it says it has.
+    """Return the decompressed frame of a section; never decompress more bytes than declared.
 
     Args:
         name: the file, for errors.
-        section: one that `joined` gave.
-        compression: that of the file.
+        section: a section returned by `joined`.
+        compression: the file's compression.
 
     Raises:
-        SnapshotCorrupt: if the frame is not what `compress` made.
+        SnapshotCorrupt: if the frame is not the output of `compress`.
     """
     if section.what == "whole":
         return b""
@@ -208,9 +208,9 @@ def raw_of(name: str, section: Section, compression: str) -> bytes:
 
 
 def pack(sections: Iterable[Section], limit: int = _FILE_LIMIT) -> Iterator[list[Section]]:
-    """Group sections for files whose frames are at most `limit` bytes together; larger frames are cut into pieces.
+    """Yield groups of sections with at most `limit` bytes of frames, one per file; split larger frames into pieces.
 
-    A section that is a piece already stays as it is.
+    Sections that are pieces already are not split again.
     """
     group: list[Section] = []
     size = 0
@@ -225,10 +225,10 @@ def pack(sections: Iterable[Section], limit: int = _FILE_LIMIT) -> Iterator[list
 
 
 def joined(sections: Iterable[Section]) -> Iterator[Section]:
-    """Put pieces together again, and give whole sections.
+    """Yield whole sections, reassembled from their pieces.
 
     Raises:
-        SnapshotCorrupt: if a piece lacks or is out of order.
+        SnapshotCorrupt: if a piece is missing or out of order.
     """
     pieces: list[Section] = []
     for section in sections:
@@ -248,7 +248,7 @@ def joined(sections: Iterable[Section]) -> Iterator[Section]:
 def _chunks(
     codec: Codec, what: str, keys: Collection[Any], start: int, stop: int, errors: type[BaseException]
 ) -> Iterator[tuple[str, int, bytes]]:
-    """Write those from `start` to `stop` of some keys: with their states where `keys` is a mapping, else alone."""
+    """Serialise the keys from `start` to `stop`, with their states if `keys` is a mapping."""
     source = iter(keys.items() if isinstance(keys, Mapping) else keys)
     deque(islice(source, start), maxlen=0)
     write = partial(dumps_dict if isinstance(keys, Mapping) else _dumps_list, codec)
@@ -273,7 +273,7 @@ def _dumps_list(codec: Codec, items: Iterable[Any]) -> bytes:
 def _culprit(
     codec: Codec, items: list[tuple[Any, Any]], error: BaseException, errors: type[BaseException]
 ) -> tuple[UnwritableState, BaseException]:
-    """Find the first key that can't be written, or whose state can't, by halving; and why."""
+    """Return the first key that can't be serialised, or whose state can't, and the cause; found by bisection."""
     while len(items) > 1:
         half = items[: len(items) // 2]
         items = half if _failure(codec, dict(half), errors) else items[len(half) :]
@@ -305,7 +305,7 @@ def _merged(pieces: list[Section]) -> Section:
 
 
 def _lost(section: Section, expected: int) -> SnapshotCorrupt:
-    reason = f"piece {expected + 1} of {section.pieces} of a section of operator '{section.state}' is not there"
+    reason = f"piece {expected + 1} of {section.pieces} of a section of operator '{section.state}' is missing"
     return SnapshotCorrupt(reason, name="")
 
 
@@ -325,10 +325,10 @@ def _checksum(parts: Iterable[bytes | memoryview]) -> int:
 def _header(data: bytes) -> tuple[str, str, list[dict[str, Any]]]:
     header = json.loads(data.decode(), object_pairs_hook=_unique)
     if not isinstance(header, dict) or set(header) != {"codec", "compression", "sections"}:
-        raise ValueError("it has not the members codec, compression and sections")
+        raise ValueError("its members are not codec, compression and sections")
     codec, compression, sections = header["codec"], header["compression"], header["sections"]
     if not isinstance(codec, str) or compression not in _COMPRESSIONS or not isinstance(sections, list):
-        raise ValueError("its codec, compression or sections are not such")
+        raise ValueError("its codec, compression or sections are invalid")
     for section in sections:
         _check(section)
     return codec, compression, sections
@@ -336,19 +336,19 @@ def _header(data: bytes) -> tuple[str, str, list[dict[str, Any]]]:
 
 def _check(section: Any) -> None:
     if not isinstance(section, dict) or set(section) != _MEMBERS:
-        raise ValueError("a section has not the members of one")
+        raise ValueError("a section has missing or unknown members")
     if not isinstance(section["state"], str) or section["what"] not in _KINDS:
-        raise ValueError("a section is of no operator, or does nothing")
+        raise ValueError("a section has an invalid operator or kind")
     for member in (*_SIZES, "stored"):
         if type(section[member]) is not int or not 0 <= section[member] <= _MOST:
             raise ValueError(f"a section has {member} {section[member]!r}")
     if section["what"] == "whole":
         if section["keys"] or section["raw"] or section["stored"] or section["pieces"] != 1:
-            raise ValueError("a section that drops what was before has content")
+            raise ValueError("a section of kind 'whole' has content")
     elif not section["keys"]:
         raise ValueError("a section has no keys")
     if section["piece"] >= section["pieces"]:
-        raise ValueError("a section has more pieces than it has")
+        raise ValueError("a piece of a section is out of range")
 
 
 def _with_frames(bare: list[dict[str, Any]], data: bytes, at: int) -> tuple[Section, ...]:
@@ -365,13 +365,13 @@ def _with_frames(bare: list[dict[str, Any]], data: bytes, at: int) -> tuple[Sect
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("a member is duplicated")
     return members
 
 
 def _decompress(frame: bytes, size: int) -> bytes | None:
-    """Decompress one lz4 frame of this size; None where it is none."""
-    import lz4.frame  # noqa: PLC0415 - most programs keep nothing
+    """Return one decompressed lz4 frame of this size; None if it is invalid."""
+    import lz4.frame  # noqa: PLC0415 - most programs take no snapshots
 
     if size > _LZ4_RATIO * len(frame):
         return None

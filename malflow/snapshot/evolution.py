@@ -1,4 +1,4 @@
-"""What becomes of the states in a snapshot when the program has changed since."""
+"""Matching the states of a snapshot to a program that may have changed since."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["check_shapes", "match_operators", "may_be_lost"]
 
 
 def may_be_lost(entry: OperatorEntry) -> bool:
-    """Whether a run may begin without a state in a snapshot, and nobody has to be asked."""
+    """Whether a state may be dropped without the user's permission."""
     kind = StateKind.of(entry.kind)
     return kind is not None and kind.may_be_lost
 
 
 def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Start) -> dict[str, str]:
-    """Give for each operator in the snapshot whose state is to be loaded its name in the program.
+    """Return the operators of the snapshot whose state is to be loaded, mapped to their names in the program.
 
     Raises:
-        SnapshotError: if a state has no operator to go to and may not be dropped, or its operator has become another
-            kind of operator.
+        SnapshotError: if a state has no operator in the program and may not be dropped, or its operator's kind has
+            changed.
     """
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
@@ -56,16 +56,16 @@ def _present_name(entry: OperatorEntry) -> str:
 
 
 def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:
-    """Check that every class in the states is what it was, where no migration comes between.
+    """Check that the classes in states are unchanged, except where a migration handles the change.
 
     Args:
         manifest: the snapshot.
-        program: what the program keeps.
-        names: the operators whose state is to be loaded, with their names in the program.
-        codec: reads the states.
+        program: the states of the program.
+        names: the operators whose state is to be loaded, mapped to their names in the program.
+        codec: the codec of the states.
 
     Raises:
-        SnapshotError: if a class has changed, or is gone, with both forms and what to write.
+        SnapshotError: if a class has changed or is missing, with both shapes and a remedy.
     """
     if not isinstance(codec, ShapedCodec) or manifest.codec != codec.name:
         return
@@ -82,11 +82,11 @@ def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mappin
 
 def _way_out(spec: StateSpec) -> str:
     if spec.kind.migrates:
-        return "raise version= and give migrate=(old, version) -> state"
+        return "increase version= and pass migrate=(old, version) -> state"
     return (
-        f"states of kind '{spec.kind.word}' can't be migrated: keep the class as it was (one that is no tuple may have "
-        f"a __setstate__ that takes its old fields); or give '{spec.name}' another name, and say "
-        f"allow_dropped_state=['{spec.name}'], so that it begins with nothing"
+        f"states of kind '{spec.kind.word}' can't be migrated: leave the class as it was (unless it is a tuple, it may "
+        f"have a __setstate__ that accepts its old fields); or rename '{spec.name}' and pass "
+        f"allow_dropped_state=['{spec.name}'] to start it with empty state"
     )
 
 
@@ -95,22 +95,22 @@ def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], 
         if new not in here:
             near = get_close_matches(new, here, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now; the program keeps no state there{hint}")
+            raise SnapshotError(f"renamed= maps '{old}' to '{new}', but the program has no state of that name{hint}")
         if old in here and old != new:
-            raise SnapshotError(f"renamed= says that '{old}' is '{new}' now, but the program still has '{old}'")
+            raise SnapshotError(f"renamed= maps '{old}' to '{new}', but the program still has '{old}'")
         if new in _replaced(there, start) and new not in start.allow_dropped_state:
             raise SnapshotError(
-                f"renamed= says that '{old}' is '{new}' now, but the snapshot has states of both; say "
-                f"allow_dropped_state=['{new}'] if those of the old '{new}' may be dropped"
+                f"renamed= maps '{old}' to '{new}', but the snapshot has states of both; pass "
+                f"allow_dropped_state=['{new}'] if the state of the old '{new}' may be dropped"
             )
     taken = list(start.renamed.values())
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice is not None:
-        raise SnapshotError(f"renamed= gives two operators the name '{twice}'")
+        raise SnapshotError(f"renamed= maps two operators to '{twice}'")
 
 
 def _replaced(there: Mapping[str, OperatorEntry], start: Start) -> set[str]:
-    """Return the names in a snapshot that operators under other names in it have now."""
+    """Return the names in the snapshot that now belong to renamed operators."""
     return {new for old, new in start.renamed.items() if old != new and old in there and new in there}
 
 
@@ -121,15 +121,15 @@ def _refusal(
     if changed:
         entry = changed[0]
         return (
-            f"operator '{entry.name}' is a {here[entry.name].kind.word} now; in snapshot {manifest.snapshot} it is a "
-            f"{entry.kind} with state of {entry.keys} keys, which does not fit; give the new one another name, and say "
-            f"allow_dropped_state=['{entry.name}'] if that state may be dropped"
+            f"operator '{entry.name}' is now a {here[entry.name].kind.word}, but in snapshot {manifest.snapshot} it is "
+            f"a {entry.kind} with {entry.keys} keys; rename the new operator, and pass "
+            f"allow_dropped_state=['{entry.name}'] if the old state may be dropped"
         )
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
     operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
     old, other = homeless[0].name, new[0].name if new else "its new name"
     return (
-        f"snapshot {manifest.snapshot} has state that no operator of the program takes: {states}; operators of the "
-        f"program that have no state in it: {operators}; say renamed={{'{old}': '{other}'}} for one that was renamed, "
-        f"or allow_dropped_state=['{old}'] for one whose state may be dropped"
+        f"snapshot {manifest.snapshot} has states without an operator in the program: {states}; operators without a "
+        f"state in the snapshot: {operators}; pass renamed={{'{old}': '{other}'}} if an operator was renamed, "
+        f"or allow_dropped_state=['{old}'] if its state may be dropped"
     )

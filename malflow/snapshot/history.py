@@ -1,4 +1,4 @@
-"""The snapshots of a job, to look at and to check."""
+"""Listing and checking the snapshots of a job."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["Report", "Snapshot", "fsck", "snapshots"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot that can be restored.
+    """A snapshot that can be restored.
 
     Attributes:
-        id: what ``restore=`` takes.
-        tick: how many ticks had run.
-        time: when it was made, by the clock of the machine that made it.
-        parallelism: how many workers had the state.
-        operators: how many keys each operator had a state for.
-        kind: whether it is a ``"base"``, or an ``"increment"`` over one.
-        bytes: how much is stored of it, with the base and all increments that it needs.
-        files: how many files that is.
+        id: its id, for ``restore=``.
+        tick: the number of ticks completed.
+        time: when it was written, by the writer's clock.
+        parallelism: the number of workers.
+        operators: the number of keys of each operator.
+        kind: ``"base"``, or ``"increment"`` if it builds on earlier files.
+        bytes: the stored size, including the base and all increments that it needs.
+        files: the number of those files.
     """
 
     id: int
@@ -47,13 +47,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check of a job's files found.
+    """The result of `fsck`.
 
     Attributes:
-        snapshots: how many snapshots there are.
-        problems: what is wrong with them, a sentence each; empty if every one can be restored.
-        unused: files that no retained snapshot names: being written, left by a crash, or foreign.
-        notes: what may be in order or not: files of a snapshot that has no manifest.
+        snapshots: the number of snapshots.
+        problems: descriptions of damage; empty if every snapshot can be restored.
+        unused: files that no retained snapshot refers to: being written, left by a crash, or foreign.
+        notes: findings that may be harmless: data files of a snapshot without a manifest.
     """
 
     snapshots: int
@@ -63,10 +63,10 @@ class Report:
 
 
 def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
-    """List the snapshots of a job that can be restored, the oldest first.
+    """Yield the snapshots of a job that can be restored, oldest first.
 
     Raises:
-        SnapshotError: if the list can't be read, or one of the manifests is damaged.
+        SnapshotError: if the snapshots can't be listed, or a manifest is damaged.
     """
     archive = backend.archive()
     if archive.find() is None:
@@ -79,12 +79,12 @@ def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
 
 
 def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
-    """Read every retained snapshot as a start would, and report what is wrong.
+    """Check every retained snapshot by reading it as a restore would.
 
     Args:
-        backend: the job's place, with the codec and the keys that a run has.
-        states: whether to read the states too, for which their classes must be importable here; pickles are executed.
-            Without it the files are checked, and not what they come to.
+        backend: the backend, configured as for a run.
+        states: whether to deserialise the states too. Their classes must be importable, and loading pickles can
+            execute code. Otherwise only the files are checked.
 
     Raises:
         StoreError: if the store can't be read.
@@ -112,7 +112,7 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
         except SnapshotError as error:
             found = [str(error)]
         if found and archive.boundary() > seq:
-            before = None  # a run has deleted it meanwhile
+            before = None  # deleted meanwhile
             continue
         if manifest is not None:
             named.update(entry.name for entry in manifest.files)
@@ -121,17 +121,17 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
         before = (seq, archive.digest(seq))
     present = [key for folder in (DATA, MANIFESTS, BOUNDARIES) for key in archive.list(folder)]
     unused = [key for key in present if key not in named and (key.startswith(DATA) or sequence_of_target(key) is None)]
-    newest, above = _above(present)  # data was listed first: a run that commits meanwhile is not taken for damage
+    newest, above = _above(present)  # data was listed first, so a concurrent commit is not reported
     notes = tuple(
-        f"there is data of snapshot {seq} and no manifest, the newest one is {newest}: a run is writing it, was killed "
-        f"while it did, or manifest {seq} was deleted; a start goes on from {newest}"
+        f"snapshot {seq} has data but no manifest, and the newest manifest is {newest}: a run is writing it, was "
+        f"killed while writing it, or manifest {seq} was deleted; a start resumes from {newest}"
         for seq in above
     )
     return Report(len(contents - {0}), tuple(problems), tuple(unused), notes)
 
 
 def _above(present: Sequence[str]) -> tuple[int, list[int]]:
-    """Return the number of the newest manifest, and those above it of which there is data."""
+    """Return the newest manifest's number, and the higher numbers for which there is data."""
     newest = highest(key for key in present if key.startswith(MANIFESTS))
     numbers = {sequence_of_target(key) or 0 for key in present if key.startswith(DATA)}
     return newest, sorted(number for number in numbers if number > newest)
@@ -143,7 +143,7 @@ def _problems(
     if before is not None and before[0] + 1 != manifest.seq:
         yield f"manifests {before[0] + 1} to {manifest.seq - 1} are missing"
     elif before is not None and None not in (before[1], manifest.parent) and before[1] != manifest.parent:
-        yield f"manifest {manifest.seq} was not written after the manifest {before[0]} that is there"
+        yield f"manifest {manifest.seq} does not follow the present manifest {before[0]}"
     files = []
     for entry in manifest.files:
         try:
@@ -161,7 +161,7 @@ def _problems(
 
 
 def _checked_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
-    """Read a file and all that is in it, also what later files replace."""
+    """Read and decompress a file completely, including sections that later files replace."""
     name, file = read_file(archive, entry)
     for section in joined(section for section in file.sections if section.pieces == 1):
         raw_of(name, section, file.compression)

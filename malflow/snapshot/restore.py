@@ -1,4 +1,4 @@
-"""Which snapshot a run begins with, and how its state is read."""
+"""Choosing the snapshot to restore, and reading its state."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from malflow.snapshot.persistence import Restored, Start
 __all__ = ["chooser", "load", "read_file", "replay"]
 
 Names = Mapping[str, str]
-"""The operators of a snapshot to read, with their names in the program."""
+"""The operators of a snapshot to read, mapped to their names in the program."""
 
 States = dict[str, dict[int, dict[Any, Any]]]
-"""The states by key, for each operator and worker."""
+"""The state of each key, by operator and worker."""
 
 Versions = Mapping[str, int]
-"""The version of each state in the program. In a state that the snapshot has in another one, a record whose class has
-changed, or is gone, is read as its fields; in all states where no program is known."""
+"""The schema version of each state in the program. If the snapshot has another version, records whose class has changed
+or is missing are read as their fields; without a program, this applies to all states."""
 
 Loads = Callable[[bytes], Any]
-"""Reads states that a codec wrote."""
+"""Deserialises states."""
 
 
 def chooser(
@@ -37,20 +37,20 @@ def chooser(
     accept: Callable[[Manifest], Names],
     versions: Versions | None = None,
 ) -> Callable[[list[int]], Any]:
-    """Make the function that picks the manifest to go on from among the numbers of those that are retained.
+    """Return a function that picks the manifest to restore from the numbers of those retained.
 
     Args:
-        archive: the job.
-        start: what is wanted.
-        codec: reads states.
-        accept: names the operators to read; raises if a manifest can't be gone on from.
-        versions: those of the program.
+        archive: the manifests and data files of the job.
+        start: the user's options.
+        codec: the codec of the states.
+        accept: returns the operators to read; raises if the program can't resume from a manifest.
+        versions: the state versions of the program.
     """
 
     def choose(numbers: list[int]) -> Manifest | None:
         if start.restore is None or not numbers:
             if isinstance(start.restore, int):
-                raise SnapshotError(f"job '{archive.name}' has no snapshots, so none with the id {start.restore}")
+                raise SnapshotError(f"job '{archive.name}' has no snapshots; got restore={start.restore}")
             return None
         candidates = _candidates(archive, start.restore, numbers)
         if start.recovery == "previous":
@@ -66,7 +66,7 @@ def chooser(
 
 
 def _candidates(archive: Archive, restore: int | str, numbers: list[int]) -> list[int]:
-    """Name the manifests to go on from: first what is wanted, then what comes before it, the newest first."""
+    """Return the candidate manifests: first the wanted one, then earlier ones, newest first."""
     if not isinstance(restore, int):
         return numbers[::-1]
     contents = {seq: archive.manifest(seq).snapshot if archive.digest(seq) else seq for seq in numbers}
@@ -84,7 +84,7 @@ def _first_readable(
     accept: Callable[[Manifest], Names],
     versions: Versions | None,
 ) -> Manifest | None:
-    """Go back until a snapshot is found that is whole."""
+    """Return the newest manifest whose snapshot is readable."""
     first: SnapshotCorrupt | None = None
     for seq in numbers:
         try:
@@ -101,7 +101,7 @@ def _first_readable(
 
 
 def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
-    hint = "recovery='previous' goes back to the newest snapshot that is whole; what came after it is done again"
+    hint = "recovery='previous' falls back to the newest readable snapshot and processes later input again"
     return type(error)(f"{error}; {hint}", name=error.name)
 
 
@@ -111,14 +111,14 @@ def load(
     """Read the state of a snapshot.
 
     Args:
-        archive: the job.
+        archive: the manifests and data files of the job.
         manifest: the snapshot.
-        codec: reads states.
-        names: the operators to read, with their names in the program.
-        versions: those of the program.
+        codec: the codec of the states.
+        names: the operators to read, mapped to their names in the program.
+        versions: the state versions of the program.
 
     Raises:
-        SnapshotCorrupt: if a file is not what was written, or lacks.
+        SnapshotCorrupt: if a file is damaged or missing.
         SnapshotError: if a state can't be read.
     """
     try:
@@ -139,7 +139,7 @@ def read_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
     """Read a data file; return it with its name.
 
     Raises:
-        SnapshotCorrupt: if it is not what was written, or lacks.
+        SnapshotCorrupt: if it is damaged or missing.
     """
     return entry.name, decode_file(entry.name, archive.read(entry))
 
@@ -151,24 +151,24 @@ def replay(
     names: Names,
     versions: Versions | None = None,
 ) -> States:
-    """Make the states of a snapshot of its files, and check all that a start depends on.
+    """Return the states of a snapshot, replayed from its files and checked against its manifest.
 
     Args:
         manifest: the snapshot.
-        files: its files with their names, in their order.
-        codec: reads states.
-        names: the operators to read, with their names in the program.
-        versions: those of the program.
+        files: its files with their names, in order.
+        codec: the codec of the states.
+        names: the operators to read, mapped to their names in the program.
+        versions: the state versions of the program.
 
     Raises:
-        SnapshotCorrupt: if the files don't come to what the manifest says.
-        SnapshotError: if a state can't be read, or another codec wrote it.
+        SnapshotCorrupt: if the files don't match the manifest.
+        SnapshotError: if a state can't be read, or was written with another codec.
     """
     for name, file in files:
         if file.codec != codec.name:
             raise SnapshotError(
-                f"'{name}' was written with codec '{file.codec}', and codec '{codec.name}' is asked for; say "
-                f"codec='{file.codec}', or restore=None to begin with nothing"
+                f"'{name}' was written with codec '{file.codec}', but the program uses codec '{codec.name}'; pass "
+                f"codec='{file.codec}', or restore=None to start from empty state"
             )
     there = {entry.name: entry for entry in manifest.operators if entry.name in names}
     migrating = {
@@ -186,23 +186,23 @@ def replay(
 
 
 def _check_keys(operator: str, states: Mapping[int, Mapping[Any, Any]]) -> None:
-    """Check that no key is of a class that has changed: migrations bring states to another form, and not keys.
+    """Check that no key contains a class that has changed: migrations convert states, not keys.
 
     Raises:
-        SnapshotError: if one is.
+        SnapshotError: if one does.
     """
     for by_key in states.values():
         kind = old_kind(by_key)
         if kind is not None:
             raise SnapshotError(
-                f"operator '{operator}': the class {kind} is in keys, and its fields have changed since; a migration "
-                "gets states, not keys: keep the class as it was, and make the keys of another one, or say "
-                f"allow_dropped_state=['{operator}'] and give the operator another name"
+                f"operator '{operator}': the class {kind} is used in keys, and its fields have changed; migrations "
+                "convert states, not keys: leave the class as it was and use another one for the new keys, or pass "
+                f"allow_dropped_state=['{operator}'] and rename the operator"
             )
 
 
 def _states(files: Sequence[tuple[str, DataFile]], loads: Mapping[str, Loads], names: Names) -> States:
-    """Apply the sections in their order; what a later whole state replaces is not even decoded."""
+    """Apply the sections in order; sections replaced by a later whole state are not even decoded."""
     everything = [(name, file, section) for name, file in files for section in file.sections]
     begins = {
         (section.state, section.worker): at for at, (_, _, section) in enumerate(everything) if _is_whole(section)
@@ -238,8 +238,8 @@ def _value(name: str, section: Section, raw: bytes, loads: Loads) -> Any:
     except Exception as error:
         raise SnapshotError(
             f"the state of operator '{section.state}' in '{name}' can't be read: {type(error).__name__}: {error}; the "
-            "classes of its states must be importable where they were, under the names and with the fields they had; "
-            "else raise version= and give migrate=(old, version) -> state"
+            "classes in its state must be importable from the same modules, with the same names and fields; "
+            "otherwise increase version= and pass migrate=(old, version) -> state"
         ) from error
     if count != section.keys:
         reason = f"'{name}': a section of operator '{section.state}' has {count} keys of {section.keys}"

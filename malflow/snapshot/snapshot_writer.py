@@ -1,4 +1,4 @@
-"""A run's hold on its job: what changed is captured between two ticks, and written in the background."""
+"""The snapshots of one run: changes are captured between ticks and written in the background."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "SnapshotSession", "Written", "bare_sections", "finding", "with_frame", "write_file"]
 
 Written = tuple[Sequence[FileEntry], Sequence[Finding]]
-"""Files that were written, and the classes in them."""
+"""The files written, and the classes found in them."""
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -58,13 +58,13 @@ _LONGEST_RETRY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept, and how patient a run is.
+    """Limits of retention, growth and failures.
 
     Attributes:
-        retain: how many snapshots stay.
-        growth: how large the increments may become, as a multiple of the base, before a new base is written.
-        tolerance: a snapshot that fails so many seconds after the first failure in a row ends the run.
-        compression: how frames are compressed.
+        retain: the number of snapshots to retain.
+        growth: the size of all increments, as a multiple of the base, above which a new base is written.
+        tolerance: for how many seconds snapshots may keep failing before the run ends.
+        compression: the compression of frames.
     """
 
     retain: int
@@ -74,9 +74,9 @@ class Limits:
 
 
 class SnapshotSession:
-    """Captures deltas as sections of bytes, and commits them one snapshot after the other.
+    """Serialises deltas to sections, and commits them as one snapshot after the other.
 
-    What could not be written stays at hand, and goes into the next snapshot: nothing that changed is ever forgotten.
+    Sections that could not be written go into the next snapshot, so that no change is lost.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class SnapshotSession:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a snapshot is still being written."""
+        """Whether a snapshot is still being written."""
         return self._last is not None and not self._last.done()
 
     @property
     def wants_retry(self) -> bool:
-        """Whether the last snapshot failed, and it is time to try again: after a second, then more and more."""
+        """Whether the last snapshot failed and a retry is due; the pauses grow from one second."""
         retry_at = self._retry_at
         return retry_at is not None and not self.is_busy and self._environment.monotonic() >= retry_at
 
@@ -132,9 +132,9 @@ class SnapshotSession:
         return self._pause
 
     def wants_base(self, parallelism: int) -> bool:
-        """Tell whether there is no base that fits, or the increments have outgrown it.
+        """Whether there is no suitable base, or the increments have outgrown it.
 
-        The next commit goes by this answer, whatever the background has written in between.
+        The next commit relies on this answer, even if a snapshot has been written in between.
         """
         head = self._claim.head
         base = sum(entry.bytes for entry in head.files if entry.base)
@@ -156,7 +156,7 @@ class SnapshotSession:
         operators: Sequence[StateSpec],
         deltas: Iterable[StateDelta],
     ) -> Future[int]:
-        """Capture what changed, and write it in the background."""
+        """Serialise the changes, and write them in the background."""
         self.check()
         base = self.wants_base(parallelism) if self._base_is_due is None else self._base_is_due
         self._base_is_due = None
@@ -191,15 +191,15 @@ class SnapshotSession:
         *,
         base: bool,
     ) -> Future[int]:
-        """Commit what others write, in the background; where that fails, the next commit must hold it too.
+        """Commit files written by `write`, in the background; after a failure the next commit must repeat the changes.
 
         Args:
-            tick: how many ticks have run.
-            parallelism: how many workers have the state.
-            operators: those that keep state.
-            keys: how many keys each of them has.
-            write: writes the files, in their order, and returns what is to be said of them, and of the states in them.
-            base: whether they hold all there is, and not only what changed.
+            tick: the number of ticks completed.
+            parallelism: the number of workers.
+            operators: the states of the program.
+            keys: the number of keys of each state.
+            write: writes the files in order; returns their entries and the classes in them.
+            base: whether they hold the full state, not only changes.
         """
         self.check()
         self._base_is_due = None
@@ -211,29 +211,29 @@ class SnapshotSession:
 
     @property
     def claimed(self) -> tuple[str, int]:
-        """The uuid of the job, and the number of this run's claim to it: the greatest has it."""
+        """The uuid of the job and the number of this run's claim; the claim with the highest number is valid."""
         head = self._claim.head
         return head.job, head.epoch
 
     @property
     def codec(self) -> Codec:
-        """How states are written."""
+        """The codec of the states."""
         return self._codec
 
     @property
     def compression(self) -> str:
-        """How frames are compressed."""
+        """The compression of frames."""
         return self._limits.compression
 
     def check(self) -> None:
-        """Raise what ends the run."""
+        """Raise the error that must end the run, if there is one."""
         if self._environment.process() != self._process:
-            raise FencedError("this process was forked from the one that runs the job; only that one may commit")
+            raise FencedError("this process was forked from the one that runs the job; only its parent may commit")
         if self._fatal is not None:
             raise self._fatal
 
     def confirm(self) -> None:
-        """Look whether the job is still this run's, once nothing is being written."""
+        """Wait for pending writes, and check that no other run has claimed the job."""
         if self._last is not None:
             self._last.exception()
         self._claim.check()
@@ -244,7 +244,7 @@ class SnapshotSession:
         return bool(head.snapshot) and not head.files
 
     def close(self, *, wait: bool = False) -> None:
-        """Let go of the background."""
+        """Close the executor; with `wait`, finish pending writes and deletions."""
         self._executor.close(wait=wait)
 
     def _capture(
@@ -252,10 +252,10 @@ class SnapshotSession:
     ) -> Iterable[Future[Section]]:
         compression = self._limits.compression
         for bare, raw in bare_sections(self._codec, worker, name, version, delta, kinds):
-            yield self._executor.submit(lambda bare=bare, raw=raw: with_frame(bare, raw, compression))  # type: ignore[misc] # mypy knows no defaults
+            yield self._executor.submit(lambda bare=bare, raw=raw: with_frame(bare, raw, compression))  # type: ignore[misc] # mypy does not infer defaults
 
     def _note(self, shapes: Kept, findings: Iterable[Finding]) -> None:
-        """Add what was found; warn once of classes that only the script that runs now can find."""
+        """Add findings; warn once about classes that only the running script can find."""
         script = script_name()
         for found in findings:
             named = replace(found, shapes=tuple(in_script(shape, script) for shape in found.shapes))
@@ -264,15 +264,15 @@ class SnapshotSession:
             if of_main is not None and not self._warned:
                 self._warned = True
                 name = of_main.removeprefix(MAIN)
-                _log.warning(_IN_MAIN, found.operator, name, script or "what defines it", name)
+                _log.warning(_IN_MAIN, found.operator, name, script or "the module that defines it", name)
 
     def _unchanged(self) -> int:
-        """Find out at least whether the job is still this run's."""
+        """Commit nothing, but check that no other run has claimed the job."""
         self._claim.check()
         return self._claim.head.snapshot
 
     def _guarded(self, work: Callable[[], int]) -> int:
-        """Do a commit, and note how it ended."""
+        """Run a commit, and record its outcome."""
         self._pause = None
         try:
             snapshot = work()
@@ -284,7 +284,8 @@ class SnapshotSession:
             raise
         except Exception as error:
             self._fatal = SnapshotError(
-                f"a snapshot of job '{self._archive.name}' could not be made, {_told(error)}; the last snapshot stands"
+                f"a snapshot of job '{self._archive.name}' failed {_origin(error)}; "
+                "the previous snapshot remains valid"
             )
             raise self._fatal from error
         self._failing_since = self._retry_at = None
@@ -292,7 +293,7 @@ class SnapshotSession:
         return snapshot
 
     def _note_failure(self, error: StoreError) -> None:
-        """Schedule another try soon, or end the run if commits have been failing for too long."""
+        """Schedule a retry, or end the run if snapshots have been failing for too long."""
         environment, name = self._environment, self._archive.name
         now = environment.monotonic()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
@@ -343,17 +344,17 @@ class SnapshotSession:
         return write_file(self._claim.writer(), sections, self._codec, self._limits.compression, base=base)
 
     def _fold(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
-        """Take small increments that have become many into the file to be written.
+        """Merge small increments, once there are many, into the file about to be written: size-tiered compaction.
 
-        Files are of tiers, each `_TIER` times as large as the one below, and fewer than `_TIER` of one tier stay: so a
-        snapshot has few files, and a byte is written again once for each tier. After the log-structured merge-tree of
-        O'Neil et al., 1996. Frames are taken as they are.
+        Each tier holds files `_TIER` times as large as the tier below, and retains fewer than `_TIER` of them. So a
+        snapshot has few files, and a byte is rewritten at most once per tier. After the log-structured merge-tree of
+        O'Neil et al., 1996. Frames are copied as they are.
 
         Args:
-            size: how many bytes are to be written.
+            size: the number of bytes about to be written.
 
         Returns:
-            The files that stay, and the sections of those that don't.
+            The files that remain, and the sections of the files that are merged.
         """
         chain = self._claim.head.files
         while True:
@@ -366,7 +367,9 @@ class SnapshotSession:
         try:
             files = [decode_file(entry.name, self._archive.read(entry)) for entry in folded]
         except SnapshotCorrupt as error:
-            _log.warning("a file of job '%s' is damaged, the next snapshot replaces it: %s", self._archive.name, error)
+            _log.warning(
+                "a file of job '%s' is damaged; the next snapshot will replace it: %s", self._archive.name, error
+            )
             self._must_base = True
             return self._claim.head.files, []
         if any(file.compression != self._limits.compression for file in files):
@@ -380,20 +383,22 @@ class SnapshotSession:
         except (FencedError, CommitUnknown) as error:
             self._fatal = error
         except SnapshotError as error:
-            _log.warning("old snapshots of job '%s' could not be deleted, yet: %s", self._archive.name, error)
+            _log.warning(
+                "old snapshots of job '%s' could not be deleted and will be later: %s", self._archive.name, error
+            )
         except Exception as error:
-            _log.warning("old snapshots of job '%s' could not be deleted, yet, %s", self._archive.name, _told(error))
+            _log.warning("old snapshots of job '%s' could not be deleted %s", self._archive.name, _origin(error))
             raise
 
 
-def _told(error: Exception) -> str:
-    """Return what an error is that nobody has foreseen, and where it came from."""
+def _origin(error: Exception) -> str:
+    """Return an unexpected error and its origin, for a message."""
     place = extract_tb(error.__traceback__)[-1]
-    return f"by a fault in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
+    return f"unexpectedly in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
 
 
 def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[type]) -> Finding:
-    """Say what is to be known of the classes in a delta that was written."""
+    """Return the shapes of the classes in a delta."""
     shapes = map(codec.shape_of, kinds) if isinstance(codec, ShapedCodec) else ()
     found = sorted((shape for shape in shapes if shape is not None), key=lambda shape: shape.name)
     return Finding(worker, name, delta.whole, tuple(found))
@@ -408,26 +413,23 @@ def bare_sections(
     kinds: set[type],
     errors: type[BaseException] = Exception,
 ) -> Iterator[tuple[Section, bytes]]:
-    """Write a delta as sections without their frames, each with the bytes to make its frame of.
+    """Serialise a delta to sections without frames; yield each with the bytes of its frame, uncompressed.
 
     Args:
-        codec: how.
+        codec: the codec.
         worker: the worker.
         name: the operator.
-        version: the version of its states.
-        delta: what changed.
-        kinds: where to add the classes in it.
-        errors: what, raised by the classes of a state, is an error of theirs; see `encode_delta`.
+        version: the schema version of its state.
+        delta: the delta.
+        kinds: a set to which the classes found are added.
+        errors: the exceptions attributed to the classes of a state; see `encode_delta`.
 
     Raises:
-        UnwritableState: if a state can't be written.
-        SnapshotError: if keys have changed.
+        UnwritableState: if a state can't be serialised.
+        SnapshotError: if keys have been mutated.
     """
     if delta.appended > len(delta.changed):
-        raise SnapshotError(
-            f"operator '{name}' has keys that are equal now and were not when they came; keys and "
-            "their hashes must not change"
-        )
+        raise SnapshotError(f"operator '{name}' has keys that have become equal; keys and their hashes must not change")
     if delta.whole:
         yield Section(name, worker, version, "whole", 0, 0, b""), b""
     writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec
@@ -440,14 +442,14 @@ def bare_sections(
 
 
 def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
-    """Make the frame of a section."""
+    """Return a section with its compressed frame."""
     return replace(bare, frame=compress(raw, compression)) if raw else bare
 
 
 def write_file(
     writer: DataWriter, sections: Sequence[Section], codec: Codec, compression: str, *, base: bool
 ) -> FileEntry:
-    """Write a file of sections, and tell what the manifest has to say of it.
+    """Write a data file of sections; return its entry for the manifest.
 
     Raises:
         StoreError: if it can't be written.
@@ -462,7 +464,7 @@ def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> Operat
 
 
 def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
-    """Give the increments at the end of the chain that are of this tier or below it."""
+    """Return the increments at the end of the chain whose tier is at most this one."""
     return list(
         takewhile(
             lambda entry: not entry.base and entry.bytes < _LARGEST_FOLDED and _tier(entry.bytes) <= tier,

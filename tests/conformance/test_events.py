@@ -206,6 +206,6 @@ def test_a_failed_snapshot_is_reported_and_logged(
     assert failed
     assert failed[-1].error is raised.value
     assert failed[-1].retry_after > 0
-    assert "a snapshot of job 'default' failed and is tried again in" in caplog.text
+    assert "a snapshot of job 'default' failed and will be retried in" in caplog.text
     assert [event.restarts for event in heard.of(Restarted)] == [1] * len(spark)
     assert heard.of(RunFinished)[0].error is raised.value

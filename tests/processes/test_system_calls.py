@@ -148,7 +148,7 @@ def test_a_disk_that_fails_to_sync_costs_a_snapshot_and_no_number(
     code, errors = run(tmp_path, SMALL, under=strace(log, f"fsync:error=EIO:when={nth}"))
     assert code == 0
     assert was_injected(log)
-    assert ("a snapshot of job 'counting' failed and is tried again" in errors) == (place != "data folder")
+    assert ("a snapshot of job 'counting' failed and will be retried" in errors) == (place != "data folder")
     assert_exact(tmp_path, SMALL.size, outputs=False)
     assert temporary(tmp_path) == []
     failed = [call.path for call in calls(log) if call.failed and call.name == "fsync"]
@@ -164,7 +164,7 @@ def test_manifest_whose_folder_fails_to_sync_is_found_by_the_next_run(tmp_path: 
     code, errors = run(tmp_path, SMALL, under=strace(log, f"fsync:error=EIO:when={nth}"))
     assert code == 1
     assert was_injected(log)
-    assert "malflow.errors.CommitUnknown: the store did not tell whether 'm/" in errors
+    assert "malflow.errors.CommitUnknown: the store did not confirm whether 'm/" in errors
     assert fsck(backend_of(tmp_path)).problems == ()
     assert_plausible(tmp_path)
     finish(tmp_path, SMALL.size)

@@ -33,7 +33,7 @@ def assert_fenced(process: Child) -> str:
     code, errors = process.end()
     assert code == 1
     assert "malflow.errors.FencedError: job 'counting' was claimed by another run" in errors
-    assert "what it did since its last snapshot is void" in errors
+    assert "its work since its last snapshot is discarded" in errors
     return errors
 
 
@@ -102,7 +102,7 @@ def test_the_child_of_a_fork_can_not_commit(tmp_path: Path) -> None:
         code, errors = process.end()
     assert code == 0
     assert "child 1" in process.said
-    assert "FencedError: this process was forked from the one that runs the job; only that one may commit" in errors
+    assert "FencedError: this process was forked from the one that runs the job; only its parent may commit" in errors
     assert_exact(tmp_path)
     assert fsck(backend_of(tmp_path)).unused == ()
 

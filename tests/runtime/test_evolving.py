@@ -41,8 +41,8 @@ def test_a_state_without_an_operator_is_refused_with_both_sides(backend: FsspecB
     with pytest.raises(SnapshotError) as told:
         run(counting("aab", name="counter"), backend)
     said = str(told.value)
-    assert "has state that no operator of the program takes: 'count' (stateful_map, 2 keys)" in said
-    assert "operators of the program that have no state in it: 'counter' (stateful_map)" in said
+    assert "has states without an operator in the program: 'count' (stateful_map, 2 keys)" in said
+    assert "operators without a state in the snapshot: 'counter' (stateful_map)" in said
     assert "renamed={'count': 'counter'}" in said
     assert "allow_dropped_state=['count']" in said
     assert list(snapshots(backend)) == before
@@ -63,7 +63,7 @@ def test_a_renamed_operator_keeps_its_state_from_then_on(backend: FsspecBackend)
     ("renamed", "said"),
     [
         ({"count": "counte"}, "the program keeps no state there; did you mean 'counter'?"),
-        ({"items": "counter", "count": "counter"}, "gives two operators the name 'counter'|still has 'items'"),
+        ({"items": "counter", "count": "counter"}, "maps two operators to 'counter'|still has 'items'"),
     ],
 )
 def test_a_wrong_renaming_is_refused(backend: FsspecBackend, renamed: dict[str, str], said: str) -> None:
@@ -88,7 +88,7 @@ def test_an_operator_of_another_kind_under_the_same_name_is_refused(backend: Fss
         stream = provider.new_stream().source("items", ScriptedSource("aab")).key_distribute("k", lambda m: m.value)
         stream.stateful_op("count", Totals(), int)
 
-    with pytest.raises(SnapshotError, match="'count' is a stateful_op now; in snapshot 2 it is a stateful_map"):
+    with pytest.raises(SnapshotError, match="'count' is now a stateful_op, but in snapshot 2 it is a stateful_map"):
         run(build_dataflow, backend)
     run(build_dataflow, backend, allow_dropped_state=["count"])
     assert kept_states(backend, "count") == {}
@@ -189,7 +189,7 @@ def test_a_new_name_may_replace_an_operator_whose_state_is_dropped(backend: Fssp
 
     run(both, backend)
     renamed = {"old": "new"}
-    with pytest.raises(SnapshotError, match=r"has states of both; say allow_dropped_state=\['new'\]"):
+    with pytest.raises(SnapshotError, match=r"has states of both; pass allow_dropped_state=\['new'\]"):
         run(counting("aabb", name="new"), backend, renamed=renamed)
     run(counting("aabb", name="new"), backend, renamed=renamed, allow_dropped_state=["new"])
     assert kept_states(backend, "new") == {"a": 20, "b": 11}

@@ -257,7 +257,7 @@ def test_a_state_that_can_not_be_written_is_told_with_its_operator_and_key(
     with pytest.raises(OperatorError, match=rf"operator 'odd' failed at key 'c': its state .*{reason}") as told:
         run(build_dataflow, backend, snapshots=MOMENT)
     assert (told.value.operator, told.value.key) == ("odd", "c")
-    assert "the last snapshot stands" in str(told.value)
+    assert "the previous snapshot remains valid" in str(told.value)
     assert kept_states(backend, "odd") == {"a": "a", "b": "b"}
     assert fsck(backend).problems == ()
 
@@ -285,7 +285,7 @@ def test_of_two_runtimes_the_older_one_is_fenced_and_leaves_nothing(backend: Fss
         if msg.value == 4:
             counted(one_a_tick(range(20)), backend)
 
-    with pytest.raises(FencedError, match=r"job 'default' was claimed by another run, .*what it did since its last"):
+    with pytest.raises(FencedError, match=r"job 'default' was claimed by another run, .*its work since its last"):
         run(counting(one_a_tick(range(8)), look=rival), backend, snapshots=MOMENT)
     assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
     assert counted(one_a_tick(range(20)), backend) == []
@@ -327,7 +327,7 @@ class Changeable:
 
 
 @pytest.mark.fault("B13")
-@pytest.mark.parametrize(("debug", "said"), [(True, "its snapshots add up to 2"), (False, "are equal now")])
+@pytest.mark.parametrize(("debug", "said"), [(True, "its snapshots add up to 2"), (False, "have become equal")])
 def test_debug_refuses_a_snapshot_that_could_not_be_restored(debug: bool, said: str) -> None:
     backend, keys = in_memory(), [Changeable(number) for number in range(3)]
 

@@ -183,7 +183,7 @@ def test_store_that_never_answers_a_commit_ends_the_run_as_unknown(store: Hooked
     silent = Failing("put", "m/", UnknownOutcome("no answer"), times=10_000)
     store.before.append(silent)
     with pytest.raises(
-        CommitUnknown, match=r"did not tell whether 'm/00000000000000000003.json' was written: no answer"
+        CommitUnknown, match=r"did not confirm whether 'm/00000000000000000003.json' was written: no answer"
     ):
         job.save({"a": 2}).result()
     assert 0 < silent.fired < 12
@@ -217,7 +217,7 @@ def test_a_boundary_that_can_not_be_read_after_a_commit_leaves_it_unknown(store:
     blind = Failing("list", "gc/", Transient("not now"), times=10_000)
     store.before.append(blind)
     with pytest.raises(
-        CommitUnknown, match=r"snapshot 2 was written, but whether it counts could not be read: not now"
+        CommitUnknown, match=r"snapshot 2 was written, but whether it is valid could not be determined: not now"
     ):
         job.save({"a": 1}).result()
     assert blind.fired
@@ -421,7 +421,9 @@ def test_a_job_that_others_go_on_committing_to_can_not_be_claimed(store: HookedS
 
     job_on(store)
     store.before.append(come_first)
-    with pytest.raises(SnapshotError, match=r"could not be claimed: other runs went on committing to it 100 times"):
+    with pytest.raises(
+        SnapshotError, match=r"could not be claimed: other runs committed to it during each of 100 attempts"
+    ):
         job_on(store, start={"restore": None})
 
 
@@ -452,7 +454,7 @@ def test_stale_listing_overwrites_nothing(store: HookedStore, folder: str) -> No
 def test_a_listing_that_never_shows_what_is_there_is_told(store: HookedStore) -> None:
     _fill(job_on(store), 1)
     store.list = lambda prefix: []  # type: ignore[method-assign] # it hides everything
-    with pytest.raises(SnapshotError, match=r"'m/0+1.json' is there, and the store's listing does not show it"):
+    with pytest.raises(SnapshotError, match=r"'m/0+1.json' exists, but the store does not list it"):
         job_on(store)
 
 
@@ -755,7 +757,7 @@ def test_a_damaged_job_file_is_told(store: HookedStore, damaged: bytes) -> None:
 def test_when_all_manifests_are_gone_a_run_does_not_begin_with_nothing(store: HookedStore, restore: Any) -> None:
     job_on(store).save({"a": 1}).result()
     store.objects = {key: data for key, data in store.objects.items() if not key.startswith("m/")}
-    with pytest.raises(SnapshotIncomplete, match=r"all manifests of job 'default' are missing, while other files"):
+    with pytest.raises(SnapshotIncomplete, match=r"all manifests of job 'default' are missing, but other files"):
         job_on(store, start={"restore": restore})
 
 
@@ -809,7 +811,7 @@ def test_an_id_that_no_snapshot_has_is_refused_with_those_there_are(store: Hooke
 
 
 def test_an_id_is_refused_where_there_is_no_snapshot_at_all(store: HookedStore) -> None:
-    with pytest.raises(SnapshotError, match=r"has no snapshots, so none with the id 3"):
+    with pytest.raises(SnapshotError, match=r"has no snapshots; got restore=3"):
         job_on(store, start={"restore": 3})
 
 
@@ -845,7 +847,7 @@ def overwriting() -> Overwriting:
 @pytest.mark.fault("C14")
 def test_a_store_that_creates_over_what_exists_is_refused_at_once(overwriting: Overwriting) -> None:
     backend = FsspecBackend("/place", filesystem=overwriting, allow_unsigned_pickle=True)
-    with pytest.raises(SnapshotError, match=r"creates objects over others.*allow_unsafe_single_writer=True"):
+    with pytest.raises(SnapshotError, match=r"overwrites existing objects.*allow_unsafe_single_writer=True"):
         Job(backend)
     assert [*overwriting.store] == ["/place/default/job.json"], "nothing but the job's own file was written"
 
@@ -874,7 +876,7 @@ def test_a_forked_process_can_not_commit(store: HookedStore, clock: Clock) -> No
     job.save({"a": 1}).result()
     clock.process = 2
     for attempt in (lambda: job.save({"a": 2}), job.session.check):
-        with pytest.raises(FencedError, match=r"forked from the one that runs the job; only that one may commit"):
+        with pytest.raises(FencedError, match=r"forked from the one that runs the job; only its parent may commit"):
             attempt()
     clock.process = 1
     assert job.save({"a": 3}).result() == 3

@@ -106,7 +106,7 @@ def test_what_is_said_names_the_file_both_digests_and_the_way_back(written: dict
     assert str(refusal_of(written, key, damaged)) == (
         f"'{key}' is damaged: it has {len(damaged)} bytes and SHA-256 {sha256(damaged).hexdigest()}; "
         f"expected {len(damaged)} bytes and SHA-256 {sha256(written[key]).hexdigest()}; "
-        "recovery='previous' goes back to the newest snapshot that is whole; what came after it is done again"
+        "recovery='previous' falls back to the newest readable snapshot and processes later input again"
     )
 
 
@@ -320,7 +320,7 @@ def test_file_damaged_during_a_run_is_replaced_when_met(
     damage_data(store, 4)
     for n in range(12):
         job.save({n: -n}).result()
-    assert "is damaged, the next snapshot replaces it" in caplog.text
+    assert "is damaged; the next snapshot will replace it" in caplog.text
     assert job_on(store).state == job.state
 
 

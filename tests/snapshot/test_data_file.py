@@ -156,14 +156,14 @@ def test_bytes_after_the_end_are_found_also_with_a_right_checksum(more: bytes) -
 
 def test_what_is_no_data_file_is_told_so() -> None:
     for data in (b"", b"PK\x03\x04" * 10, pickle.dumps({}), whole_file().replace(b"\r\n", b"\n")):
-        with pytest.raises(SnapshotCorrupt, match=f"'{NAME}' is no data file of malflow") as refused:
+        with pytest.raises(SnapshotCorrupt, match=f"'{NAME}' is not a data file of malflow") as refused:
             decode_file(NAME, data)
         assert refused.value.name == NAME
 
 
 @pytest.mark.fault("G9")
 def test_a_newer_format_is_no_damage_but_needs_a_newer_malflow() -> None:
-    with pytest.raises(SnapshotError, match=r"newer malflow \(format 2; this one reads up to 1\)") as refused:
+    with pytest.raises(SnapshotError, match=r"newer malflow \(format 2; this version reads up to 1\)") as refused:
         decode_file(NAME, sealed(b"\xff anything", version=2))
 
     assert not isinstance(refused.value, SnapshotCorrupt)
@@ -441,7 +441,7 @@ def test_a_piece_that_lacks_or_is_another_s_is_found(change: Any) -> None:
     pieces = [it for group in pack([section(b"x" * 25, "none")], 10) for it in group]
     assert len(pieces) == 3
 
-    with pytest.raises(SnapshotCorrupt, match="a section of operator 'sums' is not there"):
+    with pytest.raises(SnapshotCorrupt, match="a section of operator 'sums' is missing"):
         list(joined(change(pieces)))
 
 

@@ -103,8 +103,8 @@ def test_state_follows_a_new_name(store: HookedStore) -> None:
 @pytest.mark.fault("G4")
 def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: HookedStore) -> None:
     assert refusal(store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP)) == (
-        "operator 'sum' is a ttl_map now; in snapshot 2 it is a stateful_map with state of 1 keys, which does not fit; "
-        "give the new one another name, and say allow_dropped_state=['sum'] if that state may be dropped"
+        "operator 'sum' is now a ttl_map, but in snapshot 2 it is a stateful_map with 1 keys; rename the new operator, "
+        "and pass allow_dropped_state=['sum'] if the old state may be dropped"
     )
     found = restored(
         store, spec("sum", StateKind.TTL_MAP), spec("count", StateKind.STATEFUL_OP), allow_dropped_state=["sum"]
@@ -115,13 +115,13 @@ def test_an_operator_of_another_kind_under_the_same_name_is_refused(store: Hooke
 @pytest.mark.parametrize(
     ("renamed", "told"),
     [
-        ({"count": "tallly"}, "the program keeps no state there; did you mean 'tally'?"),
+        ({"count": "tallly"}, "the program has no state of that name; did you mean 'tally'?"),
         ({"sum": "tally"}, "but the program still has 'sum'"),
         (
             {"count": "sum"},
-            "but the snapshot has states of both; say allow_dropped_state=['sum'] if those of the old 'sum'",
+            "but the snapshot has states of both; pass allow_dropped_state=['sum'] if the state of the old 'sum'",
         ),
-        ({"count": "tally", "idle": "tally"}, "renamed= gives two operators the name 'tally'"),
+        ({"count": "tally", "idle": "tally"}, "renamed= maps two operators to 'tally'"),
     ],
 )
 def test_a_name_that_can_not_be_is_refused(store: HookedStore, renamed: dict[str, str], told: str) -> None:
@@ -164,7 +164,7 @@ def test_another_codec_is_refused_until_somebody_begins_with_nothing(store: Hook
             (items,) = json.loads(data)
             return dict(items)
 
-    with pytest.raises(SnapshotError, match=r"codec 'pickle', and codec 'text' is asked for; say codec='pickle'"):
+    with pytest.raises(SnapshotError, match=r"codec 'pickle', but the program uses codec 'text'; pass codec='pickle'"):
         Job(StoreBackend(store, codec=Text()), allow_dropped_state=["count"])
     begun = Job(StoreBackend(store, codec=Text()), restore=None)
     begun.save({"a": 5}).result()
@@ -185,7 +185,7 @@ def test_a_state_whose_class_is_gone_is_told_with_its_operator(monkeypatch: pyte
     monkeypatch.setitem(globals(), "Gone", type("Gone", (), {"__module__": __name__}))
     Job(StoreBackend(store)).save({"a": globals()["Gone"]()}).result()
     monkeypatch.delitem(globals(), "Gone")
-    told = r"the state of operator 'sum' in 'd/.*' can't be read: AttributeError: .*must be importable where they were"
+    told = r"the state of operator 'sum' in 'd/.*' can't be read: AttributeError: .*must be importable from the same"
     with pytest.raises(SnapshotError, match=told):
         Job(StoreBackend(store))
 
@@ -223,7 +223,7 @@ def source() -> ScriptedSource:
 def test_a_dataflow_goes_on_under_new_names(source: ScriptedSource) -> None:
     backend = in_memory()
     assert run(backend, source, "sum") == [1, 3]
-    with pytest.raises(SnapshotError, match=r"say renamed=\{'sum': 'total'\} for one that was renamed"):
+    with pytest.raises(SnapshotError, match=r"pass renamed=\{'sum': 'total'\} if an operator was renamed"):
         run(backend, source, "total")
     assert run(backend, source, "total", renamed={"sum": "total"}) == [6]
     assert run(backend, source, "total") == [10]

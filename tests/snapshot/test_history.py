@@ -119,7 +119,7 @@ def test_what_a_crash_left_behind_is_told_as_unused(store: HookedStore) -> None:
     store.objects[orphan] = b"half"
     report = fsck(StoreBackend(store))
     assert (report.snapshots, report.problems, report.unused) == (1, (), (orphan,))
-    assert "a run is writing it, was killed while it did, or manifest 3 was deleted" in report.notes[0]
+    assert "a run is writing it, was killed while writing it, or manifest 3 was deleted" in report.notes[0]
 
 
 @pytest.mark.fault("B4")
@@ -131,7 +131,7 @@ def test_a_newest_manifest_that_was_deleted_leaves_a_note(store: HookedStore) ->
     del store.objects[manifest_key(3)]
     report = fsck(StoreBackend(store))
     assert report.problems == ()
-    assert "there is data of snapshot 3 and no manifest, the newest one is 2" in report.notes[0]
+    assert "snapshot 3 has data but no manifest, and the newest manifest is 2" in report.notes[0]
 
 
 def test_several_deleted_manifests_leave_a_note_each(store: HookedStore) -> None:
@@ -143,8 +143,8 @@ def test_several_deleted_manifests_leave_a_note_each(store: HookedStore) -> None
     report = fsck(StoreBackend(store))
     assert report.problems == ()
     assert [note.partition(" and ")[0] for note in report.notes] == [
-        "there is data of snapshot 3",
-        "there is data of snapshot 4",
+        "snapshot 3 has data",
+        "snapshot 4 has data",
     ]
 
 

@@ -330,7 +330,7 @@ def test_a_manifest_put_back_over_a_later_one_is_found_by_fsck(three: HookedStor
     other.objects = {key: data for key, data in three.objects.items() if key < manifest_key(4)}
     Job(StoreBackend(other))
     three.objects[manifest_key(4)] = other.objects[manifest_key(4)]
-    assert fsck(StoreBackend(three)).problems == ("manifest 5 was not written after the manifest 4 that is there",)
+    assert fsck(StoreBackend(three)).problems == ("manifest 5 does not follow the present manifest 4",)
 
 
 @pytest.mark.fault("B7")
@@ -360,9 +360,11 @@ def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: HookedStore) 
 def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: HookedStore) -> None:
     Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
     assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}
-    with pytest.raises(SnapshotCorrupt, match=r"it is signed, and no signing key is given; give signing_key="):
+    with pytest.raises(SnapshotCorrupt, match=r"it is signed, but no signing key is set; pass signing_key="):
         Job(StoreBackend(store))
-    with pytest.raises(SnapshotCorrupt, match=r"its signature is not that of its content by any of the signing keys"):
+    with pytest.raises(
+        SnapshotCorrupt, match=r"its signature does not match its content under any of the signing keys"
+    ):
         Job(StoreBackend(store, signing_key="another key of sixteen bytes"))
     with pytest.raises(SnapshotCorrupt):
         Job(StoreBackend(store, signing_key="another key of sixteen bytes", allow_unsigned_pickle=True))
@@ -371,7 +373,7 @@ def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: HookedSt
 def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     before = dict(store.objects)
-    with pytest.raises(SnapshotCorrupt, match=r"it is not signed, and a signing key is given; allow_unsigned_pickle"):
+    with pytest.raises(SnapshotCorrupt, match=r"it is not signed, but a signing key is set; allow_unsigned_pickle"):
         Job(StoreBackend(store, signing_key=KEY))
     assert store.objects == before
     assert Job(StoreBackend(store, signing_key=KEY, allow_unsigned_pickle=True)).state == {"a": 1}

@@ -169,7 +169,7 @@ def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
         server.inject(fault, "PUT", "/m/", times=10_000)
         server.inject("throttled", "GET", "/m/", times=10_000)
 
-    with pytest.raises(CommitUnknown, match=r"did not tell whether 'm/0+3\.json' was written"):
+    with pytest.raises(CommitUnknown, match=r"did not confirm whether 'm/0+3\.json' was written"):
         place.run(source, {2: go_dark}, backend=place.brief())
     assert server.fired > 2
     server.reset()
@@ -317,7 +317,7 @@ def test_a_damaged_object_on_a_bucket_is_named_and_gone_back_from(place: Place) 
 
 def test_a_pickle_on_a_bucket_needs_a_key_or_a_word(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
-    with pytest.raises(GraphError, match=r"loading a pickle executes what is in it.*signing_key=.*codec='msgpack'"):
+    with pytest.raises(GraphError, match=r"loading a pickle can execute code.*signing_key=.*codec='msgpack'"):
         FsspecBackend(place.url, storage_options=place.server.options)
     FsspecBackend(place.url, storage_options=place.server.options, allow_unsigned_pickle=True)
     FsspecBackend(place.url, storage_options=place.server.options, codec="msgpack")
@@ -325,7 +325,7 @@ def test_a_pickle_on_a_bucket_needs_a_key_or_a_word(place: Place, monkeypatch: p
 
 def test_an_unsigned_snapshot_that_somebody_put_there_is_not_loaded(place: Place) -> None:
     place.run(paced(1), backend=place.backend(signing_key=None, allow_unsigned_pickle=True))
-    with pytest.raises(SnapshotCorrupt, match=r"it is not signed, and a signing key is given"):
+    with pytest.raises(SnapshotCorrupt, match=r"it is not signed, but a signing key is set"):
         place.run(paced(1))
 
 

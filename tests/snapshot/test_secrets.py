@@ -209,7 +209,7 @@ def test_pickled_backend_carries_no_secret(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_backend_with_a_file_system_of_its_own_is_not_pickled() -> None:
     with pytest.raises(
-        GraphError, match=r"can't be pickled: filesystem= may hold secrets; name it by its URL"
+        GraphError, match=r"can't be pickled: filesystem= may hold secrets; pass a URL instead"
     ) as raised:
         pickle.dumps(backend())
     assert_no_secret(str(raised.value))

@@ -107,9 +107,7 @@ def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.Mon
 
     job = Job(StoreBackend(HookedStore()))
     monkeypatch.setattr(Manifest, "to_bytes", fault)
-    told = (
-        r"could not be made, by a fault in fault \(test_writer.py:\d+\): SystemError: bad argument; the last snapshot"
-    )
+    told = r"failed unexpectedly in fault \(test_writer.py:\d+\): SystemError: bad argument; the previous snapshot"
     with pytest.raises(SnapshotError, match=told):
         job.save({"a": 1}).result()
     with pytest.raises(SnapshotError, match=told):

@@ -1,1 +1,1 @@
-"""Codecs: how states become bytes and bytes become states again."""
+"""Codecs, which serialise states, and the shapes of the classes in them."""

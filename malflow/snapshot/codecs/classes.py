@@ -1,4 +1,4 @@
-"""Where the classes in pickled states are found: also those of a script that was a module, or a module that is one."""
+"""Finding the classes that pickles name, including those of scripts and of modules run as scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOVED = {
     ("malflow.sources.lines", "LinePosition"): "malflow.connectors.files.lines",
     ("malflow.sinks.local_file", "FileSinkPosition"): "malflow.connectors.files.local_file",
 }
-"""Where classes of malflow are now that older snapshots name elsewhere."""
+"""The present modules of malflow classes that older snapshots name under former ones."""
 
 
 def script_name() -> str:
@@ -33,16 +33,16 @@ def script_name() -> str:
 
 
 def find(module: str, qualname: str, script: str = "") -> Any:
-    """Find what a pickle names; what a script defined may be in a module now, and the other way round.
+    """Return the object that a pickle names; a class of a script may be in a module now, or the reverse.
 
     Args:
-        module: the module that it was in.
-        qualname: its name there.
-        script: where the module was ``__main__``, the name that it has when it is imported.
+        module: the module named in the pickle.
+        qualname: the object's qualified name.
+        script: for ``__main__``, the name under which that module can be imported.
 
     Raises:
         ImportError: if the module can't be imported.
-        AttributeError: if it is not there.
+        AttributeError: if the module has no such object.
     """
     module = _MOVED.get((module, qualname), module)
     failure: AttributeError | None = None
@@ -67,7 +67,7 @@ def place_of(kind: Any) -> str:
 
 
 def _candidates(module: str, script: str) -> Iterator[ModuleType]:
-    """Yield the modules that a name may be in now, the likeliest first."""
+    """Yield the modules that may define the name now, the likeliest first."""
     main = sys.modules[_MAIN]
     if module == _MAIN:
         others = list(_imported(script)) if script else []
@@ -79,14 +79,14 @@ def _candidates(module: str, script: str) -> Iterator[ModuleType]:
 
 
 def _imported(script: str) -> Iterator[ModuleType]:
-    """Yield the imported modules that a script may be; its own name comes first."""
+    """Yield the imported modules that may be the script, that of the same name first."""
     if script in sys.modules:
         yield sys.modules[script]
     yield from (found for name, found in list(sys.modules.items()) if name.endswith(f".{script}"))
 
 
 def _is_script(main: ModuleType, module: str) -> bool:
-    """Whether the script that runs is the module of that name."""
+    """Whether the running script is the module of that name."""
     if getattr(main, "__spec__", None) is not None:
         return script_name() == module
     file: str = getattr(main, "__file__", None) or ""

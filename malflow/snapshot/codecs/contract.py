@@ -1,4 +1,4 @@
-"""How states become bytes."""
+"""The contract of codecs, and the pickle codec."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NOT_FOUND = ("Can't pickle", "Can't get local object")
 
 
 class Codec(Protocol):
-    """Writes states as bytes and reads them back, the same in every process.
+    """Serialises states, in the same way in every process.
 
-    Only with one that is a `ShapedCodec`, too, a snapshot knows the classes in its states, and whether they changed.
+    Only with a `ShapedCodec` do snapshots record the classes in their states and detect changes to them.
 
     Attributes:
-        name: noted in each file; it is read by a codec of the same name only.
-        executes: whether reading bytes may execute what they say, so that they must come from a trusted hand.
+        name: recorded in each file, which only a codec of the same name reads.
+        executes: whether loading can execute code, so that the bytes must come from a trusted source.
     """
 
     @property
@@ -36,43 +36,43 @@ class Codec(Protocol):
     def executes(self) -> bool: ...  # noqa: D102 - above
 
     def dumps(self, value: Any) -> bytes:
-        """Write a value; any exception says that it can't be written."""
+        """Serialise a value; any exception means that it can't be serialised."""
 
     def loads(self, data: bytes) -> Any:
-        """Read a value; any exception says that it can't be read."""
+        """Deserialise a value; any exception means that it can't be."""
 
 
 @runtime_checkable
 class ShapedCodec(Codec, Protocol):
-    """A codec that knows the classes in what it writes, so that states of a changed class are not read wrong."""
+    """A codec that records the shapes of classes, so that states of a changed class are not misread."""
 
     def noting(self, kinds: set[type]) -> Codec:
-        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+        """Return a codec with the same output that adds the classes it serialises to `kinds`."""
 
     def shape_of(self, kind: type) -> Shape | None:
-        """Return the form of a class; None where nothing is to be known of it."""
+        """Return the shape of a class; None if it needs no check."""
 
     def change_of(self, shape: Shape, since: str) -> str | None:
-        """Say how a class differs from what it was; None where what was written of it is read right.
+        """Describe how a class has changed; None if its old states are still read correctly.
 
         Args:
-            shape: what it was.
-            since: when that was, for the sentence.
+            shape: its former shape.
+            since: when it had that shape, for the message.
         """
 
     def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
-        """Return what reads states with these shapes.
+        """Return a function that deserialises states with these shapes.
 
         Args:
-            shapes: the classes in them.
-            migrating: whether a record whose class has changed, or is gone, is read as its fields.
+            shapes: the shapes of the classes in them.
+            migrating: whether a record whose class has changed or is missing is read as its fields.
         """
 
 
 class PickleCodec:
-    """Python's own: any object whose class can be imported, which is not stored itself, so that code may change.
+    """Python's pickle: any object whose class is importable. Code is not stored, so it may change.
 
-    Objects that several states share are shared again after loading only where they were written together.
+    Objects shared by several states are shared again after loading only if they were serialised together.
     """
 
     name = "pickle"
@@ -80,10 +80,10 @@ class PickleCodec:
     _kinds: set[type] | None = None
 
     def dumps(self, value: Any) -> bytes:
-        """Write a value.
+        """Serialise a value.
 
         Raises:
-            Exception: whatever the classes of the value raise.
+            Exception: any exception raised by the value's classes.
             pickle.PicklingError: if a class or function in it can't be found by its name.
         """
         try:
@@ -97,27 +97,27 @@ class PickleCodec:
             ) from error
 
     def loads(self, data: bytes) -> Any:
-        """Read a value that `dumps` wrote; it executes whatever the bytes say."""
+        """Deserialise the output of `dumps`; this can execute code."""
         return pickle.loads(data)  # noqa: S301 - the store is private or what it holds is signed, unless allowed
 
     def noting(self, kinds: set[type]) -> Codec:
-        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+        """Return a codec with the same output that adds the classes it serialises to `kinds`."""
         if type(self).dumps is not PickleCodec.dumps:
-            return self  # it writes in a way of its own
+            return self  # a subclass with its own format
         codec = PickleCodec()
         codec._kinds = kinds
         return codec
 
     def shape_of(self, kind: type) -> Shape | None:
-        """Return the form of a class; None where nothing is to be known of it."""
+        """Return the shape of a class; None if it needs no check."""
         return pickled_shapes.shape_of(kind)
 
     def change_of(self, shape: Shape, since: str) -> str | None:
-        """Say how a class differs from what it was; None where what was written of it is read right."""
+        """Describe how a class has changed; None if its old states are still read correctly."""
         return pickled_shapes.change_of(shape, since)
 
     def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
-        """Return what reads states with these shapes; it executes whatever the bytes say."""
+        """Return a function that deserialises states with these shapes; it can execute code."""
         if type(self).loads is not PickleCodec.loads:
             return self.loads
         return pickled_shapes.reader(shapes, migrating=migrating)
@@ -127,10 +127,10 @@ class PickleCodec:
 
 
 def codec_of(codec: str | Codec) -> Codec:
-    """Find a codec by name, or check one.
+    """Return the codec of that name, or check a given codec.
 
     Raises:
-        GraphError: if it is none.
+        GraphError: if it is not a codec.
         MissingDependency: if its library is not installed.
 
     >>> codec_of("pickle")
@@ -145,7 +145,7 @@ def codec_of(codec: str | Codec) -> Codec:
     if isinstance(codec, str):
         near = get_close_matches(codec, _NAMES, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise GraphError(f"codec is 'pickle', 'msgpack' or an object with dumps and loads; got {codec!r}{hint}")
+        raise GraphError(f"codec must be 'pickle', 'msgpack' or an object with dumps and loads; got {codec!r}{hint}")
     require_methods(codec, "codec", ("dumps", "loads"))
     facts = getattr(codec, "name", None), getattr(codec, "executes", None)
     if not isinstance(facts[0], str) or not facts[0] or not isinstance(facts[1], bool):
@@ -154,12 +154,12 @@ def codec_of(codec: str | Codec) -> Codec:
 
 
 def dumps_dict(codec: Codec, items: Iterable[tuple[Any, Any]]) -> bytes:
-    """Write what `loads` makes a dict of these items of."""
+    """Serialise items so that `loads` returns a dict of them."""
     return codec.dumps(_Items(items) if isinstance(codec, PickleCodec) else dict(items))
 
 
 class _Items:
-    """Items that are pickled as a dict of them: making one first would take longer than to pickle it."""
+    """Items that are pickled as a dict; building the dict first would take longer than pickling it."""
 
     def __init__(self, items: Iterable[tuple[Any, Any]]) -> None:
         self._items = items
@@ -172,9 +172,9 @@ _reduce = methodcaller("__reduce_ex__", 5)
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
-    """How objects are taken apart, by their class: as pickle does it. A class is noted when it comes up first.
+    """Pickle's reducers by class; records each class at its first lookup.
 
-    What pickle knows by itself (None, numbers, text, lists, dicts, functions, ...) never comes here.
+    Types that pickle handles natively (None, numbers, text, lists, dicts, functions, ...) are never looked up.
     """
 
     def __init__(self, kinds: set[type]) -> None:
@@ -199,6 +199,6 @@ def _dumps(value: Any, kinds: set[type]) -> bytes:
 
 
 class _Parts(list[bytes]):
-    """A file in memory, whose parts are not copied before the end."""
+    """A file in memory that joins its parts only at the end."""
 
     write = list.append

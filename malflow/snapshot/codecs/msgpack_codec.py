@@ -1,4 +1,4 @@
-"""A codec of data only: reading it never executes what the bytes say."""
+"""A codec for data only: loading never executes code."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
 class MsgpackCodec:
-    """Writes plain data, and reads it without executing anything, whoever wrote it.
+    """Serialises plain data; loading untrusted bytes executes no code.
 
-    It takes None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque, Counter,
-    OrderedDict, defaultdict (of a builtin type), datetime, date, time, timedelta, Decimal, Fraction and UUID, what
-    malflow itself puts into states, and the dataclasses, named tuples and enums that are registered. A value comes back
-    with exactly its type; one of any other type is refused, also if that is a subclass.
+    It supports None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, deque,
+    Counter, OrderedDict, defaultdict (of a builtin type), datetime, date, time, timedelta, Decimal, Fraction and UUID,
+    the classes that malflow itself puts into states, and registered dataclasses, named tuples and enums. A value is
+    restored with exactly its type; values of any other type, including subclasses, are rejected.
 
-    An object that is at several places in a state is written, and comes back, several times. Records come back
-    without a call of ``__init__`` or ``__post_init__``, as with pickle.
+    An object referenced several times is written, and restored, several times. Records are restored without calling
+    ``__init__`` or ``__post_init__``, as with pickle.
 
     Args:
-        types: classes by names that stay the same when a class is renamed or moved. Fields are stored by name: one
-            that was added since takes its default, one that was removed is an error. Where a class has several names,
-            it is written under the first.
+        types: classes by names that must stay the same when a class is renamed or moved. Fields are stored by name:
+            an added field takes its default, a removed one is an error. A class with several names is written under
+            the first.
 
     Raises:
         GraphError: if a class can't be registered.
@@ -86,10 +86,10 @@ class MsgpackCodec:
         self._hidden = frozenset({memoryview, msgpack.ExtType, msgpack.Timestamp})
 
     def dumps(self, value: Any) -> bytes:
-        """Write a value.
+        """Serialise a value.
 
         Raises:
-            TypeError: if there is something in it that can't be written, with the path to it.
+            TypeError: if a part of it can't be serialised, with the path to that part.
         """
         try:
             return _Writing(self._msgpack, self._forms, self._hidden, self._kinds).pack(value)
@@ -100,33 +100,33 @@ class MsgpackCodec:
             raise TypeError(f"{path}: {cause}") from cause
 
     def loads(self, data: bytes) -> Any:
-        """Read a value that `dumps` wrote.
+        """Deserialise the output of `dumps`.
 
         Raises:
-            TypeError: if it has a record that does not fit the class registered, or none is.
-            ValueError: if it is not what `dumps` wrote.
+            TypeError: if it has a record whose class is not registered or has changed.
+            ValueError: if it is not the output of `dumps`.
         """
         return self._loads(data, self._readers)
 
     def noting(self, kinds: set[type]) -> Codec:
-        """Return a codec that writes the same, and adds the classes of what it writes to `kinds`."""
+        """Return a codec with the same output that adds the classes it serialises to `kinds`."""
         if type(self).dumps is not MsgpackCodec.dumps:
-            return self  # it writes in a way of its own
+            return self  # a subclass with its own format
         codec = MsgpackCodec.__new__(type(self))
         vars(codec).update(vars(self), _kinds=kinds)
         return codec
 
     def shape_of(self, kind: type) -> Shape | None:
-        """Return the form of a class that is registered; None of others."""
+        """Return the shape of a registered class; None for others."""
         form = form_of(kind) if kind in self._names else None
         return None if form is None else Shape(self._names[kind], *form)
 
     def change_of(self, shape: Shape, since: str) -> str | None:
-        """Say how a class differs from what it was; None where what was written of it is read right."""
+        """Describe how a class has changed; None if its old states are still read correctly."""
         return change_of_record(shape, self._types.get(shape.name), since)
 
     def reader(self, shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
-        """Return what reads states with these shapes."""
+        """Return a function that deserialises states with these shapes."""
         if not migrating or type(self).loads is not MsgpackCodec.loads:
             return self.loads
         known = {shape.name: shape for shape in shapes}
@@ -156,7 +156,7 @@ class MsgpackCodec:
         return self._records[name](content)
 
     def _blame(self, value: Any, error: Exception) -> tuple[str, Exception]:
-        """Find the innermost value that can't be written."""
+        """Return the path to the innermost value that can't be serialised, and its error."""
         path = ""
         while len(path) < _LONGEST_PATH:
             for step, child in self._parts(value):
@@ -210,7 +210,7 @@ class _TooDeep(ValueError):
 
 
 class _Writing:
-    """The writing of one value. What becomes plain data is packed apart, and put into the packed data around it."""
+    """Serialises one value; extension values are packed separately and embedded in the data around them."""
 
     def __init__(self, msgpack: Any, forms: _Forms, hidden: frozenset[type], noted: set[type]) -> None:
         self._noted = noted
@@ -224,10 +224,10 @@ class _Writing:
         self._depth = 0
 
     def pack(self, value: Any) -> bytes:
-        """Pack a value; everything plain in it stays in msgpack's hands."""
+        """Pack a value; plain data is left to msgpack."""
         kinds, depth = _survey(value, _DEEPEST - self._depth)
         self._noted |= kinds
-        refused = kinds & self._hidden  # msgpack would take them for something else
+        refused = kinds & self._hidden  # msgpack would misinterpret them
         if refused:
             raise TypeError(f"{refused.pop().__name__} can't be written")
         if bytearray in kinds:
@@ -260,7 +260,7 @@ class _Writing:
         return self._extension_of((form.code, self.pack(plain)))
 
     def _without_bytearrays(self, value: Any) -> Any:
-        """Mark the bytearrays in lists and dicts, which msgpack would write as bytes."""
+        """Wrap the bytearrays in lists and dicts, which msgpack would write as bytes."""
         kind = type(value)
         if kind is bytearray:
             return self._msgpack.ExtType(_BYTEARRAY.code, self.pack(bytes(value)))
@@ -270,7 +270,7 @@ class _Writing:
 
 
 class _Reading:
-    """The reading of one value."""
+    """Deserialises one value."""
 
     def __init__(self, msgpack: Any, readers: Mapping[int, tuple[type, Callable[[Any], Any]]]) -> None:
         self._msgpack = msgpack
@@ -278,7 +278,7 @@ class _Reading:
         self._nested = 0
 
     def unpack(self, data: bytes) -> Any:
-        """Unpack a value, of which nothing is longer than the data."""
+        """Unpack a value; no declared length may exceed the data."""
         if len(data) > _SMALL:
             self._check_lengths(data)
         return self._msgpack.unpackb(data, ext_hook=self._value, strict_map_key=False, unicode_errors="surrogatepass")
@@ -297,7 +297,7 @@ class _Reading:
         return read(facts)
 
     def _check_lengths(self, data: bytes) -> None:
-        """Walk over the data without making anything: a list is only made if all of it is there."""
+        """Skip over the data without allocating, to find declared lengths that exceed it."""
         unpacker = self._msgpack.Unpacker(max_buffer_size=len(data))
         unpacker.feed(data)
         try:
@@ -307,7 +307,7 @@ class _Reading:
 
 
 def _survey(value: Any, deepest: int) -> tuple[set[type], int]:
-    """Find the types in nested lists and dicts, level by level, and how many levels there are."""
+    """Return the types in nested lists and dicts, and the number of levels."""
     level: list[Any] = [value]
     found: set[type] = set()
     depth = 0
@@ -325,7 +325,7 @@ def _survey(value: Any, deepest: int) -> tuple[set[type], int]:
 
 
 def _those_of(level: list[Any], kinds: set[type], kind: type) -> list[Any]:
-    """Take the values of a type, each once: what contains itself several times would soon be there countless times."""
+    """Return the values of a type, each once: repeats of self-containing values would grow exponentially."""
     if kind not in kinds:
         return []
     chosen = level if len(kinds) == 1 else [value for value in level if type(value) is kind]

@@ -1,4 +1,4 @@
-"""The closed set of types that the msgpack codec writes beyond msgpack's own, and how each becomes plain data."""
+"""The types that the msgpack codec supports beyond msgpack's own, and their plain forms."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _FACTORIES: dict[str, type] = {
 
 
 class Misfit(TypeError):
-    """What was written does not fit the classes that the program has registered."""
+    """A record does not match the classes that the program has registered."""
 
 
 class Form(NamedTuple):
-    """How the values of one type are written.
+    """The serialised form of one type.
 
     Attributes:
-        code: the number of the type in the data. It never changes its meaning.
-        kind: the type; values of a subclass are not written so.
-        plain: the type of what `write` makes of a value.
-        write: makes data of a value, in which any type of the set may occur.
-        read: makes a value of data.
+        code: the extension code of the type; its meaning never changes.
+        kind: the type; subclasses are excluded.
+        plain: the return type of `write`.
+        write: converts a value to simpler data, which may contain any supported type.
+        read: converts the data back to a value.
     """
 
     code: int
@@ -62,21 +62,21 @@ class Form(NamedTuple):
 
 
 def _listed(facts: Any) -> list[Any]:
-    """Check that what a collection is made of is a list, and nothing that could be taken for one."""
+    """Check that the content of a collection is a list, not just something iterable."""
     if type(facts) is not list:
         raise ValueError(f"a collection is made of a list, not of {type(facts).__name__}")
     return facts
 
 
 def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
-    """Check how many facts there are, and that all are of one type; none is ever parsed."""
+    """Check the number of facts, and that all are of one type; nothing is parsed."""
     if len(facts) != count or any(type(fact) is not kind for fact in facts):
         raise ValueError(f"it is made of {count} of {kind.__name__}; these are {len(facts)}, or others")
     return facts
 
 
 def _fraction(terms: list[Any]) -> Fraction:
-    """Make a fraction of its terms. To reduce long ones takes too long, and they were written reduced."""
+    """Return a fraction; long terms, which were written reduced, are not reduced again: that is slow."""
     numerator, denominator = _all_of(int, terms, 2)
     if denominator < 1:
         raise ValueError(f"a Fraction has a denominator of one or more; got {denominator}")
@@ -230,13 +230,13 @@ def record_form(name: str, kind: type) -> Form:
 
 
 def members(form: Form, value: Any) -> Mapping[str, Any]:
-    """Give the fields of a record that can be read, to look for the one at fault."""
+    """Return the readable fields of a record, for finding the one that can't be serialised."""
     names: Any = getattr(form.kind, "__dataclass_fields__", None) or getattr(form.kind, "_fields", ())
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def change_of_record(shape: Shape, kind: type | None, since: str) -> str | None:
-    """Say why what was written of a class can't be read as it is registered now; None where it can."""
+    """Describe how a registered class has changed; None if its old records are still read correctly."""
     name = shape.name
     if kind is None:
         was = described(shape.kind, shape.fields, with_kind=True)
@@ -253,7 +253,7 @@ def change_of_record(shape: Shape, kind: type | None, since: str) -> str | None:
 
 
 def _fits(shape: Shape, kind: type, form: tuple[str, tuple[str, ...]]) -> bool:
-    """Whether a class has a place for all that was written, and a default for what was not."""
+    """Whether a class has all fields that were written, and defaults for its other fields."""
     if issubclass(kind, Enum) and shape.kind == ENUM and not issubclass(kind, Flag):
         return {member.partition("=")[0] for member in shape.fields} <= set(kind.__members__)
     if ENUM in (shape.kind, form[0]):
@@ -330,7 +330,7 @@ def _dataclass_form(name: str, kind: Any) -> Form:
 
 
 def _defaults_of(kind: Any) -> dict[str, Callable[[], Any]]:
-    """Return what makes the value of each field that has a default."""
+    """Return a factory for each field that has a default."""
     if hasattr(kind, "_field_defaults"):
         return {field: partial(_given, value) for field, value in kind._field_defaults.items()}
     return {field.name: default for field in fields(kind) if (default := _default_of(field)) is not None}
@@ -353,7 +353,7 @@ def _completed(
     defaults: Mapping[str, Callable[[], Any]],
     facts: list[Any],
 ) -> dict[str, Any]:
-    """Take the fields, and the defaults of those that were not there when the record was written."""
+    """Return the written fields, plus defaults for fields added since."""
     content = dict(zip(facts[::2], facts[1::2], strict=True))
     unknown = [field for field in content if field not in names]
     if unknown:
@@ -367,7 +367,7 @@ def _completed(
 
 
 def _check_attributes(name: str, value: Any, names: tuple[str, ...]) -> None:
-    """Refuse a record with more to it than its fields; what a cached property holds can be computed again."""
+    """Check that a record has no attributes besides its fields; cached properties may be lost."""
     attributes = getattr(value, "__dict__", None)
     if not attributes or (len(attributes) == len(names) and all(map(attributes.__contains__, names))):
         return

@@ -1,4 +1,4 @@
-"""What a migration gets of a record whose class has changed: its fields, whatever the class has become."""
+"""The records that migrations receive in place of instances of changed classes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _METHODS = ("keys", "values", "items", "get")
 
 
 class OldRecord(Mapping[str, Any]):
-    """The fields of a record of a class that has changed: a read-only mapping, whose values are attributes, too.
+    """The fields of a record whose class has changed: a read-only mapping, with the values also as attributes.
 
-    It is made by unpickling, the way that an instance of the class would have been.
+    It is created by unpickling, as an instance of the class would have been.
     """
 
     _kind = "record"
@@ -29,13 +29,13 @@ class OldRecord(Mapping[str, Any]):
     _args: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **facts: Any) -> OldRecord:
-        """Make one of what its class was called with."""
+        """Create a record from the arguments of its class."""
         record = super().__new__(cls)
         vars(record)["_held"] = dict(zip(_named(args, cls._args), args, strict=True)) | facts
         return record
 
     def __init__(self, *args: Any, **facts: Any) -> None:
-        """Leave it to `__new__`, which alone is called by most pickles."""
+        """Do nothing: most pickles only call `__new__`."""
 
     def __setstate__(self, state: Any) -> None:
         held = self._held
@@ -80,13 +80,13 @@ class OldRecord(Mapping[str, Any]):
 
 
 class OldTuple(tuple[Any, ...]):
-    """The fields of a named tuple of a class that has changed: like a row, by place, by name and as attributes."""
+    """The fields of a named tuple whose class has changed, by position, by name and as attributes."""
 
     _kind = "named tuple"
     _names: tuple[str, ...] = ()
 
     def __new__(cls, *values: Any) -> OldTuple:
-        """Make one of what its class was called with: its values."""
+        """Create a tuple from its values."""
         if len(values) == len(cls._names):
             return super().__new__(cls, values)
         return super().__new__(
@@ -94,7 +94,7 @@ class OldTuple(tuple[Any, ...]):
         )
 
     def __init__(self, *values: Any) -> None:
-        """Leave it to `__new__`, which alone is called by most pickles."""
+        """Do nothing: most pickles only call `__new__`."""
 
     def __getitem__(self, place: Any) -> Any:
         return super().__getitem__(self._place(place) if isinstance(place, str) else place)
@@ -119,7 +119,7 @@ class OldTuple(tuple[Any, ...]):
         return tuple(zip(self._names, self, strict=False))
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or the default where there is no such field."""
+        """Return the value of a field, or the default if there is no such field."""
         return self[name] if name in self._names else default
 
     def _asdict(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class OldTuple(tuple[Any, ...]):
 
 
 class _OldObject(OldRecord):
-    """What is left of an object whose class is gone: what it held as attributes, as a list or as a dict."""
+    """The remains of an object whose class is missing: its attributes, list items and dict items."""
 
     def append(self, item: Any) -> None:
         """Add an item, as to a list."""
@@ -163,7 +163,7 @@ class _OldObject(OldRecord):
 
 
 def old_class(shape: Shape) -> type[OldRecord] | type[OldTuple]:
-    """Make the class that takes the place of one that has changed, or is gone."""
+    """Return a class that stands in for one that has changed or is missing."""
     kind = shape.name.rpartition(":")[2]
     if shape.kind == OWN_TUPLE:
         return type(kind, (OldTuple,), {"_kind": kind})
@@ -176,14 +176,14 @@ def old_class(shape: Shape) -> type[OldRecord] | type[OldTuple]:
 
 
 def _named(args: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of what a class was called with."""
+    """Return the names of the arguments of a class."""
     return names if len(args) == len(names) else tuple(f"args[{place}]" for place in range(len(args)))
 
 
 def old_kind(values: Iterable[Any]) -> str | None:
-    """Return the name of a class of which there are old records in some values, at any depth; None if there is none.
+    """Return the class name of an old record contained in the values, at any depth; None if there is none.
 
-    They are looked for by pickling, which looks everywhere; what can't be pickled for another reason is told later.
+    The search is a pickling, which visits everything; other pickling errors are reported later.
     """
     rest = iter(values)
     while some := list(islice(rest, _AT_ONCE)):
@@ -196,20 +196,20 @@ def old_kind(values: Iterable[Any]) -> str | None:
 
 
 class _Nowhere:
-    """A file that keeps nothing."""
+    """A file that discards its data."""
 
     def write(self, data: Any) -> int:
-        """Drop the data."""
+        """Discard the data."""
         return len(data)
 
 
 class _Found(pickle.Pickler):
-    """Notes the first old record that comes up."""
+    """Stops at the first old record."""
 
     kind: str | None = None
 
     def reducer_override(self, value: Any) -> Any:
-        """Stop at an old record."""
+        """Raise an error at an old record."""
         if isinstance(value, OldRecord | OldTuple):
             self.kind = type(value).__name__
             raise _not_a_state(self.kind)

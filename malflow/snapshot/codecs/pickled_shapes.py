@@ -1,4 +1,4 @@
-"""The classes in pickles: the form each has, whether it has changed, and how states of a changed one are read."""
+"""The shapes of classes in pickles: detecting changes, and reading states of changed classes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _MAKERS = frozenset({"dataclasses", "attr", "attrs", "pydantic", "msgspec"})
 
 
 def shape_of(kind: type) -> Shape | None:
-    """Return the form of a class; None where it is not a program's."""
+    """Return the shape of a class; None if it does not belong to the program."""
     form = form_of(kind)
     return None if form is None else Shape(f"{kind.__module__}:{kind.__qualname__}", *form)
 
 
 def change_of(shape: Shape, since: str) -> str | None:
-    """Say how a class differs from what it was; None where what was pickled of it is read right.
+    """Describe how a class has changed; None if its old pickles are still read correctly.
 
-    Of a class without declared fields nothing is said where it is gone: its pickles may not need it.
+    A missing class without declared fields is not reported: its pickles may not need it.
     """
     module, _, qualname = shape.name.partition(":")
     try:
         kind = find(module, qualname, shape.script)
-    except Exception as error:  # noqa: BLE001 - importing a module of the user's may raise any
+    except Exception as error:  # noqa: BLE001 - importing user modules may raise anything
         if shape.kind == CLASS:
             return None
         was = described(shape.kind, shape.fields, with_kind=True)
@@ -53,11 +53,11 @@ def change_of(shape: Shape, since: str) -> str | None:
 
 
 def reader(shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any]:
-    """Return what reads pickles in which there are classes of these forms.
+    """Return a function that loads pickles with classes of these shapes.
 
     Args:
-        shapes: the forms.
-        migrating: whether instances of a class that has changed, or is gone, are read as their fields.
+        shapes: the shapes.
+        migrating: whether instances of a class that has changed or is missing are read as their fields.
     """
     scripts = {shape.name: shape.script for shape in shapes if shape.script}
     replaced = {shape.name: old_class(shape) for shape in shapes if migrating and _has_changed(shape)}
@@ -74,7 +74,7 @@ def reader(shapes: Sequence[Shape], *, migrating: bool) -> Callable[[bytes], Any
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds the classes of scripts where they are now, and stands in for those that have changed."""
+    """Finds classes of scripts in their present modules, and replaces classes that have changed."""
 
     def __init__(self, data: bytes, replaced: dict[str, Any], scripts: dict[str, str], *, migrating: bool) -> None:
         super().__init__(io.BytesIO(data))
@@ -84,7 +84,7 @@ class _Unpickler(pickle.Unpickler):
         self._migrating = migrating
 
     def find_class(self, module: str, qualname: str) -> Any:
-        """Find what a pickle names."""
+        """Return the object that a pickle names, or its replacement."""
         name = f"{module}:{qualname}"
         if name in self._replaced:
             return self._replaced[name]
@@ -98,10 +98,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _FormlessUnpickler(_Unpickler):
-    """Reads what was written before snapshots knew classes: what has values only may have changed, and is a tuple."""
+    """Loads pickles written before snapshots recorded shapes: records stored by position become tuples."""
 
     def find_class(self, module: str, qualname: str) -> Any:
-        """Find what a pickle names, but records whose pickles have no names of fields."""
+        """Return the object that a pickle names, but replace classes pickled without field names."""
         found = super().find_class(module, qualname)
         form = form_of(found) if isinstance(found, type) else None
         if form is None or form[0] not in BY_POSITION:
@@ -112,29 +112,29 @@ class _FormlessUnpickler(_Unpickler):
 
 
 def _has_changed(shape: Shape) -> bool:
-    """Whether the instances of a class can't be made any more as they were."""
+    """Whether pickled instances of a class can no longer be restored correctly."""
     module, _, qualname = shape.name.partition(":")
     try:
         return not _is_as_it_was(shape, find(module, qualname, shape.script))
-    except Exception:  # noqa: BLE001 - importing a module of the user's may raise any
+    except Exception:  # noqa: BLE001 - importing user modules may raise anything
         return True
 
 
 def _is_as_it_was(shape: Shape, kind: Any) -> bool:
     form = form_of(kind) if isinstance(kind, type) else None
     if form is None:
-        return shape.kind == CLASS  # it was moved to where Python's own classes are, or a function makes it
+        return shape.kind == CLASS  # moved into the standard library, or replaced by a factory function
     return same_form(shape, *form) or _reads_itself(kind)
 
 
 def _reads_itself(kind: type) -> bool:
-    """Whether a class says itself how its states are read, so that it may know those of its former fields."""
+    """Whether a class defines its own unpickling, which may handle its former fields."""
     if issubclass(kind, tuple | Enum):
         return False
     return any(_is_users(getattr(kind, method, None)) for method in ("__setstate__", "__reduce__", "__reduce_ex__"))
 
 
 def _is_users(method: Any) -> bool:
-    """Whether a method was written for its class, not made by a library or inherited from `object`."""
+    """Whether a method is user-written, neither generated by a library nor inherited from `object`."""
     module = str(getattr(method, "__globals__", {}).get("__name__", ""))
     return bool(module) and module.partition(".")[0] not in _MAKERS

@@ -1,4 +1,4 @@
-"""What a snapshot knows of the classes in its states: their kinds and their fields."""
+"""Shapes: the kinds and fields of the classes in states, as recorded in snapshots."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
 CLASS: Final = "class"
 ENUM: Final = "enum"
 MAIN: Final = "__main__:"
-"""How names of classes begin that the script that runs has defined."""
+"""The prefix of the names of classes defined in the running script."""
 
 NAMED_TUPLE: Final = "NamedTuple"
 OWN_TUPLE: Final = "NamedTuple that is pickled in a way of its own"
 STRUCT: Final = "msgspec Struct"
 _FROZEN_SLOTS: Final = "frozen slots dataclass"
 BY_POSITION: Final = (NAMED_TUPLE, OWN_TUPLE, _FROZEN_SLOTS, STRUCT)
-"""The kinds whose pickles have values only: which field a value belongs to follows from its place."""
+"""The kinds that are pickled without field names: values belong to fields by position."""
 
 _PLAIN = (int, str, float, bytes, type(None))
 _LONGEST_VALUE = 100
@@ -45,13 +45,13 @@ _LIBRARY = str(Path(os.__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The form of one class.
+    """The shape of one class.
 
     Attributes:
-        name: what the codec calls the class: ``module:qualname`` in pickles, the name registered with msgpack.
-        kind: what makes its fields: "NamedTuple", "dataclass", "enum", ..., or "class" where it declares none.
-        fields: their names in order; of an enum its members, as ``NAME=value``.
-        script: for a class of ``__main__`` the name that its module has where it is imported.
+        name: the codec's name of the class: ``module:qualname`` in pickles, the registered name in msgpack.
+        kind: "NamedTuple", "dataclass", "enum", ..., or "class" if it declares no fields.
+        fields: the field names in order; for an enum its members, as ``NAME=value``.
+        script: for a class of ``__main__``, the name under which that module can be imported.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The shapes in what one worker wrote of one operator.
+    """The shapes in one worker's delta of one operator.
 
     Attributes:
         worker: the worker.
         operator: the operator.
-        whole: whether it was all the state there is, so that what was found before counts no more.
+        whole: whether the delta holds the full state, which makes earlier findings obsolete.
         shapes: the shapes.
     """
 
@@ -78,11 +78,11 @@ class Finding:
 
 
 class Kept:
-    """The shapes in a base and the increments over it: they add up, until a state is written whole again.
+    """The shapes in a base and its increments, accumulated until a state is written in full again.
 
     Args:
-        shapes: those of a snapshot, by operator.
-        workers: how many workers wrote it; any of them may have written any of its shapes.
+        shapes: the shapes in a snapshot, by operator.
+        workers: the number of workers that wrote it, each of which may have written any of the shapes.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[Shape, ...]], workers: int) -> None:
@@ -92,17 +92,17 @@ class Kept:
                 self.add(Finding(worker, operator, True, found) for worker in range(workers))
 
     def clear(self) -> None:
-        """Forget all: a new base begins."""
+        """Remove all shapes, before a new base."""
         self._known.clear()
 
     def copy(self) -> Kept:
-        """Return a copy that can be added to without a change of this one."""
+        """Return an independent copy."""
         copy = Kept({}, 0)
         copy._known = {place: dict(shapes) for place, shapes in self._known.items()}
         return copy
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Add what was found in an increment, or in a state that was written whole."""
+        """Add the findings of an increment or a base."""
         for finding in findings:
             known = self._known.setdefault((finding.worker, finding.operator), {})
             if finding.whole:
@@ -119,9 +119,9 @@ class Kept:
 
 
 def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
-    """Return what kind of record a class is, and its fields; None for classes that are not a program's.
+    """Return the kind of a class and its fields; None if it does not belong to the program.
 
-    Classes of Python's library and of malflow say themselves how they are read in later versions.
+    Classes of the standard library and of malflow handle their own compatibility.
 
     >>> from dataclasses import make_dataclass
     >>> form_of(make_dataclass("Acc", ["n", "total"], namespace={"__module__": "job"}))
@@ -147,7 +147,7 @@ def form_of(kind: type) -> tuple[str, tuple[str, ...]] | None:
 
 
 def same_form(old: Shape, kind: str, fields: tuple[str, ...]) -> bool:
-    """Whether what was pickled of the old form is read right by a class of this kind with these fields."""
+    """Whether pickles of the old shape are read correctly by a class of this kind with these fields."""
     if old.kind != kind:
         return False
     if kind == ENUM:
@@ -156,7 +156,7 @@ def same_form(old: Shape, kind: str, fields: tuple[str, ...]) -> bool:
 
 
 def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
-    """Show a form in an error.
+    """Return a shape as text, for an error message.
 
     >>> described("dataclass", ("n", "total"), with_kind=True)
     'a dataclass (n, total)'
@@ -170,27 +170,27 @@ def described(kind: str, fields: tuple[str, ...], *, with_kind: bool) -> str:
 
 
 def in_script(shape: Shape, script: str) -> Shape:
-    """Return the shape of a class that may be one of ``__main__``, with the name of the script that is."""
+    """Return a shape with the name of the script, if the class belongs to ``__main__``."""
     return replace(shape, script=script) if shape.name.startswith(MAIN) else shape
 
 
 def _is_own_tuple(kind: Any) -> bool:
-    """Whether a named tuple has changed how it is pickled, so that its fields may not be what is in the pickle."""
+    """Whether a named tuple customises its pickling, so that the pickle may not hold its fields."""
     made = getattr(kind.__getnewargs__, "__globals__", {}).get("__name__")
     return made != "collections" or (kind.__reduce__, kind.__reduce_ex__) != (object.__reduce__, object.__reduce_ex__)
 
 
 def _dataclass_kind(kind: type) -> str:
-    """Return which of the three forms a dataclass is pickled in; it may be a copy that was pickled by value itself."""
+    """Return the kind of a dataclass, by how it is pickled; the class may itself be pickled by value."""
     if getattr(getattr(kind, "__setstate__", None), "__module__", "") == "dataclasses":
         return _FROZEN_SLOTS
     return "slots dataclass" if "__slots__" in vars(kind) else "dataclass"
 
 
 def _fields(kind: type, attribute: str) -> tuple[str, ...] | None:
-    """Return the fields that a library lists in an attribute of a class; None where it has none, or another thing.
+    """Return the fields that a library lists in an attribute of a class; None if it has no such list.
 
-    Of dataclasses they are those of `dataclasses.fields`, which does not know a class that was pickled by value.
+    For dataclasses the result is that of `dataclasses.fields`, which fails for a class pickled by value.
     """
     listed = getattr(kind, attribute, None)
     if isinstance(listed, dict):
@@ -208,7 +208,7 @@ def _kind_of(field: Any) -> Any:
 
 
 def _is_programs(module: object) -> bool:
-    """Whether a module is neither of Python's library nor of malflow; a program's may have a name of the library's."""
+    """Whether a module belongs to the program, even if it shadows one of the standard library."""
     if not isinstance(module, str):
         return False
     root = module.partition(".")[0]
@@ -219,7 +219,7 @@ def _is_programs(module: object) -> bool:
 
 
 def _value(value: Any) -> str:
-    """Show the value of an enum's member where it is plain data, so that it is the same in every process."""
+    """Return the value of an enum member as text if it is plain data, which looks the same in every process."""
     if not isinstance(value, _PLAIN) and not (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)):
         return ""
     text = repr(value)

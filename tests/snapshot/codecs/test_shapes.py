@@ -131,7 +131,7 @@ def test_a_changed_class_is_refused_with_both_shapes(before: str, state: str, af
     said = refusal(backend)
     assert said.startswith("operator 'acc': ")
     assert both in said
-    assert said.endswith("; raise version= and give migrate=(old, version) -> state")
+    assert said.endswith("; increase version= and pass migrate=(old, version) -> state")
 
 
 def test_the_refusal_names_the_place_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_the_refusal_names_the_place_of_the_class(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
     assert refusal(backend) == (
         f"operator 'acc': the fields of Acc ({path}:3) changed since snapshot 2: snapshot has (n), program has "
-        "(n, total); raise version= and give migrate=(old, version) -> state"
+        "(n, total); increase version= and pass migrate=(old, version) -> state"
     )
 
 
@@ -315,7 +315,7 @@ def test_keys_of_a_changed_class_are_refused_with_words() -> None:
     keep(backend, {held.Key(1, 2): 3})
     module("class Key(NamedTuple):\n b: int\n a: int")
     assert "the fields of Key changed since snapshot 2" in refusal(backend)
-    with pytest.raises(SnapshotError, match=r"class Key is in keys.*gets states, not keys"):
+    with pytest.raises(SnapshotError, match=r"class Key is used in keys.*convert states, not keys"):
         opened(backend, version=2, migrate=lambda old, _: old)
 
 
@@ -496,9 +496,8 @@ def test_the_changed_states_of_sources_and_sinks_are_refused(kind: str) -> None:
         execute()
     assert str(raised.value) == (
         "operator 'in': the fields of Acc changed since snapshot 2: snapshot has (n), program has (n, more); states of "
-        f"kind '{kind}' can't be migrated: keep the class as it was (one that is no tuple may have a __setstate__ that "
-        "takes its old fields); or give 'in' another name, and say allow_dropped_state=['in'], so that it begins with "
-        "nothing"
+        f"kind '{kind}' can't be migrated: leave the class as it was (unless it is a tuple, it may have a __setstate__ "
+        "that accepts its old fields); or rename 'in' and pass allow_dropped_state=['in'] to start it with empty state"
     )
 
 
@@ -557,7 +556,7 @@ def test_old_snapshots_are_gone_on_from_and_know_classes_then() -> None:
 def test_named_tuples_of_old_snapshots_are_migrated_as_tuples() -> None:
     backend = kept_before(OF_N, "[Acc(5)]")
     held = module(OF_N_AND_TOTAL)
-    assert "with the fields they had; else raise version= and give migrate=" in refusal(backend)
+    assert "names and fields; otherwise increase version= and pass migrate=" in refusal(backend)
     assert opened(backend, version=2, migrate=lambda old, _: held.Acc(old[0][0], 100)) == {"a": held.Acc(5, 100)}
 
 
