@@ -24,7 +24,7 @@ from tables import print_table, seconds
 from malflow import NoKey, SingleThreadRuntime, StreamProvider, rendezvous_select
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.persistence import Session, Start
+from malflow.snapshot.persistence import RestoreOptions, Session
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.state import Delta, KeyedState, StateKind, StateSpec
 
@@ -175,7 +175,7 @@ def _costs(kind: str, scale: float) -> Costs:
     gc.freeze()  # what the state costs the garbage collector is nobody's doing here
     with tempfile.TemporaryDirectory() as folder:
         backend = FsspecBackend(folder, job="costs")
-        session, _ = backend.open(OPERATORS, Start())
+        session, _ = backend.open(OPERATORS, RestoreOptions())
         plain_state = dict(state)
         plain, (raw, packed) = seconds(lambda: _plain(plain_state))
         captured, full = _commit(session, state)
@@ -213,7 +213,7 @@ def _commit(session: Session, state: KeyedState) -> tuple[float, float]:
 
 
 def _restored(backend: FsspecBackend) -> KeyedState:
-    session, restored = backend.open(OPERATORS, Start())
+    session, restored = backend.open(OPERATORS, RestoreOptions())
     session.close(wait=True)
     state = KeyedState(tracked=True)
     state.apply(Delta(restored.states["state"][0] if restored else {}, whole=True))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from malflow.callables import deferred
 from malflow.diagnostics import describe, shown
 from malflow.errors import GraphError, require_methods
-from malflow.snapshot.persistence import NoPersistence, Persistence, Start
+from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions
 
 __all__ = ["NOTHING", "check_build", "check_interval", "check_parallelism", "check_start"]
 
@@ -61,7 +61,7 @@ def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
     return parallelism
 
 
-def check_start(start: Start) -> None:
+def check_start(start: RestoreOptions) -> None:
     """Check the options for restoring state.
 
     Raises:

@@ -24,7 +24,7 @@ from malflow.runtime.options import NOTHING, check_build, check_interval, check_
 from malflow.runtime.progress import Progress, finished, late_of, records_of
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.snapshots import RunSnapshots
-from malflow.snapshot.persistence import Persistence, Start, job_of
+from malflow.snapshot.persistence import Persistence, RestoreOptions, job_of
 from malflow.streams.stream import StreamProvider
 
 __all__ = ["SingleThreadRuntime", "SingleThreadRuntimeBuilder"]
@@ -74,7 +74,7 @@ class SingleThreadRuntime:
         self._interval = check_interval(snapshots, persistence)
         self._persistence = persistence
         self._parallelism = check_parallelism(parallelism)
-        self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
+        self._start = RestoreOptions(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
         self._listeners = check_listeners(listeners)
@@ -222,7 +222,7 @@ class _Execution:
     def __init__(
         self,
         persistence: Persistence,
-        start: Start,
+        start: RestoreOptions,
         parallelism: int,
         listeners: Listeners,
         *,

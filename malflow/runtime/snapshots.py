@@ -13,7 +13,7 @@ from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, abandon, follow
 from malflow.runtime.listeners import Listeners
-from malflow.snapshot.persistence import Persistence, Session, Start, UnwritableState, job_of
+from malflow.snapshot.persistence import Persistence, RestoreOptions, Session, StateNotSerializable, job_of
 from malflow.snapshot.recount import Recount
 from malflow.state import StateSpec
 
@@ -39,7 +39,7 @@ class RunSnapshots:
         self,
         persistence: Persistence,
         operators: Sequence[StateSpec],
-        start: Start,
+        start: RestoreOptions,
         *,
         interval: float | None = None,
         debug: bool = False,
@@ -115,7 +115,7 @@ class RunSnapshots:
         if self._session is None:
             return None
         self._announce()
-        base = self._session.wants_base(run.parallelism)
+        base = self._session.needs_full_snapshot(run.parallelism)
         try:
             deltas = run.deltas(base)
         except OperatorError:
@@ -125,7 +125,7 @@ class RunSnapshots:
             self._recount.check(deltas, run.states(), base=base)
         try:
             made = self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
-        except UnwritableState as unwritable:
+        except StateNotSerializable as unwritable:
             raise _unwritable(unwritable) from unwritable.__cause__
         made.add_done_callback(self._note)
         self._pending.append((run.ticks, made))
@@ -180,7 +180,7 @@ class RunSnapshots:
             self._announce()
 
 
-def _unwritable(unwritable: UnwritableState) -> OperatorError:
+def _unwritable(unwritable: StateNotSerializable) -> OperatorError:
     key, state = shown(unwritable.key), shown(unwritable.state)
     return OperatorError(
         f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "

@@ -5,7 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from malflow.snapshot.persistence import NoPersistence, Persistence, Restored, Session, Start, UnwritableState
+from malflow.snapshot.persistence import (
+    NoPersistence,
+    Persistence,
+    RestoredState,
+    RestoreOptions,
+    Session,
+    StateNotSerializable,
+)
 from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
@@ -20,13 +27,13 @@ __all__ = [
     "NoPersistence",
     "Persistence",
     "Report",
-    "Restored",
+    "RestoreOptions",
+    "RestoredState",
     "Session",
     "Snapshot",
-    "Start",
     "StateDelta",
+    "StateNotSerializable",
     "StateSpec",
-    "UnwritableState",
     "fsck",
     "snapshots",
 ]

@@ -14,7 +14,7 @@ from malflow.snapshot.executors import AtOnce, Background
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, unseal
 from malflow.snapshot.manifest_log import Archive
-from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.snapshot.restore import chooser, load
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.snapshot_writer import Limits, SnapshotSession
@@ -100,7 +100,7 @@ class FsspecBackend:
         self._environment = Environment()
         self._background: type[Background | AtOnce] = Background
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from."""
         archive = self._established()
         names: dict[str, str] = {}
@@ -127,7 +127,7 @@ class FsspecBackend:
         )
         return session, restored
 
-    def _loaded(self, archive: Archive, held: Claim, names: dict[str, str], versions: dict[str, int]) -> Restored:
+    def _loaded(self, archive: Archive, held: Claim, names: dict[str, str], versions: dict[str, int]) -> RestoredState:
         try:
             return load(archive, held.head, self._codec, names, versions)
         except SnapshotCorrupt:

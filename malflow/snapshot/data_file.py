@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, dumps_dict
-from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.persistence import StateNotSerializable
 from malflow.state import Delta
 
 __all__ = [
@@ -109,7 +109,7 @@ def encode_delta(
         errors: the exceptions attributed to the classes of a state; others, such as KeyboardInterrupt, propagate.
 
     Raises:
-        UnwritableState: naming the first key that can't be serialised or whose state can't; the cause says why.
+        StateNotSerializable: naming the first key that can't be serialised or whose state can't; the cause says why.
     """
     changed, in_place = delta.changed, len(delta.changed) - delta.appended
     yield from _chunks(codec, "deleted", delta.deleted, 0, len(delta.deleted), errors)
@@ -272,13 +272,13 @@ def _dumps_list(codec: Codec, items: Iterable[Any]) -> bytes:
 
 def _culprit(
     codec: Codec, items: list[tuple[Any, Any]], error: BaseException, errors: type[BaseException]
-) -> tuple[UnwritableState, BaseException]:
+) -> tuple[StateNotSerializable, BaseException]:
     """Return the first key that can't be serialised, or whose state can't, and the cause; found by bisection."""
     while len(items) > 1:
         half = items[: len(items) // 2]
         items = half if _failure(codec, dict(half), errors) else items[len(half) :]
     ((key, state),) = items
-    return UnwritableState("", key, state), _failure(codec, state, errors) or _failure(codec, key, errors) or error
+    return StateNotSerializable("", key, state), _failure(codec, state, errors) or _failure(codec, key, errors) or error
 
 
 def _failure(codec: Codec, value: Any, errors: type[BaseException]) -> BaseException | None:

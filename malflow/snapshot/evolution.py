@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from malflow.errors import SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, OperatorEntry
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import StateKind, StateSpec
 
 __all__ = ["check_shapes", "match_operators", "may_be_lost"]
@@ -20,7 +20,7 @@ def may_be_lost(entry: OperatorEntry) -> bool:
     return kind is not None and kind.may_be_lost
 
 
-def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Start) -> dict[str, str]:
+def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> dict[str, str]:
     """Return the operators of the snapshot whose state is to be loaded, mapped to their names in the program.
 
     Raises:
@@ -90,7 +90,7 @@ def _way_out(spec: StateSpec) -> str:
     )
 
 
-def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], start: Start) -> None:
+def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], start: RestoreOptions) -> None:
     for old, new in start.renamed.items():
         if new not in here:
             near = get_close_matches(new, here, 1)
@@ -109,7 +109,7 @@ def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], 
         raise SnapshotError(f"renamed= maps two operators to '{twice}'")
 
 
-def _replaced(there: Mapping[str, OperatorEntry], start: Start) -> set[str]:
+def _replaced(there: Mapping[str, OperatorEntry], start: RestoreOptions) -> set[str]:
     """Return the names in the snapshot that now belong to renamed operators."""
     return {new for old, new in start.renamed.items() if old != new and old in there and new in there}
 

@@ -10,11 +10,19 @@ from typing import Any, Literal, Protocol
 from malflow.errors import told
 from malflow.state import StateDelta, StateSpec
 
-__all__ = ["NoPersistence", "Persistence", "Restored", "Session", "Start", "UnwritableState", "job_of"]
+__all__ = [
+    "NoPersistence",
+    "Persistence",
+    "RestoreOptions",
+    "RestoredState",
+    "Session",
+    "StateNotSerializable",
+    "job_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RestoreOptions:
     """Which snapshot a run restores, and how its states map to the program's.
 
     Attributes:
@@ -32,7 +40,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredState:
     """The content of a snapshot.
 
     Attributes:
@@ -52,7 +60,7 @@ class Restored:
     placements: dict[str, str | None]
 
 
-class UnwritableState(Exception):
+class StateNotSerializable(Exception):
     """A state can't be serialised; the cause says why.
 
     Attributes:
@@ -88,7 +96,7 @@ class Session(Protocol):
     def retry_after(self) -> float | None:
         """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
 
-    def wants_base(self, parallelism: int) -> bool:
+    def needs_full_snapshot(self, parallelism: int) -> bool:
         """Whether the next snapshot must hold the full state, not only changes."""
 
     def commit(
@@ -108,7 +116,7 @@ class Session(Protocol):
                 returns.
 
         Raises:
-            UnwritableState: if a state can't be serialised.
+            StateNotSerializable: if a state can't be serialised.
         """
 
     def check(self) -> None:
@@ -138,7 +146,7 @@ class Persistence(Protocol):
 
     keeps: bool
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from; None to start from empty state.
 
         Raises:
@@ -151,7 +159,7 @@ class NoPersistence:
 
     keeps = False
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Raise an error: there is nothing to open.
 
         Raises:

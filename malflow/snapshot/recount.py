@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.diagnostics import shown
 from malflow.errors import SnapshotError
-from malflow.snapshot.persistence import Restored
+from malflow.snapshot.persistence import RestoredState
 from malflow.state import Delta, KeyedState, StateDelta
 
 __all__ = ["Recount"]
@@ -23,7 +23,7 @@ class Recount:
         restored: the state before the first delta; None if it is empty.
     """
 
-    def __init__(self, restored: Restored | None) -> None:
+    def __init__(self, restored: RestoredState | None) -> None:
         self._keys: dict[tuple[int, str], KeyedState] = {}
         for name, by_worker in ({} if restored is None else restored.states).items():
             for worker, states in by_worker.items():

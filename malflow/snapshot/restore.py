@@ -12,7 +12,7 @@ from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_fi
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.manifest_log import Archive
-from malflow.snapshot.persistence import Restored, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions
 
 __all__ = ["chooser", "load", "read_file", "replay"]
 
@@ -32,7 +32,7 @@ Loads = Callable[[bytes], Any]
 
 def chooser(
     archive: Archive,
-    start: Start,
+    start: RestoreOptions,
     codec: Codec,
     accept: Callable[[Manifest], Names],
     versions: Versions | None = None,
@@ -107,7 +107,7 @@ def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
 
 def load(
     archive: Archive, manifest: Manifest, codec: Codec, names: Names, versions: Versions | None = None
-) -> Restored:
+) -> RestoredState:
     """Read the state of a snapshot.
 
     Args:
@@ -125,7 +125,7 @@ def load(
         states = replay(manifest, [read_file(archive, entry) for entry in manifest.files], codec, names, versions)
     except SnapshotCorrupt as error:
         raise _with_hint(error) from error
-    return Restored(
+    return RestoredState(
         snapshot=manifest.snapshot,
         tick=manifest.tick,
         parallelism=manifest.parallelism,

@@ -28,7 +28,7 @@ from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
 from malflow.snapshot.commit import Claim, Content, DataWriter
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.manifest import FileEntry, OperatorEntry
-from malflow.snapshot.persistence import Restored, UnwritableState
+from malflow.snapshot.persistence import RestoredState, StateNotSerializable
 from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class SnapshotSession:
         environment: Environment,
         limits: Limits,
         *,
-        restored: Restored | None,
+        restored: RestoredState | None,
         fresh_base: bool,
     ) -> None:
         self._archive = archive
@@ -131,7 +131,7 @@ class SnapshotSession:
         """The seconds between the last snapshot, if it failed, and the next attempt; None if there is none."""
         return self._pause
 
-    def wants_base(self, parallelism: int) -> bool:
+    def needs_full_snapshot(self, parallelism: int) -> bool:
         """Whether there is no suitable base, or the increments have outgrown it.
 
         The next commit relies on this answer, even if a snapshot has been written in between.
@@ -158,7 +158,7 @@ class SnapshotSession:
     ) -> Future[int]:
         """Serialise the changes, and write them in the background."""
         self.check()
-        base = self.wants_base(parallelism) if self._base_is_due is None else self._base_is_due
+        base = self.needs_full_snapshot(parallelism) if self._base_is_due is None else self._base_is_due
         self._base_is_due = None
         self._captured_at = parallelism
         versions = {spec.name: spec.version for spec in operators}
@@ -284,8 +284,7 @@ class SnapshotSession:
             raise
         except Exception as error:
             self._fatal = SnapshotError(
-                f"a snapshot of job '{self._archive.name}' failed {_origin(error)}; "
-                "the previous snapshot remains valid"
+                f"a snapshot of job '{self._archive.name}' failed {_origin(error)}; the previous snapshot remains valid"
             )
             raise self._fatal from error
         self._failing_since = self._retry_at = None
@@ -425,7 +424,7 @@ def bare_sections(
         errors: the exceptions attributed to the classes of a state; see `encode_delta`.
 
     Raises:
-        UnwritableState: if a state can't be serialised.
+        StateNotSerializable: if a state can't be serialised.
         SnapshotError: if keys have been mutated.
     """
     if delta.appended > len(delta.changed):
@@ -436,7 +435,7 @@ def bare_sections(
     try:
         for what, count, raw in encode_delta(writing, delta, errors):
             yield Section(name, worker, version, what, count, len(raw), b""), raw
-    except UnwritableState as error:
+    except StateNotSerializable as error:
         error.operator = name
         raise
 

@@ -18,7 +18,7 @@ from malflow.message import DataMessage
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.streams.stream import StreamProvider
 from malflow.testing.inputs import Feed
 from malflow.testing.likeness import likeness
@@ -182,7 +182,9 @@ class _Job:
         """Start a run from the last snapshot."""
         self._feed.allowed = self._kept
         self._program = built(self._build, self.ends.put_on)
-        self._snapshots = self._held.enter_context(RunSnapshots(self._backend, states_of(self._program), Start()))
+        self._snapshots = self._held.enter_context(
+            RunSnapshots(self._backend, states_of(self._program), RestoreOptions())
+        )
         self.run = self._held.enter_context(Run(self._program, parallelism=workers, tracked=True))
         self._snapshots.restore(self.run)
         self.run.open()

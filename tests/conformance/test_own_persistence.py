@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow import StreamProvider
 from malflow.sinks import VecSink
-from malflow.snapshot import Restored, Session, Start, StateDelta, StateSpec
+from malflow.snapshot import RestoredState, RestoreOptions, Session, StateDelta, StateSpec
 from malflow.sources import SingleIteratorSource
 
 
@@ -24,7 +24,7 @@ class Shelf:
         self.specs: Sequence[StateSpec] = ()
         self.states: dict[tuple[str, int], dict[Any, bytes]] = {}
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Return a session, and what was kept."""
         if not self.snapshot:
             return ShelfSession(self), None
@@ -33,7 +33,7 @@ class Shelf:
             states[name][worker] = {key: pickle.loads(state) for key, state in by_key.items()}
         versions = {spec.name: spec.version for spec in self.specs}
         placements = {spec.name: spec.placement for spec in self.specs}
-        restored = Restored(self.snapshot, self.tick, self.parallelism, states, versions, placements)
+        restored = RestoredState(self.snapshot, self.tick, self.parallelism, states, versions, placements)
         return ShelfSession(self), restored
 
 
@@ -47,7 +47,7 @@ class ShelfSession:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
 
-    def wants_base(self, parallelism: int) -> bool:
+    def needs_full_snapshot(self, parallelism: int) -> bool:
         """Whether the states are those of another number of workers."""
         return parallelism != self.shelf.parallelism
 
@@ -56,7 +56,7 @@ class ShelfSession:
     ) -> Future[int]:
         """Apply the changes."""
         shelf = self.shelf
-        if self.wants_base(parallelism):
+        if self.needs_full_snapshot(parallelism):
             shelf.states.clear()
         for worker, name, delta, keys in deltas:
             held = shelf.states.setdefault((name, worker), {})

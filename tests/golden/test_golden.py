@@ -22,7 +22,7 @@ from malflow.engine.plan import compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.write import JOBS, Job, backend_of, run
 from tests.kit.backends import kept, kept_states
@@ -129,7 +129,7 @@ def test_hidden_states_are_found_under_their_former_names(golden: tuple[Job, Fss
     archive = backend.archive()
     assert archive.find()
     former = {entry.name: entry.keys for entry in archive.manifest(16).operators if entry.kind == "frontier"}
-    session, restored = backend.open(specs, Start())
+    session, restored = backend.open(specs, RestoreOptions())
     assert restored is not None
     found = {spec.name: sum(map(len, restored.states[spec.name].values())) for spec in specs if spec.kind.may_be_lost}
     assert list(found.values()) == list(former.values())
@@ -141,7 +141,9 @@ def test_hidden_states_are_found_under_their_former_names(golden: tuple[Job, Fss
         ("\n(latest + count + recent)", "(latest + count + recent)/union"),
         ("written-distribute", "written/exchange"),
     ]
-    assert session.wants_base(restored.parallelism), "increments over files with the former names would be lost"
+    assert session.needs_full_snapshot(restored.parallelism), (
+        "increments over files with the former names would be lost"
+    )
     session.close()
 
 

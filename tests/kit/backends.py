@@ -8,7 +8,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import AtOnce
-from malflow.snapshot.persistence import Restored
+from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.restore import load
 
 __all__ = ["at_once", "in_memory", "kept", "kept_states", "memory_filesystem"]
@@ -33,7 +33,7 @@ def in_memory(**options: Any) -> FsspecBackend:
     return at_once("memory://kept", filesystem=memory_filesystem(), **options)
 
 
-def kept(backend: FsspecBackend, snapshot: int | None = None) -> Restored:
+def kept(backend: FsspecBackend, snapshot: int | None = None) -> RestoredState:
     """Read a snapshot, by default the newest, without claiming the job."""
     archive = backend.archive()
     assert archive.find() is not None

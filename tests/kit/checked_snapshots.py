@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import FsspecBackend, fsck
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import StateSpec
 from malflow.store.opening import is_private
 
@@ -22,9 +22,9 @@ class _Opened:
     """The jobs that were opened, each with what opened it last."""
 
     def __init__(self) -> None:
-        self.jobs: dict[Any, tuple[FsspecBackend, Sequence[StateSpec], Start]] = {}
+        self.jobs: dict[Any, tuple[FsspecBackend, Sequence[StateSpec], RestoreOptions]] = {}
 
-    def note(self, backend: FsspecBackend, operators: Sequence[StateSpec], start: Start) -> None:
+    def note(self, backend: FsspecBackend, operators: Sequence[StateSpec], start: RestoreOptions) -> None:
         if type(backend) is FsspecBackend and is_private(backend._url, backend._filesystem):
             key = backend._url, backend.job, id(backend._filesystem)
             self.jobs.pop(key, None)
@@ -45,7 +45,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     opened = _Opened()
     real = FsspecBackend.open
 
-    def noted(backend: FsspecBackend, operators: Sequence[StateSpec], start: Start) -> Any:
+    def noted(backend: FsspecBackend, operators: Sequence[StateSpec], start: RestoreOptions) -> Any:
         session = real(backend, operators, start)
         opened.note(backend, operators, start)
         return session

@@ -13,7 +13,7 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import Delta, StateDelta, StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import Environment
@@ -108,7 +108,7 @@ class Job:
     def __init__(self, backend: FsspecBackend, spec: StateSpec = SUM, **start: Any) -> None:
         self.backend = backend
         self.spec = spec
-        self.session, self.restored = backend.open([spec], Start(**start))
+        self.session, self.restored = backend.open([spec], RestoreOptions(**start))
         found = {} if self.restored is None else self.restored.states[spec.name]
         self.state: dict[Any, Any] = dict(found.get(0, {}))
         self.tick = 0 if self.restored is None else self.restored.tick
@@ -122,7 +122,7 @@ class Job:
             del self.state[key]
         self.tick += 1
         delta = Delta(new, gone)
-        if self.session.wants_base(1):
+        if self.session.needs_full_snapshot(1):
             delta = Delta(self.state, whole=True)
         deltas = [StateDelta(0, self.spec.name, delta, len(self.state))] if delta else []
         return self.session.commit(self.tick, 1, [self.spec], deltas)

@@ -15,7 +15,7 @@ from malflow.message import DataMessage
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import Persistence
-from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourcePartition
 from malflow.state import StateSpec
@@ -279,10 +279,10 @@ class Flow:
     def operators_of(self, version: Version) -> tuple[StateSpec, ...]:
         return states_of(self.program(version))
 
-    def begin(self, backend: Persistence, start: Start, parallelism: int) -> FlowRun:
+    def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> FlowRun:
         return FlowRun(self, backend, start, parallelism)
 
-    def observe(self, restored: Restored | None, opened: Version) -> Observed:
+    def observe(self, restored: RestoredState | None, opened: Version) -> Observed:
         """Compare what was restored with the fold."""
         if restored is None:
             return Observed(0, 0, "")
@@ -302,9 +302,9 @@ class _Remembering:
 
     def __init__(self, persistence: Persistence) -> None:
         self._persistence = persistence
-        self.restored: Restored | None = None
+        self.restored: RestoredState | None = None
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         session, self.restored = self._persistence.open(operators, start)
         return session, self.restored
 
@@ -312,7 +312,7 @@ class _Remembering:
 class FlowRun:
     """A `Run` and its `RunSnapshots`, of one version of the program."""
 
-    def __init__(self, flow: Flow, backend: Persistence, start: Start, parallelism: int) -> None:
+    def __init__(self, flow: Flow, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
         operators = flow.operators_of(version)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.layout import manifest_key
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from tests.kit.faulty_store import Fault
 from tests.kit.memory_store import MemoryStore
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version
@@ -86,19 +86,19 @@ class Job(World):
         manifests = self.retained()
         return self.engine.shapes[manifests[-1]["snapshot"] if manifests else 0]
 
-    def recover(self, start: Start | None = None, copy: MemoryStore | None = None) -> Observed:
+    def recover(self, start: RestoreOptions | None = None, copy: MemoryStore | None = None) -> Observed:
         """Recover on a copy, with the version of the program that wrote it."""
         self.note()
         restore = "latest" if start is None else start.restore
         version = (self.engine.shapes[restore] if isinstance(restore, int) else self.newest()).version
-        return self.open_on(self.copy() if copy is None else copy, Start(restore), version)
+        return self.open_on(self.copy() if copy is None else copy, RestoreOptions(restore), version)
 
-    def open_on(self, copy: MemoryStore, start: Start, version: Version) -> Observed:
+    def open_on(self, copy: MemoryStore, start: RestoreOptions, version: Version) -> Observed:
         """Recover on a copy, with some version of the program."""
         restored = self.backend(copy).open(self.engine.operators_of(version), start)[1]
         return self.engine.observe(restored, version)
 
-    def starting(self, start: Start) -> None:
+    def starting(self, start: RestoreOptions) -> None:
         """Note that a run may go back from now on, also where it does because of damage."""
         super().starting(start)
         if start.recovery == "previous":
@@ -117,11 +117,11 @@ def _parsed(manifest: bytes) -> dict[str, Any]:
     return body
 
 
-def evolving(version: Version, restore: Any = "latest", recovery: Any = "strict") -> Start:
+def evolving(version: Version, restore: Any = "latest", recovery: Any = "strict") -> RestoreOptions:
     """Start a version, whichever came before."""
     other = "tally" if version.counter == "count" else "count"
     dropped = () if version.has_extra else ("extra",)
-    return Start(restore, recovery, renamed={other: version.counter}, allow_dropped_state=dropped)
+    return RestoreOptions(restore, recovery, renamed={other: version.counter}, allow_dropped_state=dropped)
 
 
 class RecoveryMachine(RuleBasedStateMachine):
@@ -294,7 +294,7 @@ class RecoveryMachine(RuleBasedStateMachine):
             return
         shape = self.world.newest()
         try:
-            observed = self.world.open_on(copy.clone(), Start(), shape.version)
+            observed = self.world.open_on(copy.clone(), RestoreOptions(), shape.version)
         except SnapshotCorrupt as error:
             if error.name not in (key, *copy.objects):
                 raise Violation("corruption", f"'{key}' is damaged, and it names '{error.name}'") from error
@@ -443,7 +443,7 @@ class RecoveryMachine(RuleBasedStateMachine):
             return
         event(f"lost: {lost}")
         try:
-            self.world.backend(self.world.copy()).open(specs, Start())
+            self.world.backend(self.world.copy()).open(specs, RestoreOptions())
         except SnapshotCorrupt:
             raise
         except SnapshotError as error:

@@ -22,7 +22,7 @@ from malflow.operators import parts
 from malflow.snapshot import commit, data_file, manifest, manifest_log, restore
 from malflow.snapshot import snapshot_writer as writer
 from malflow.snapshot.layout import DataName
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.store import retry
 from tests.kit.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore
 from tests.kit.memory_store import MemoryStore
@@ -194,7 +194,7 @@ def collection_beside_going_back() -> None:
             collected.extend(before - {*objects})
 
     world.before = collect
-    new = world.start(start=Start(restore=3))
+    new = world.start(start=RestoreOptions(restore=3))
     world.before = None
     assert collected
     assert new.position == 2
@@ -475,7 +475,7 @@ BUGS = (
         "a rescaled run does not write a base",
         Edit(
             writer.SnapshotSession,
-            "wants_base",
+            "needs_full_snapshot",
             "{head.parallelism, self._captured_at} != {parallelism}",
             "False",
         ),

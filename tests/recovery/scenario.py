@@ -28,7 +28,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import AtOnce
 from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import Environment
@@ -133,10 +133,10 @@ class Engine(Protocol):
 
     operators: tuple[StateSpec, ...]
 
-    def begin(self, backend: Persistence, start: Start, parallelism: int) -> EngineRun:
+    def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> EngineRun:
         """Claim the job, and go on from what it gives."""
 
-    def observe(self, restored: Restored | None) -> Observed:
+    def observe(self, restored: RestoredState | None) -> Observed:
         """Compare what was restored with the model."""
 
 
@@ -200,10 +200,10 @@ class Toy:
     def __init__(self, records: Sequence[Record] = RECORDS) -> None:
         self.records = records
 
-    def begin(self, backend: Persistence, start: Start, parallelism: int) -> ToyRun:
+    def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> ToyRun:
         return ToyRun(self, backend, start, parallelism)
 
-    def observe(self, restored: Restored | None) -> Observed:
+    def observe(self, restored: RestoredState | None) -> Observed:
         if restored is None:
             return Observed(0, 0, "")
         parallelism = restored.parallelism
@@ -245,7 +245,7 @@ def _folded(records: tuple[Record, ...], position: int) -> States:
 class ToyRun:
     """Workers as lists of dicts."""
 
-    def __init__(self, engine: Toy, backend: Persistence, start: Start, parallelism: int) -> None:
+    def __init__(self, engine: Toy, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._engine = engine
         self.session, restored = backend.open(engine.operators, start)
         self.position = engine.observe(restored).position
@@ -267,7 +267,7 @@ class ToyRun:
             self._workers[_place("all", self.parallelism)]["source"].put("all", self.position)
 
     def commit(self) -> Future[int]:
-        whole = self.session.wants_base(self.parallelism)
+        whole = self.session.needs_full_snapshot(self.parallelism)
         deltas = []
         for worker, by_name in enumerate(self._workers):
             for name, kept in by_name.items():
@@ -300,10 +300,10 @@ class Real:
         self.program = built(self._build)
         self.operators = states_of(self.program)
 
-    def begin(self, backend: Persistence, start: Start, parallelism: int) -> RealRun:
+    def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> RealRun:
         return RealRun(self, backend, start, parallelism)
 
-    def observe(self, restored: Restored | None) -> Observed:
+    def observe(self, restored: RestoredState | None) -> Observed:
         if restored is None:
             return Observed(0, 0, "")
         states = restored.states
@@ -334,9 +334,9 @@ class _Peek:
 
     def __init__(self, persistence: Persistence) -> None:
         self._persistence = persistence
-        self.restored: Restored | None = None
+        self.restored: RestoredState | None = None
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         session, self.restored = self._persistence.open(operators, start)
         return session, self.restored
 
@@ -344,7 +344,7 @@ class _Peek:
 class RealRun:
     """A `Run` and its `RunSnapshots`."""
 
-    def __init__(self, engine: Real, backend: Persistence, start: Start, parallelism: int) -> None:
+    def __init__(self, engine: Real, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         peek = _Peek(backend)
         self._run = Run(engine.program, parallelism=parallelism, tracked=True)
         self._snapshots = RunSnapshots(peek, engine.operators, start)
@@ -411,7 +411,7 @@ class Process:
         ended: why it is no longer there: "crashed", "unknown", "fenced", "failed" or "dropped"; empty while it is.
     """
 
-    def __init__(self, world: World, number: int, parallelism: int, start: Start) -> None:
+    def __init__(self, world: World, number: int, parallelism: int, start: RestoreOptions) -> None:
         self.number = number
         self.run: EngineRun | None = None
         self.ended = ""
@@ -546,14 +546,14 @@ class World:
             tolerate_failures_for=timedelta(days=1),
         )
 
-    def start(self, parallelism: int = 1, start: Start | None = None) -> Process:
+    def start(self, parallelism: int = 1, start: RestoreOptions | None = None) -> Process:
         """Start a run."""
         self.attempts += 1
-        process = Process(self, self.attempts, parallelism, start or Start())
+        process = Process(self, self.attempts, parallelism, start or RestoreOptions())
         self.processes.append(process)
         return process
 
-    def starting(self, start: Start) -> None:
+    def starting(self, start: RestoreOptions) -> None:
         """Note that a run may go back from now on, if it is told to."""
         if start.restore != "latest":
             self._may_go_back = True  # also when the start fails: its claim may be there, or come late
@@ -577,10 +577,10 @@ class World:
         """Copy what is stored."""
         return MemoryStore.copy_of(self.place())
 
-    def recover(self, start: Start | None = None, copy: MemoryStore | None = None) -> Observed:
+    def recover(self, start: RestoreOptions | None = None, copy: MemoryStore | None = None) -> Observed:
         """Recover on a copy."""
         backend = self.backend(self.copy() if copy is None else copy)
-        return self.engine.observe(backend.open(self.engine.operators, start or Start())[1])
+        return self.engine.observe(backend.open(self.engine.operators, start or RestoreOptions())[1])
 
     # What must hold
 
@@ -649,7 +649,7 @@ class World:
     def check_snapshots(self, copy: MemoryStore, manifests: list[Manifest]) -> None:
         """Every retained snapshot can be restored exactly; what was once exact stays so, since its files are whole."""
         for snapshot in {manifest.snapshot for manifest in manifests} - self._exact - {0}:
-            observed = self.recover(Start(restore=snapshot), copy.clone())
+            observed = self.recover(RestoreOptions(restore=snapshot), copy.clone())
             if observed.differs or observed.snapshot != snapshot:
                 raise Violation("state", f"snapshot {snapshot} at {observed.position}: {observed.differs}")
             self._exact.add(snapshot)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot.history import fsck
 from malflow.snapshot.layout import manifest_key
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.restore import load
 from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
@@ -392,7 +392,7 @@ class Process:
         work: Callable[[], Any] = self._collect
         if action in ("open", "restore"):
             self.session, self._since = None, len(self._world.published)
-            start = Start(restore="latest" if action == "open" else snapshot)
+            start = RestoreOptions(restore="latest" if action == "open" else snapshot)
             work = partial(self._backend.open, (STATE,), start)
         elif action == "snapshot":
             self.log = (*self.log, f"{self.name}{next(self._tokens)}")
@@ -430,7 +430,7 @@ class Process:
         self._action, self.session = "", None
 
     def _snapshot(self) -> int:
-        base = self.session.wants_base(1)
+        base = self.session.needs_full_snapshot(1)
         delta = Delta({"log": self.log}, whole=base)
         made: int = self.session.commit(len(self.log), 1, (STATE,), [(0, STATE.name, delta, 1)]).result()
         return made

@@ -18,7 +18,7 @@ import pytest
 
 from malflow.snapshot import snapshots
 from malflow.snapshot.data_file import Section, decode_file
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.store.local import LocalStore
 from tests.kit.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, can_tell
 from tests.kit.memory_store import MemoryStore
@@ -48,7 +48,7 @@ class Story:
             self.runs[name].drop()
         self._workers[name] = workers
         for _ in range(2):
-            self.runs[name] = self.world.start(workers, Start(restore=restore))
+            self.runs[name] = self.world.start(workers, RestoreOptions(restore=restore))
             self._look(self.runs[name])
             if self.runs[name].is_alive:
                 return

@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.commit import Content, claim, establish
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.restore import chooser
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
@@ -494,7 +494,9 @@ def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str
                 assert establish(archive, backend._environment)
                 start.wait(30)
                 claims[number].append(
-                    claim(archive, chooser(archive, Start(), backend.codec, lambda _: {}), backend._environment)
+                    claim(
+                        archive, chooser(archive, RestoreOptions(), backend.codec, lambda _: {}), backend._environment
+                    )
                 )
         except BaseException as error:  # noqa: BLE001 - it is raised below
             failures.append(error)

@@ -34,7 +34,7 @@ from malflow.snapshot.data_file import (
     pack,
     raw_of,
 )
-from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.persistence import StateNotSerializable
 from malflow.state import Delta, KeyedState
 
 HEAD = struct.Struct(">8sHII")
@@ -565,7 +565,7 @@ def test_a_state_that_can_not_be_written_is_named_with_the_reason(
     states[place] = state
     states[2999] = state if place else 1  # the first is told
 
-    with pytest.raises(UnwritableState) as refused:
+    with pytest.raises(StateNotSerializable) as refused:
         list(encode_delta(codec, Delta(states, appended=appended)))
 
     assert (refused.value.key, refused.value.state is state) == (place, True)
@@ -573,7 +573,7 @@ def test_a_state_that_can_not_be_written_is_named_with_the_reason(
 
 
 def test_the_path_inside_the_state_is_told() -> None:
-    with pytest.raises(UnwritableState) as refused:
+    with pytest.raises(StateNotSerializable) as refused:
         list(encode_delta(CODECS[1], Delta({"k": {"orders": [1, len]}, "l": 2})))
 
     assert str(refused.value.__cause__) == "['orders'][1]: builtins.builtin_function_or_method can't be written"
@@ -587,7 +587,7 @@ class OddKey(str):
 @pytest.mark.parametrize("codec", CODECS, ids=["pickle", "msgpack"])
 def test_a_key_that_can_not_be_written_is_named(codec: Codec) -> None:
     for delta in (Delta({"a": 1, OddKey("odd"): 2}), Delta({}, frozenset({"a", OddKey("odd")}))):
-        with pytest.raises(UnwritableState) as refused:
+        with pytest.raises(StateNotSerializable) as refused:
             list(encode_delta(codec, delta))
         assert type(refused.value.key) is OddKey
 

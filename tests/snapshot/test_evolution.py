@@ -11,7 +11,7 @@ from malflow import GraphError, SingleThreadRuntime, StreamProvider
 from malflow.errors import SnapshotError
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.persistence import Restored, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions
 from malflow.sources import StatefulSource
 from malflow.state import Delta, StateDelta, StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
@@ -32,30 +32,30 @@ def store() -> HookedStore:
     store = HookedStore()
     backend = StoreBackend(store)
     specs = [spec("sum"), spec("count", StateKind.STATEFUL_OP), spec("idle"), spec("time", StateKind.FRONTIER)]
-    session, _ = backend.open(specs, Start())
+    session, _ = backend.open(specs, RestoreOptions())
     states = {"sum": {"a": 1}, "count": {"a": 1, "b": 2}, "idle": {}, "time": {"merged": 3}}
     deltas = [StateDelta(0, name, Delta(state, whole=True), len(state)) for name, state in states.items()]
     session.commit(7, 1, specs, deltas).result()
     return store
 
 
-def restored(store: HookedStore, *specs: StateSpec, **start: Any) -> Restored:
+def restored(store: HookedStore, *specs: StateSpec, **start: Any) -> RestoredState:
     """Open a copy with another program."""
     copy = HookedStore()
     copy.objects = dict(store.objects)
-    found = StoreBackend(copy).open(specs, Start(**start))[1]
+    found = StoreBackend(copy).open(specs, RestoreOptions(**start))[1]
     assert found is not None
     return found
 
 
-def states_in(found: Restored) -> dict[str, dict[Any, Any]]:
+def states_in(found: RestoredState) -> dict[str, dict[Any, Any]]:
     return {name: by_worker[0] for name, by_worker in found.states.items() if by_worker.get(0)}
 
 
 def refusal(store: HookedStore, *specs: StateSpec, **start: Any) -> str:
     before = dict(store.objects)
     with pytest.raises(SnapshotError) as raised:
-        StoreBackend(store).open(specs, Start(**start))
+        StoreBackend(store).open(specs, RestoreOptions(**start))
     assert store.objects == before, "nothing was claimed"
     return str(raised.value)
 
@@ -135,8 +135,8 @@ def test_a_name_that_no_snapshot_has_any_more_may_stay_in_the_list(store: Hooked
 
 def test_renamed_needs_saying_only_once(store: HookedStore) -> None:
     specs = [spec("sum"), spec("tally", StateKind.STATEFUL_OP)]
-    session, _ = StoreBackend(store).open(specs, Start(renamed={"count": "tally"}))
-    assert session.wants_base(1)
+    session, _ = StoreBackend(store).open(specs, RestoreOptions(renamed={"count": "tally"}))
+    assert session.needs_full_snapshot(1)
     deltas = [
         StateDelta(0, "sum", Delta({"a": 1}, whole=True), 1),
         StateDelta(0, "tally", Delta({"b": 9}, whole=True), 1),

@@ -174,7 +174,7 @@ def test_going_back_passes_over_a_snapshot_with_a_wrong_count(store: HookedStore
 def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: HookedStore) -> None:
     backend = StoreBackend(store)
     job = Job(backend)
-    job.session.wants_base(1)
+    job.session.needs_full_snapshot(1)
     job.session.commit(1, 1, [SUM], [StateDelta(7, "sum", Delta({"b": 2}, whole=True), 1)]).result()
     problem = "snapshot 2: operator 'sum' has keys on worker 7 of 1 workers"
     assert fsck(backend).problems == (problem,)

@@ -12,7 +12,7 @@ import pytest
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.executors import Background
 from malflow.snapshot.manifest import Manifest
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import Delta, StateDelta
 from tests.kit.jobs import SUM, Failing, Job, StoreBackend, seqs
 from tests.kit.memory_store import HookedStore
@@ -69,11 +69,11 @@ def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: Hoo
     job.save({"a": 1, "b": 2})
     later.catch_up()
     job.save({"a": 10})
-    assert not job.session.wants_base(1)
+    assert not job.session.needs_full_snapshot(1)
     later.catch_up()  # the increment outgrows the base: just after it was asked, and before it commits
     job.session.commit(3, 1, [SUM], [StateDelta(0, "sum", Delta({"a": 11}), 2)])
     later.catch_up()
-    assert job.session.wants_base(1)
+    assert job.session.needs_full_snapshot(1)
     assert Job(StoreBackend(store)).state == {"a": 11, "b": 2}
 
 
@@ -83,10 +83,10 @@ def test_rescaling_back_during_a_snapshot_begins_a_base(
     later = Later()
     backend = StoreBackend(store)
     backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
-    session, _ = backend.open([SUM], Start())
+    session, _ = backend.open([SUM], RestoreOptions())
 
     def whole(parallelism: int) -> None:
-        assert session.wants_base(parallelism)
+        assert session.needs_full_snapshot(parallelism)
         states = [StateDelta(worker, "sum", Delta({worker: 1}, whole=True), 1) for worker in range(parallelism)]
         session.commit(1, parallelism, [SUM], states)
 
@@ -96,7 +96,7 @@ def test_rescaling_back_during_a_snapshot_begins_a_base(
     whole(1)
     later.catch_up()
     assert seqs(store) == [1, 2, 3, 4]
-    _, restored = StoreBackend(store).open([SUM], Start())
+    _, restored = StoreBackend(store).open([SUM], RestoreOptions())
     assert restored is not None
     assert restored.states == {"sum": {0: {0: 1}}}
 

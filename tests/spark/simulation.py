@@ -28,7 +28,7 @@ from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.settings import RestartPolicy, Settings
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
-from malflow.snapshot.persistence import Persistence, Start
+from malflow.snapshot.persistence import Persistence, RestoreOptions
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
 
@@ -265,7 +265,7 @@ def settings_at(url: str, persistence: Persistence) -> Settings:
     return Settings(
         name="simulated",
         persistence=persistence,
-        start=Start(),
+        start=RestoreOptions(),
         interval=None,
         pause=0.0,
         most=None,

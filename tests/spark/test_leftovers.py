@@ -25,7 +25,7 @@ from malflow.runtime.spark.changelog import NEVER, RUNS, ChangelogEntry, Scratch
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.snapshot.persistence import Start
+from malflow.snapshot.persistence import RestoreOptions
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, users_environment
@@ -252,7 +252,7 @@ def test_a_fenced_run_whose_changes_are_gone_does_not_claim_its_job_back(tmp_pat
 
     def supersede(job: object, _gate: object) -> None:
         if len([*snapshots(backend)]) == 1:
-            session, _ = backend.open((), Start(allow_dropped_state=("numbers", "sum")))
+            session, _ = backend.open((), RestoreOptions(allow_dropped_state=("numbers", "sum")))
             session.close()
             leftovers.remove_run(job.scratch, job.scratch.run)  # type: ignore[attr-defined] # a Job
 

@@ -20,7 +20,7 @@ from malflow.partitioners import stable_hash
 from malflow.runtime.spark.spark_session import lend_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
-from malflow.snapshot.persistence import Restored, Session, Start
+from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import SingleIteratorSource
 from malflow.state import StateSpec
 from tests.kit.waiting import wait_until
@@ -45,9 +45,9 @@ class Away:
     def __init__(self, backend: FsspecBackend, *errors: Exception) -> None:
         self.backend = backend
         self.errors = list(errors)
-        self.starts: list[Start] = []
+        self.starts: list[RestoreOptions] = []
 
-    def open(self, operators: Sequence[StateSpec], start: Start) -> tuple[Session, Restored | None]:
+    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Open it, or fail."""
         self.starts.append(start)
         if self.errors:

@@ -17,7 +17,7 @@ from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.transfer import CannotTravel, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
-from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.persistence import StateNotSerializable
 from malflow.state import Delta
 
 
@@ -94,7 +94,7 @@ def test_what_ends_a_process_is_an_error_of_the_operator(kind: type[BaseExceptio
 @pytest.mark.parametrize("kind", ENDING)
 def test_a_state_that_ends_the_process_is_named_by_a_snapshot(kind: type[BaseException]) -> None:
     delta = Delta({key: Ends(kind, comes=False) if key == 5 else key for key in range(2_000)})
-    with pytest.raises(UnwritableState) as caught:
+    with pytest.raises(StateNotSerializable) as caught:
         list(encode_delta(PickleCodec(), delta, BaseException))
     assert (caught.value.key, caught.value.reason) == (5, f"{kind.__name__}: ")
     assert type(caught.value.__cause__) is kind

@@ -45,7 +45,7 @@ from malflow.runtime.spark.spark_session import (
     tries_of_a_task,
 )
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.persistence import Persistence, Start, job_of
+from malflow.snapshot.persistence import Persistence, RestoreOptions, job_of
 from malflow.streams.stream import StreamProvider
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class SparkRuntime:
         self._restart = restart or RestartPolicy()
         self._is_named = name is not None
         self._name = name or job_of(persistence, "malflow")
-        self._start = Start(restore, recovery, dict(renamed or {}), allow_dropped_state)
+        self._start = RestoreOptions(restore, recovery, dict(renamed or {}), allow_dropped_state)
         check_start(self._start)
         self._debug = debug
         self._listeners = check_listeners(listeners)

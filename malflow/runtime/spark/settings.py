@@ -8,7 +8,7 @@ from typing import Final
 
 from malflow.errors import CommitUnknown, RunFailed, StoreError
 from malflow.runtime.spark.changelog import ScratchPlace
-from malflow.snapshot.persistence import Persistence, Start
+from malflow.snapshot.persistence import Persistence, RestoreOptions
 
 __all__ = ["PASSING", "RestartPolicy", "Settings"]
 
@@ -56,7 +56,7 @@ class Settings:
     name: str
     is_named: bool
     persistence: Persistence
-    start: Start
+    start: RestoreOptions
     interval: float | None
     pause: float
     most: int | None

@@ -13,7 +13,7 @@ from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
-from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import DeltaSum
 
@@ -71,7 +71,7 @@ class SnapshotTask:
                             self.codec, worker, name, self.versions[name], delta, kinds, BaseException
                         )
                     ]
-                except UnwritableState as error:
+                except StateNotSerializable as error:
                     raise refused(error) from error.__cause__
                 findings.append(finding(self.codec, worker, name, delta, kinds))
         return sections, findings
@@ -89,7 +89,7 @@ def summed(
     return sums
 
 
-def refused(error: UnwritableState) -> OperatorError:
+def refused(error: StateNotSerializable) -> OperatorError:
     """Return the error to raise for a state that can't be encoded."""
     return OperatorError(
         f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "

@@ -23,7 +23,7 @@ from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
-from malflow.snapshot.persistence import Session, UnwritableState
+from malflow.snapshot.persistence import Session, StateNotSerializable
 from malflow.snapshot.snapshot_writer import SnapshotSession, Written, bare_sections, finding, with_frame, write_file
 from malflow.sources.contract import StatefulSource
 from malflow.state import Delta, StateDelta
@@ -86,7 +86,7 @@ class SparkRunSnapshots:
         """
         if not self._found_positions():
             return
-        base = self._session.wants_base(parallelism)
+        base = self._session.needs_full_snapshot(parallelism)
         self._commit(0, parallelism, 0, ChangelogIndex(stages, parallelism), base=base).result()
         self.check()
         self.began_with = self.snapshot
@@ -182,7 +182,7 @@ class SparkRunSnapshots:
             return True
         self.settle()
         base = index.covers(self.kept_at)
-        if self._session.wants_base(parallelism) and not base:
+        if self._session.needs_full_snapshot(parallelism) and not base:
             return False
         asked, self._asked = self._asked, []
         try:
@@ -243,7 +243,7 @@ class SparkRunSnapshots:
         deltas += [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in positions.items()]
         try:
             return self._session.commit(tick, parallelism, self._specs, deltas)
-        except UnwritableState as error:
+        except StateNotSerializable as error:
             raise refused(error) from error.__cause__
 
     def _commit_by_tasks(
@@ -295,7 +295,7 @@ class SparkRunSnapshots:
             try:
                 for bare, raw in bare_sections(session.codec, 0, name, self._versions[name], delta, kinds):
                     sections.append(with_frame(bare, raw, session.compression))
-            except UnwritableState as error:
+            except StateNotSerializable as error:
                 raise refused(error) from error.__cause__
             findings.append(finding(session.codec, 0, name, delta, kinds))
         return sections, findings

@@ -32,7 +32,7 @@ from malflow.runtime.spark.transfer import CannotTravel
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
-from malflow.snapshot.persistence import UnwritableState
+from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.recount import Recount
 from malflow.state import Delta, StateDelta
 
@@ -408,7 +408,7 @@ def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowErr
         try:
             for _ in encode_delta(PickleCodec(), delta, BaseException):
                 pass
-        except UnwritableState as unwritable:
+        except StateNotSerializable as unwritable:
             return CannotTravel(
                 f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
                 f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "

@@ -21,7 +21,7 @@ from typing import Any
 
 from malflow import RestartPolicy, SparkRuntime
 from malflow.errors import SnapshotError
-from malflow.snapshot.persistence import Restored, Session
+from malflow.snapshot.persistence import RestoredState, Session
 from tests.kit.spark_session import started_session
 from tests.spark.flows import backend_at, sums
 
@@ -45,10 +45,10 @@ class Deadly:
     def __init__(self, backend: Any) -> None:
         self.backend = backend
 
-    def open(self, *how: Any) -> tuple[Session, Restored | None]:
+    def open(self, *how: Any) -> tuple[Session, RestoredState | None]:
         """Open it, and kill Java."""
         os.kill(java(), signal.SIGKILL)
-        opened: tuple[Session, Restored | None] = self.backend.open(*how)
+        opened: tuple[Session, RestoredState | None] = self.backend.open(*how)
         return opened
 
 
