@@ -114,7 +114,7 @@ class SingleThreadRuntime:
         with ExitStack() as stack:
             execution = stack.enter_context(self._held())
             work = partial(execution.run, self._built())
-            return _SingleThreadHandle(execution, work, stack.pop_all(), keeps=self._persistence.keeps)
+            return _SingleThreadHandle(execution, work, stack.pop_all(), keeps=self._persistence.is_enabled)
 
     def _built(self) -> Program:
         graph = Graph()
@@ -178,7 +178,7 @@ class SingleThreadRuntime:
             GraphError: if the runtime has no persistence.
             SnapshotError: if the run has ended.
         """
-        return self._execution.requests.ask_snapshot(keeps=self._persistence.keeps)
+        return self._execution.requests.ask_snapshot(keeps=self._persistence.is_enabled)
 
     def rescale(self, parallelism: int) -> Future[None]:
         """Change the number of workers after the current tick; may be called from anywhere `stop` may.
@@ -265,7 +265,7 @@ class _Execution:
         Raises:
             MalflowError: the error that ended it; see `SingleThreadRuntime.execute`.
         """
-        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.keeps, debug=self._debug)
+        run = Run(program, parallelism=self._parallelism, tracked=self._persistence.is_enabled, debug=self._debug)
         snapshots = RunSnapshots(
             self._persistence,
             states_of(program),

@@ -69,7 +69,7 @@ class RunSnapshots:
         Raises:
             SnapshotError: if the snapshot can't be read, or does not fit the program.
         """
-        if not self._persistence.keeps:
+        if not self._persistence.is_enabled:
             return
         self._session, restored = self._persistence.open(self._operators, self._start)
         self._due = time.monotonic() + (self._interval or 0.0)

@@ -60,7 +60,7 @@ class FsspecBackend:
         MissingDependency: if the library for the protocol or the codec is not installed.
     """
 
-    keeps = True
+    is_enabled = True
 
     def __init__(
         self,

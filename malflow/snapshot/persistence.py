@@ -141,10 +141,10 @@ class Persistence(Protocol):
     """Stores the snapshots of a job, and restores them when a run starts.
 
     Attributes:
-        keeps: whether state is persisted at all. If not, changes are not tracked and `open` is not called.
+        is_enabled: whether state is persisted at all. If not, changes are not tracked and `open` is not called.
     """
 
-    keeps: bool
+    is_enabled: bool
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from; None to start from empty state.
@@ -157,7 +157,7 @@ class Persistence(Protocol):
 class NoPersistence:
     """No persistence: each run starts from empty state, which is lost when the run ends."""
 
-    keeps = False
+    is_enabled = False
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Raise an error: there is nothing to open.

@@ -16,7 +16,7 @@ from malflow.sources import SingleIteratorSource
 class Shelf:
     """Keeps the last snapshot, in pickles."""
 
-    keeps = True
+    is_enabled = True
 
     def __init__(self) -> None:
         self.snapshot = 0

@@ -298,7 +298,7 @@ class Flow:
 class _Remembering:
     """A persistence that remembers what it gave."""
 
-    keeps = True
+    is_enabled = True
 
     def __init__(self, persistence: Persistence) -> None:
         self._persistence = persistence

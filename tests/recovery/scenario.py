@@ -330,7 +330,7 @@ class Real:
 class _Peek:
     """A persistence that remembers what it gave."""
 
-    keeps = True
+    is_enabled = True
 
     def __init__(self, persistence: Persistence) -> None:
         self._persistence = persistence

@@ -40,7 +40,7 @@ class Away:
         errors: what the first who open it are told.
     """
 
-    keeps = True
+    is_enabled = True
 
     def __init__(self, backend: FsspecBackend, *errors: Exception) -> None:
         self.backend = backend

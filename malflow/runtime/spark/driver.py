@@ -185,7 +185,7 @@ class Driver:
         """Claim the job and restore its last snapshot into workers, which only hold state and never run."""
         settings = self._settings
         run = self._new_run(self.parallelism)
-        if not settings.persistence.keeps:
+        if not settings.persistence.is_enabled:
             return run
         session, restored = settings.persistence.open(states_of(self._program), settings.start)
         snapshots = SparkRunSnapshots(

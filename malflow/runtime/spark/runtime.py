@@ -305,7 +305,7 @@ class SparkHandle(RunHandle):
         *,
         ours: bool,
     ) -> None:
-        super().__init__(RunRequests(listeners), keeps=settings.persistence.keeps)
+        super().__init__(RunRequests(listeners), keeps=settings.persistence.is_enabled)
         self._session = session
         self._program = program
         self._settings = settings
@@ -356,7 +356,7 @@ class SparkHandle(RunHandle):
                     driver.run()
             except PASSING as error:
                 failures = 1 if driver.has_kept else failures + 1
-                if requests.stopping or not settings.persistence.keeps or failures > settings.restart.attempts:
+                if requests.stopping or not settings.persistence.is_enabled or failures > settings.restart.attempts:
                     raise
                 if not is_alive(self._session):
                     raise

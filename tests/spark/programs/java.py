@@ -40,7 +40,7 @@ def java() -> int:
 class Deadly:
     """A persistence that kills Java when it is opened."""
 
-    keeps = True
+    is_enabled = True
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
