@@ -10,7 +10,7 @@ from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, establish
 from malflow.snapshot.evolution import check_shapes, match_operators
-from malflow.snapshot.executors import AtOnce, Background
+from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, unseal
 from malflow.snapshot.manifest_log import Archive
@@ -98,7 +98,7 @@ class FsspecBackend:
         self._limits = Limits(retain, growth, tolerance, compression)
         self._check_codec()
         self._environment = Environment()
-        self._background: type[Background | AtOnce] = Background
+        self._executor: type[ThreadExecutor | InlineExecutor] = ThreadExecutor
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from."""
@@ -119,7 +119,7 @@ class FsspecBackend:
             archive,
             held,
             self._codec,
-            self._background(),
+            self._executor(),
             self._environment,
             self._limits,
             restored=restored,

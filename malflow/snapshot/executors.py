@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["AtOnce", "Background", "Executor"]
+__all__ = ["Executor", "InlineExecutor", "ThreadExecutor"]
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class Executor(Protocol):
         """Accept no more tasks; with `wait`, block until the pending ones are done."""
 
 
-class Background:
+class ThreadExecutor:
     """Runs tasks on one daemon thread: when the process exits, pending snapshots are lost, never half written."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Background:
                 self._thread.join()
 
 
-class AtOnce:
+class InlineExecutor:
     """Runs tasks on the calling thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:

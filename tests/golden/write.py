@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.executors import AtOnce
+from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import Environment
 from tests.golden.program import CODECS, Parts, build_dataflow, events
@@ -54,7 +54,7 @@ def backend_of(job: Job, folder: Path) -> FsspecBackend:
         retain=2,
         growth=1e9,
     )
-    made._background = AtOnce
+    made._executor = InlineExecutor
     return made
 
 

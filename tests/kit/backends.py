@@ -7,7 +7,7 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.snapshot import FsspecBackend
-from malflow.snapshot.executors import AtOnce
+from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.restore import load
 
@@ -17,7 +17,7 @@ __all__ = ["at_once", "in_memory", "kept", "kept_states", "memory_filesystem"]
 def at_once(url: object, **options: Any) -> FsspecBackend:
     """Make a backend that writes each snapshot before the run goes on."""
     backend = FsspecBackend(str(url), **options)
-    backend._background = AtOnce
+    backend._executor = InlineExecutor
     return backend
 
 

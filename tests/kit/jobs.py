@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.executors import AtOnce
+from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
@@ -94,7 +94,7 @@ class StoreBackend(FsspecBackend):
 def steady(backend: FsspecBackend, clock: Clock | None = None) -> FsspecBackend:
     """Make a backend write at once and wait for nothing."""
     backend._environment = (clock or Clock()).environment
-    backend._background = AtOnce
+    backend._executor = InlineExecutor
     return backend
 
 

@@ -26,7 +26,7 @@ from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, Snapshot
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
-from malflow.snapshot.executors import AtOnce
+from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.state import Delta, StateKind, StateSpec
@@ -379,7 +379,7 @@ class StoredBackend(FsspecBackend):
         super().__init__("memory://test", **options)
         self._test_store = store
         self._environment = environment
-        self._background = AtOnce
+        self._executor = InlineExecutor
 
     def _store(self, *, exclusive: bool) -> Store:
         return self._test_store

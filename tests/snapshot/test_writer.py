@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow.errors import SnapshotError, StoreError
-from malflow.snapshot.executors import Background
+from malflow.snapshot.executors import ThreadExecutor
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import Delta, StateDelta
@@ -64,7 +64,7 @@ def test_last_snapshot_contains_what_a_failed_one_could_not_write(
 def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: HookedStore) -> None:
     later = Later()
     backend = StoreBackend(store, growth=0.01)
-    backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
+    backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     job = Job(backend)
     job.save({"a": 1, "b": 2})
     later.catch_up()
@@ -82,7 +82,7 @@ def test_rescaling_back_during_a_snapshot_begins_a_base(
 ) -> None:
     later = Later()
     backend = StoreBackend(store)
-    backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
+    backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     session, _ = backend.open([SUM], RestoreOptions())
 
     def whole(parallelism: int) -> None:
@@ -115,7 +115,7 @@ def test_a_fault_that_nobody_foresaw_says_what_and_where(monkeypatch: pytest.Mon
 
 
 def test_a_thread_whose_session_nobody_closed_ends_with_it() -> None:
-    background = Background()
+    background = ThreadExecutor()
     assert background.submit(lambda: 7).result(60) == 7
     thread = background._thread
     assert thread is not None

@@ -232,7 +232,7 @@ def test_states_are_those_of_plain_dicts_whoever_holds_them(
     """Each tick may leave a state alone, or change some of it, nearly all, or all; then look at what can be read."""
     later = Later()
     backend = in_memory(retain=3)
-    backend._background = lambda: later  # type: ignore[assignment] # it does what a test does by hand
+    backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
     if not keeps:
         faults = [replace(plan, crash=False, asks=False) for plan in faults]
     with TemporaryDirectory() as scratch, simulated(longest=longest):
