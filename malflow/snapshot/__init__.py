@@ -18,15 +18,15 @@ from malflow.state import Delta, StateDelta, StateSpec
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
     from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-    from malflow.snapshot.history import Report, Snapshot, fsck, snapshots
+    from malflow.snapshot.history import FsckReport, Snapshot, fsck, snapshots
 
 __all__ = [
     "Delta",
+    "FsckReport",
     "FsspecBackend",
     "MsgpackCodec",
     "NoPersistence",
     "Persistence",
-    "Report",
     "RestoreOptions",
     "RestoredState",
     "Session",
@@ -41,7 +41,7 @@ __all__ = [
 _ROOMS = {
     "FsspecBackend": "backend",
     "MsgpackCodec": "codecs.msgpack_codec",
-    "Report": "history",
+    "FsckReport": "history",
     "Snapshot": "history",
     "fsck": "history",
     "snapshots": "history",

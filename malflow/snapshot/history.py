@@ -17,7 +17,7 @@ from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.manifest_log import Archive
 from malflow.snapshot.restore import read_file, replay
 
-__all__ = ["Report", "Snapshot", "fsck", "snapshots"]
+__all__ = ["FsckReport", "Snapshot", "fsck", "snapshots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FsckReport:
     """The result of `fsck`.
 
     Attributes:
@@ -78,7 +78,7 @@ def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
             yield _snapshot(manifest)
 
 
-def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
+def fsck(backend: FsspecBackend, *, states: bool = True) -> FsckReport:
     """Check every retained snapshot by reading it as a restore would.
 
     Args:
@@ -93,11 +93,11 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
     archive = backend.archive()
     try:
         if archive.find() is None:
-            return Report(0, (), ())
+            return FsckReport(0, (), ())
     except StoreError:
         raise
     except SnapshotError as error:
-        return Report(0, (str(error),), ())
+        return FsckReport(0, (str(error),), ())
     problems: dict[str, None] = {}
     named: set[str] = set()
     contents: set[int] = set()
@@ -127,7 +127,7 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> Report:
         f"killed while writing it, or manifest {seq} was deleted; a start resumes from {newest}"
         for seq in above
     )
-    return Report(len(contents - {0}), tuple(problems), tuple(unused), notes)
+    return FsckReport(len(contents - {0}), tuple(problems), tuple(unused), notes)
 
 
 def _above(present: Sequence[str]) -> tuple[int, list[int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
-from malflow.snapshot import FsspecBackend, Report, Snapshot, fsck, snapshots
+from malflow.snapshot import FsckReport, FsspecBackend, Snapshot, fsck, snapshots
 from malflow.state import Delta, StateDelta
 from malflow.store.contract import Transient
 from tests.kit.jobs import SUM, Clock, Failing, Job, StoreBackend, data_keys, manifest_key, steady
@@ -22,7 +22,7 @@ def store() -> HookedStore:
 
 def test_a_job_that_never_ran_has_no_snapshots_and_is_not_begun_by_looking(store: HookedStore, tmp_path: Path) -> None:
     assert list(snapshots(StoreBackend(store))) == []
-    assert fsck(StoreBackend(store)) == Report(0, (), ())
+    assert fsck(StoreBackend(store)) == FsckReport(0, (), ())
     assert store.objects == {}
     assert list(snapshots(FsspecBackend(str(tmp_path / "nowhere")))) == []
     assert [*tmp_path.iterdir()] == []
@@ -195,4 +195,4 @@ def test_a_job_on_the_disk_is_listed_by_another_backend(tmp_path: Path) -> None:
     for job in ("a", "b"):
         backend = FsspecBackend(tmp_path.as_uri() + "/", job=job)
         assert [it.id for it in snapshots(backend)] == [2]
-        assert fsck(backend) == Report(1, (), ())
+        assert fsck(backend) == FsckReport(1, (), ())
