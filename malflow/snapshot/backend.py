@@ -13,7 +13,7 @@ from malflow.snapshot.evolution import check_shapes, match_operators
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, unseal
-from malflow.snapshot.manifest_log import Archive
+from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.snapshot.restore import chooser, load
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
@@ -102,7 +102,7 @@ class FsspecBackend:
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from."""
-        archive = self._established()
+        manifest_log = self._established()
         names: dict[str, str] = {}
 
         def accept(manifest: Manifest) -> dict[str, str]:
@@ -112,11 +112,11 @@ class FsspecBackend:
             return names
 
         versions = {spec.name: spec.version for spec in operators}
-        held = claim(archive, chooser(archive, start, self._codec, accept, versions), self._environment)
-        restored = self._loaded(archive, held, names, versions) if held.head.snapshot else None
+        held = claim(manifest_log, chooser(manifest_log, start, self._codec, accept, versions), self._environment)
+        restored = self._loaded(manifest_log, held, names, versions) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(
-            archive,
+            manifest_log,
             held,
             self._codec,
             self._executor(),
@@ -127,9 +127,11 @@ class FsspecBackend:
         )
         return session, restored
 
-    def _loaded(self, archive: Archive, held: Claim, names: dict[str, str], versions: dict[str, int]) -> RestoredState:
+    def _loaded(
+        self, manifest_log: ManifestLog, held: Claim, names: dict[str, str], versions: dict[str, int]
+    ) -> RestoredState:
         try:
-            return load(archive, held.head, self._codec, names, versions)
+            return load(manifest_log, held.head, self._codec, names, versions)
         except SnapshotCorrupt:
             held.check()  # a newer run may have deleted the files being read
             raise
@@ -144,21 +146,21 @@ class FsspecBackend:
         """Whether the store is in the memory of this process, which no other process reaches."""
         return self._url.startswith("memory:")
 
-    def archive(self) -> Archive:
+    def manifest_log(self) -> ManifestLog:
         """Return the manifests and data files of the job, for reading."""
-        return self._archive(self._store(exclusive=True))
+        return self._manifest_log(self._store(exclusive=True))
 
-    def _established(self) -> Archive:
-        archive = self.archive()
-        if establish(archive, self._environment, self._refuse_nested):
-            return archive
+    def _established(self) -> ManifestLog:
+        manifest_log = self.manifest_log()
+        if establish(manifest_log, self._environment, self._refuse_nested):
+            return manifest_log
         if not self._unsafe:
             raise SnapshotError(
                 f"the store at {self._shown_url()} overwrites existing objects, so two runs of one job could destroy "
                 "each other's snapshots; use another store, or pass allow_unsafe_single_writer=True "
                 "if you make sure yourself that runs never overlap"
             )
-        return self._found(self._archive(self._store(exclusive=False)))
+        return self._found(self._manifest_log(self._store(exclusive=False)))
 
     def _refuse_nested(self) -> None:
         """Check that a new job is not inside the folder of another.
@@ -185,12 +187,12 @@ class FsspecBackend:
             return None  # no job file, or not one of ours, or not readable
         return str(body["name"]) if set(body) == {"job", "name"} else None
 
-    def _found(self, archive: Archive) -> Archive:
-        establish(archive, self._environment)
-        return archive
+    def _found(self, manifest_log: ManifestLog) -> ManifestLog:
+        establish(manifest_log, self._environment)
+        return manifest_log
 
-    def _archive(self, store: Store) -> Archive:
-        return Archive(
+    def _manifest_log(self, store: Store) -> ManifestLog:
+        return ManifestLog(
             store, self.job, _Seal(self._signer, self._unsigned), Retry(self._retry_seconds, self._environment)
         )
 

@@ -26,7 +26,7 @@ from malflow.snapshot.layout import (
     sequence_of_target,
 )
 from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, OperatorEntry
-from malflow.snapshot.manifest_log import LARGEST_MANIFEST, Archive
+from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
 from malflow.store.retry import Environment, Retry
@@ -89,35 +89,35 @@ class DataWriter:
         raise last if last is not None else StoreError("the time for retries is zero")
 
 
-def establish(archive: Archive, environment: Environment, check: Callable[[], object] = bool) -> bool:
+def establish(manifest_log: ManifestLog, environment: Environment, check: Callable[[], object] = bool) -> bool:
     """Open or create the job, and return whether the store creates objects exclusively.
 
     To find out, the job file is created a second time: that must fail, and is harmless if it does not.
 
     Args:
-        archive: the manifests and data files of the job.
+        manifest_log: the manifests and data files of the job.
         environment: draws the job's uuid.
         check: called before a job is created; raises if it must not be.
 
     Raises:
         SnapshotError: if the store can't be used, or the job is incomplete.
     """
-    data = archive.find()
+    data = manifest_log.find()
     if data is None:
         check()
-        _publish(archive, JOB, archive.job_file(environment.token() + environment.token()))
+        _publish(manifest_log, JOB, manifest_log.job_file(environment.token() + environment.token()))
         failpoint("job-written")
-        data = archive.find()
+        data = manifest_log.find()
         if data is None:
             raise SnapshotIncomplete(f"'{JOB}' was just written, but can't be found", name=JOB)
     try:
-        archive.retry.of(lambda: archive.store.put_new(JOB, data))
+        manifest_log.retry.of(lambda: manifest_log.store.put_new(JOB, data))
     except KeyExists:
         return True
     return False
 
 
-def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], environment: Environment) -> Claim:
+def claim(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None], environment: Environment) -> Claim:
     """Claim the job, resuming from the manifest that `choose` picks from the retained numbers.
 
     Raises:
@@ -125,40 +125,40 @@ def claim(archive: Archive, choose: Callable[[list[int]], Manifest | None], envi
     """
     refused = _NOTHING
     for _ in range(_RACES):
-        before = archive.boundary()
-        numbers = archive.sequences(before)
-        if not numbers and any(archive.list(folder) for folder in (DATA, BOUNDARIES)):
-            if archive.sequences(_NOTHING):
+        before = manifest_log.boundary()
+        numbers = manifest_log.sequences(before)
+        if not numbers and any(manifest_log.list(folder) for folder in (DATA, BOUNDARIES)):
+            if manifest_log.sequences(_NOTHING):
                 continue  # another run has just created the job
             raise SnapshotIncomplete(
-                f"all manifests of job '{archive.name}' are missing, but other files of it exist; restore them "
+                f"all manifests of job '{manifest_log.name}' are missing, but other files of it exist; restore them "
                 "from a backup, or choose another job= to start from empty state",
                 name=MANIFESTS,
             )
         try:
-            head = _first(archive, choose(numbers), numbers[-1] if numbers else _NOTHING, environment)
+            head = _first(manifest_log, choose(numbers), numbers[-1] if numbers else _NOTHING, environment)
         except StoreError:
             raise
         except SnapshotError:
-            if archive.boundary() == before:
+            if manifest_log.boundary() == before:
                 raise
             continue  # the missing object was deleted meanwhile
-        data = head.to_bytes(archive.seal)
-        if not _publish(archive, manifest_key(head.seq), data):
+        data = head.to_bytes(manifest_log.seal)
+        if not _publish(manifest_log, manifest_key(head.seq), data):
             refused = head.seq
             continue
         failpoint("claimed")
-        if archive.boundary() >= head.seq:
+        if manifest_log.boundary() >= head.seq:
             continue  # other runs have already claimed and deleted this number
-        archive.remember(head, data)
-        return Claim(archive, head, environment)
-    if refused and archive.boundary() < refused and manifest_key(refused) not in archive.list(MANIFESTS):
+        manifest_log.remember(head, data)
+        return Claim(manifest_log, head, environment)
+    if refused and manifest_log.boundary() < refused and manifest_key(refused) not in manifest_log.list(MANIFESTS):
         raise SnapshotError(
-            f"job '{archive.name}' could not be claimed: '{manifest_key(refused)}' exists, but the store does not "
+            f"job '{manifest_log.name}' could not be claimed: '{manifest_key(refused)}' exists, but the store does not "
             "list it; check the spelling of the URL, and whether this user may list objects"
         )
     raise SnapshotError(
-        f"job '{archive.name}' could not be claimed: other runs committed to it during each of {_RACES} attempts"
+        f"job '{manifest_log.name}' could not be claimed: other runs committed to it during each of {_RACES} attempts"
     )
 
 
@@ -169,9 +169,9 @@ class Claim:
         head: the latest manifest committed under the claim; `head.epoch` is the token's number.
     """
 
-    def __init__(self, archive: Archive, head: Manifest, environment: Environment) -> None:
+    def __init__(self, manifest_log: ManifestLog, head: Manifest, environment: Environment) -> None:
         self.head = head
-        self._archive = archive
+        self._manifest_log = manifest_log
         self._environment = environment
         self._process = environment.process()
         self._lost: SnapshotError | None = None
@@ -179,7 +179,7 @@ class Claim:
     def writer(self) -> DataWriter:
         """Return a writer of data files for the next commit."""
         self._check_process()
-        return _writer(self._archive, replace(self.head, seq=self.head.seq + 1))
+        return _writer(self._manifest_log, replace(self.head, seq=self.head.seq + 1))
 
     def commit(self, content: Content) -> Manifest:
         """Commit a snapshot with this content.
@@ -197,7 +197,7 @@ class Claim:
             self.head,
             seq=seq,
             snapshot=seq,
-            parent=self._archive.digest(self.head.seq),
+            parent=self._manifest_log.digest(self.head.seq),
             attempt=self._environment.token(),
             time=self._environment.now().isoformat(),
             writer=WRITER,
@@ -207,17 +207,17 @@ class Claim:
             operators=content.operators,
             files=content.files,
         )
-        data = manifest.to_bytes(self._archive.seal)
+        data = manifest.to_bytes(self._manifest_log.seal)
         failpoint("before-manifest")
         try:
-            if not _publish(self._archive, manifest_key(seq), data):
+            if not _publish(self._manifest_log, manifest_key(seq), data):
                 raise self._fenced(manifest_key(seq))
             failpoint("manifest-written")
             self._check_boundary(seq)
         except (FencedError, CommitUnknown) as error:
             self._lost = error
             raise
-        self._archive.remember(manifest, data)
+        self._manifest_log.remember(manifest, data)
         self.head = manifest
         return manifest
 
@@ -229,7 +229,7 @@ class Claim:
         """
         self._check_process()
         if self._lost is None:
-            later = [seq for seq in self._archive.sequences(_NOTHING) if seq > self.head.seq]
+            later = [seq for seq in self._manifest_log.sequences(_NOTHING) if seq > self.head.seq]
             if later:
                 self._lost = self._fenced(manifest_key(later[0]))
         if self._lost is not None:
@@ -242,36 +242,36 @@ class Claim:
             StoreError: if something could not be deleted; the next call retries it.
         """
         self._check_process()
-        archive = self._archive
-        before = archive.boundary()
-        boundary = self._new_boundary(retain, archive.sequences(before))
+        manifest_log = self._manifest_log
+        before = manifest_log.boundary()
+        boundary = self._new_boundary(retain, manifest_log.sequences(before))
         if boundary > before:
             with suppress(KeyExists):
-                archive.retry.of(lambda: archive.store.put_new(boundary_key(boundary), b"boundary"))
+                manifest_log.retry.of(lambda: manifest_log.store.put_new(boundary_key(boundary), b"boundary"))
             failpoint("boundary-raised")
-        marks, manifests = archive.list(BOUNDARIES), archive.list(MANIFESTS)
+        marks, manifests = manifest_log.list(BOUNDARIES), manifest_log.list(MANIFESTS)
         boundary = highest(marks)
         needed = self._needed([seq for key in manifests if (seq := number_of(key)) is not None and seq >= boundary])
         dead = [key for key in [*manifests, *marks] if _is_below(key, boundary)]
         if needed is not None:
-            dead += [key for key in archive.list(DATA) if _is_below(key, boundary) and key not in needed]
+            dead += [key for key in manifest_log.list(DATA) if _is_below(key, boundary) and key not in needed]
             for folder in (MANIFESTS, DATA, BOUNDARIES):
-                archive.store.sweep(folder, lambda key: _is_below(key, boundary))
+                manifest_log.store.sweep(folder, lambda key: _is_below(key, boundary))
         for key in dead:
-            archive.retry.of(lambda key=key: archive.store.delete(key))  # type: ignore[misc] # mypy does not infer defaults
+            manifest_log.retry.of(lambda key=key: manifest_log.store.delete(key))  # type: ignore[misc] # mypy does not infer defaults
             failpoint("collected")
-        archive.forget(boundary)
+        manifest_log.forget(boundary)
 
     def _new_boundary(self, retain: int, numbers: list[int]) -> int:
         """Return the number of the oldest snapshot to be retained."""
-        archive = self._archive
+        manifest_log = self._manifest_log
         contents: set[int] = set()
         oldest = self.head.seq
         for seq in reversed(numbers):
             if self.head.seq - seq >= retain + _MOST_CLAIMS:
                 break
             try:
-                contents.add(archive.manifest(seq).snapshot)
+                contents.add(manifest_log.manifest(seq).snapshot)
             except StoreError:
                 raise
             except SnapshotError:
@@ -284,7 +284,7 @@ class Claim:
     def _needed(self, numbers: list[int]) -> set[str] | None:
         """Return the data files of these manifests; None if one can't be read, so that they are unknown."""
         try:
-            manifests = [self._archive.manifest(seq) for seq in numbers]
+            manifests = [self._manifest_log.manifest(seq) for seq in numbers]
         except StoreError:
             raise
         except SnapshotError:
@@ -293,7 +293,7 @@ class Claim:
 
     def _check_boundary(self, seq: int) -> None:
         try:
-            boundary = self._archive.boundary()
+            boundary = self._manifest_log.boundary()
         except StoreError as error:
             raise CommitUnknown(
                 f"snapshot {seq} was written, but whether it is valid could not be determined: {error}"
@@ -306,17 +306,17 @@ class Claim:
             raise FencedError("this process was forked from the one that runs the job; only its parent may commit")
 
     def _fenced(self, key: str) -> FencedError:
-        reason = f"job '{self._archive.name}' was claimed by another run"
+        reason = f"job '{self._manifest_log.name}' was claimed by another run"
         seq = number_of(key)
         with suppress(SnapshotError, KeyMissing):
-            other = self._archive.manifest(seq or _NOTHING)
+            other = self._manifest_log.manifest(seq or _NOTHING)
             reason += f", {other.runner} at {other.time}"
         return FencedError(
             f"{reason}, which wrote '{key}'; this run stops, and its work since its last snapshot is discarded"
         )
 
 
-def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: Environment) -> Manifest:
+def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, environment: Environment) -> Manifest:
     """Return the manifest of a claim; its number becomes the epoch."""
     seq = newest + 1
     facts = {
@@ -324,31 +324,31 @@ def _first(archive: Archive, chosen: Manifest | None, newest: int, environment: 
         "epoch": seq,
         "runner": environment.token(),
         "attempt": environment.token(),
-        "parent": archive.digest(newest) if newest else None,
+        "parent": manifest_log.digest(newest) if newest else None,
         "time": environment.now().isoformat(),
         "writer": WRITER,
     }
     if chosen is not None:
         head = replace(chosen, **facts)  # type: ignore[arg-type] # values have their fields' types
         # A run that is still deleting may delete older files, if only old manifests refer to them.
-        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(archive, head)
+        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(manifest_log, head)
     empty = {"snapshot": _NOTHING, "tick": 0, "parallelism": 0, "codec": "", "operators": (), "files": ()}
-    return Manifest(job=archive.uuid, name=archive.name, **facts, **empty)  # type: ignore[arg-type] # values have their fields' types
+    return Manifest(job=manifest_log.uuid, name=manifest_log.name, **facts, **empty)  # type: ignore[arg-type] # values have their fields' types
 
 
-def _with_copies(archive: Archive, head: Manifest) -> Manifest:
+def _with_copies(manifest_log: ManifestLog, head: Manifest) -> Manifest:
     """Return a manifest whose files are copies of its own."""
-    writer = _writer(archive, head)
-    copies = [writer.write(archive.read(entry)) for entry in head.files]
+    writer = _writer(manifest_log, head)
+    copies = [writer.write(manifest_log.read(entry)) for entry in head.files]
     files = tuple(replace(entry, name=name) for entry, name in zip(head.files, copies, strict=True))
     return replace(head, files=files)
 
 
-def _writer(archive: Archive, manifest: Manifest) -> DataWriter:
-    return DataWriter(archive.store, archive.retry, manifest.seq, manifest.epoch, manifest.runner)
+def _writer(manifest_log: ManifestLog, manifest: Manifest) -> DataWriter:
+    return DataWriter(manifest_log.store, manifest_log.retry, manifest.seq, manifest.epoch, manifest.runner)
 
 
-def _publish(archive: Archive, key: str, data: bytes) -> bool:
+def _publish(manifest_log: ManifestLog, key: str, data: bytes) -> bool:
     """Create an object for which runs may race; return whether this run's object is there now.
 
     Raises:
@@ -356,19 +356,19 @@ def _publish(archive: Archive, key: str, data: bytes) -> bool:
         StoreError: if it was not and will not be written.
     """
     doubt: StoreError | None = None
-    for _ in archive.retry.attempts():
+    for _ in manifest_log.retry.attempts():
         try:
-            archive.store.put_new(key, data)
+            manifest_log.store.put_new(key, data)
         except KeyExists:
             with suppress(KeyMissing):  # deleted in between
-                return _is_ours(archive, key, data)
+                return _is_ours(manifest_log, key, data)
             continue
         except Transient:
             continue
         except UnknownOutcome as error:
             doubt = error
             with suppress(KeyMissing):
-                return _is_ours(archive, key, data)
+                return _is_ours(manifest_log, key, data)
             continue
         except StoreError as error:
             if doubt is None:
@@ -376,14 +376,14 @@ def _publish(archive: Archive, key: str, data: bytes) -> bool:
             raise _unknown(key, error) from error
         return True
     if doubt is None:
-        raise StoreError(f"'{key}' could not be written after {archive.retry.seconds:g} seconds of retries")
+        raise StoreError(f"'{key}' could not be written after {manifest_log.retry.seconds:g} seconds of retries")
     raise _unknown(key, doubt) from doubt
 
 
-def _is_ours(archive: Archive, key: str, data: bytes) -> bool:
+def _is_ours(manifest_log: ManifestLog, key: str, data: bytes) -> bool:
     """Whether the object holds these bytes, which contain the id of the attempt."""
     try:
-        return archive.get(key, LARGEST_MANIFEST) == data
+        return manifest_log.get(key, LARGEST_MANIFEST) == data
     except StoreError as error:
         raise _unknown(key, error) from error
 

@@ -14,7 +14,7 @@ from malflow.snapshot.data_file import DataFile, joined, raw_of
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.layout import BOUNDARIES, DATA, MANIFESTS, highest, sequence_of_target
 from malflow.snapshot.manifest import FileEntry, Manifest
-from malflow.snapshot.manifest_log import Archive
+from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.restore import read_file, replay
 
 __all__ = ["FsckReport", "Snapshot", "fsck", "snapshots"]
@@ -68,11 +68,11 @@ def snapshots(backend: FsspecBackend) -> Iterator[Snapshot]:
     Raises:
         SnapshotError: if the snapshots can't be listed, or a manifest is damaged.
     """
-    archive = backend.archive()
-    if archive.find() is None:
+    manifest_log = backend.manifest_log()
+    if manifest_log.find() is None:
         return
     seen = set()
-    for manifest in archive.manifests():
+    for manifest in manifest_log.manifests():
         if manifest.snapshot and manifest.snapshot not in seen:
             seen.add(manifest.snapshot)
             yield _snapshot(manifest)
@@ -90,9 +90,9 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> FsckReport:
         StoreError: if the store can't be read.
     """
     codec = backend.codec if states else None
-    archive = backend.archive()
+    manifest_log = backend.manifest_log()
     try:
-        if archive.find() is None:
+        if manifest_log.find() is None:
             return FsckReport(0, (), ())
     except StoreError:
         raise
@@ -102,24 +102,24 @@ def fsck(backend: FsspecBackend, *, states: bool = True) -> FsckReport:
     named: set[str] = set()
     contents: set[int] = set()
     before: tuple[int, str | None] | None = None
-    for seq in archive.sequences(archive.boundary()):
+    for seq in manifest_log.sequences(manifest_log.boundary()):
         manifest = None
         try:
-            manifest = archive.manifest(seq)
-            found = list(_problems(archive, manifest, before, codec))
+            manifest = manifest_log.manifest(seq)
+            found = list(_problems(manifest_log, manifest, before, codec))
         except StoreError:
             raise
         except SnapshotError as error:
             found = [str(error)]
-        if found and archive.boundary() > seq:
+        if found and manifest_log.boundary() > seq:
             before = None  # deleted meanwhile
             continue
         if manifest is not None:
             named.update(entry.name for entry in manifest.files)
             contents.add(manifest.snapshot)
         problems.update(dict.fromkeys(found))
-        before = (seq, archive.digest(seq))
-    present = [key for folder in (DATA, MANIFESTS, BOUNDARIES) for key in archive.list(folder)]
+        before = (seq, manifest_log.digest(seq))
+    present = [key for folder in (DATA, MANIFESTS, BOUNDARIES) for key in manifest_log.list(folder)]
     unused = [key for key in present if key not in named and (key.startswith(DATA) or sequence_of_target(key) is None)]
     newest, above = _above(present)  # data was listed first, so a concurrent commit is not reported
     notes = tuple(
@@ -138,7 +138,7 @@ def _above(present: Sequence[str]) -> tuple[int, list[int]]:
 
 
 def _problems(
-    archive: Archive, manifest: Manifest, before: tuple[int, str | None] | None, codec: Codec | None
+    manifest_log: ManifestLog, manifest: Manifest, before: tuple[int, str | None] | None, codec: Codec | None
 ) -> Iterator[str]:
     if before is not None and before[0] + 1 != manifest.seq:
         yield f"manifests {before[0] + 1} to {manifest.seq - 1} are missing"
@@ -147,7 +147,7 @@ def _problems(
     files = []
     for entry in manifest.files:
         try:
-            files.append(_checked_file(archive, entry))
+            files.append(_checked_file(manifest_log, entry))
         except StoreError:
             raise
         except SnapshotError as error:
@@ -160,9 +160,9 @@ def _problems(
         yield str(error)
 
 
-def _checked_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
+def _checked_file(manifest_log: ManifestLog, entry: FileEntry) -> tuple[str, DataFile]:
     """Read and decompress a file completely, including sections that later files replace."""
-    name, file = read_file(archive, entry)
+    name, file = read_file(manifest_log, entry)
     for section in joined(section for section in file.sections if section.pieces == 1):
         raw_of(name, section, file.compression)
     return name, file

@@ -12,12 +12,12 @@ from malflow.snapshot.manifest import FileEntry, Manifest, Seal, seal, unseal
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.retry import Retry
 
-__all__ = ["LARGEST_MANIFEST", "Archive"]
+__all__ = ["LARGEST_MANIFEST", "ManifestLog"]
 
 LARGEST_MANIFEST = 64 << 20
 
 
-class Archive:
+class ManifestLog:
     """Reads the objects of one job and verifies each; writes nothing.
 
     Args:

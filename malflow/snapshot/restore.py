@@ -11,7 +11,7 @@ from malflow.snapshot.codecs.old_records import old_kind
 from malflow.snapshot.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.manifest import FileEntry, Manifest
-from malflow.snapshot.manifest_log import Archive
+from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions
 
 __all__ = ["chooser", "load", "read_file", "replay"]
@@ -31,7 +31,7 @@ Loads = Callable[[bytes], Any]
 
 
 def chooser(
-    archive: Archive,
+    manifest_log: ManifestLog,
     start: RestoreOptions,
     codec: Codec,
     accept: Callable[[Manifest], Names],
@@ -40,7 +40,7 @@ def chooser(
     """Return a function that picks the manifest to restore from the numbers of those retained.
 
     Args:
-        archive: the manifests and data files of the job.
+        manifest_log: the manifests and data files of the job.
         start: the user's options.
         codec: the codec of the states.
         accept: returns the operators to read; raises if the program can't resume from a manifest.
@@ -50,13 +50,13 @@ def chooser(
     def choose(numbers: list[int]) -> Manifest | None:
         if start.restore is None or not numbers:
             if isinstance(start.restore, int):
-                raise SnapshotError(f"job '{archive.name}' has no snapshots; got restore={start.restore}")
+                raise SnapshotError(f"job '{manifest_log.name}' has no snapshots; got restore={start.restore}")
             return None
-        candidates = _candidates(archive, start.restore, numbers)
+        candidates = _candidates(manifest_log, start.restore, numbers)
         if start.recovery == "previous":
-            return _first_readable(archive, candidates, codec, accept, versions)
+            return _first_readable(manifest_log, candidates, codec, accept, versions)
         try:
-            chosen = archive.manifest(candidates[0])
+            chosen = manifest_log.manifest(candidates[0])
         except SnapshotCorrupt as error:
             raise _with_hint(error) from error
         accept(chosen)
@@ -65,20 +65,20 @@ def chooser(
     return choose
 
 
-def _candidates(archive: Archive, restore: int | str, numbers: list[int]) -> list[int]:
+def _candidates(manifest_log: ManifestLog, restore: int | str, numbers: list[int]) -> list[int]:
     """Return the candidate manifests: first the wanted one, then earlier ones, newest first."""
     if not isinstance(restore, int):
         return numbers[::-1]
-    contents = {seq: archive.manifest(seq).snapshot if archive.digest(seq) else seq for seq in numbers}
+    contents = {seq: manifest_log.manifest(seq).snapshot if manifest_log.digest(seq) else seq for seq in numbers}
     if not restore or restore not in contents.values():
         known = sorted(set(contents.values()) - {0})
-        raise SnapshotError(f"job '{archive.name}' has no snapshot with the id {restore}; it has {known}")
+        raise SnapshotError(f"job '{manifest_log.name}' has no snapshot with the id {restore}; it has {known}")
     before = [seq for seq in numbers if contents[seq] <= restore]
-    return sorted(before, key=lambda seq: (contents[seq], archive.digest(seq) is not None, seq), reverse=True)
+    return sorted(before, key=lambda seq: (contents[seq], manifest_log.digest(seq) is not None, seq), reverse=True)
 
 
 def _first_readable(
-    archive: Archive,
+    manifest_log: ManifestLog,
     numbers: list[int],
     codec: Codec,
     accept: Callable[[Manifest], Names],
@@ -88,8 +88,8 @@ def _first_readable(
     first: SnapshotCorrupt | None = None
     for seq in numbers:
         try:
-            manifest = archive.manifest(seq)
-            files = [read_file(archive, entry) for entry in manifest.files]
+            manifest = manifest_log.manifest(seq)
+            files = [read_file(manifest_log, entry) for entry in manifest.files]
             if manifest.snapshot == 0 and first is not None:
                 break
             replay(manifest, files, codec, accept(manifest), versions)
@@ -97,7 +97,7 @@ def _first_readable(
             first = first or error
             continue
         return manifest
-    raise SnapshotError(f"no snapshot of job '{archive.name}' can be read; the newest one: {first}") from first
+    raise SnapshotError(f"no snapshot of job '{manifest_log.name}' can be read; the newest one: {first}") from first
 
 
 def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
@@ -106,12 +106,12 @@ def _with_hint(error: SnapshotCorrupt) -> SnapshotCorrupt:
 
 
 def load(
-    archive: Archive, manifest: Manifest, codec: Codec, names: Names, versions: Versions | None = None
+    manifest_log: ManifestLog, manifest: Manifest, codec: Codec, names: Names, versions: Versions | None = None
 ) -> RestoredState:
     """Read the state of a snapshot.
 
     Args:
-        archive: the manifests and data files of the job.
+        manifest_log: the manifests and data files of the job.
         manifest: the snapshot.
         codec: the codec of the states.
         names: the operators to read, mapped to their names in the program.
@@ -122,7 +122,7 @@ def load(
         SnapshotError: if a state can't be read.
     """
     try:
-        states = replay(manifest, [read_file(archive, entry) for entry in manifest.files], codec, names, versions)
+        states = replay(manifest, [read_file(manifest_log, entry) for entry in manifest.files], codec, names, versions)
     except SnapshotCorrupt as error:
         raise _with_hint(error) from error
     return RestoredState(
@@ -135,13 +135,13 @@ def load(
     )
 
 
-def read_file(archive: Archive, entry: FileEntry) -> tuple[str, DataFile]:
+def read_file(manifest_log: ManifestLog, entry: FileEntry) -> tuple[str, DataFile]:
     """Read a data file; return it with its name.
 
     Raises:
         SnapshotCorrupt: if it is damaged or missing.
     """
-    return entry.name, decode_file(entry.name, archive.read(entry))
+    return entry.name, decode_file(entry.name, manifest_log.read(entry))
 
 
 def replay(

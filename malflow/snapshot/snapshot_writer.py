@@ -33,7 +33,7 @@ from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
-    from malflow.snapshot.manifest_log import Archive
+    from malflow.snapshot.manifest_log import ManifestLog
     from malflow.store.retry import Environment
 
 __all__ = ["Limits", "SnapshotSession", "Written", "bare_sections", "finding", "with_frame", "write_file"]
@@ -81,7 +81,7 @@ class SnapshotSession:
 
     def __init__(
         self,
-        archive: Archive,
+        manifest_log: ManifestLog,
         claim: Claim,
         codec: Codec,
         executor: Executor,
@@ -91,7 +91,7 @@ class SnapshotSession:
         restored: RestoredState | None,
         fresh_base: bool,
     ) -> None:
-        self._archive = archive
+        self._manifest_log = manifest_log
         self._claim = claim
         self._codec = codec
         self._executor = executor
@@ -284,7 +284,7 @@ class SnapshotSession:
             raise
         except Exception as error:
             self._fatal = SnapshotError(
-                f"a snapshot of job '{self._archive.name}' failed {_origin(error)}; the previous snapshot remains valid"
+                f"a snapshot of job '{self._manifest_log.name}' failed {_origin(error)}; the previous snapshot remains valid"
             )
             raise self._fatal from error
         self._failing_since = self._retry_at = None
@@ -293,7 +293,7 @@ class SnapshotSession:
 
     def _note_failure(self, error: StoreError) -> None:
         """Schedule a retry, or end the run if snapshots have been failing for too long."""
-        environment, name = self._environment, self._archive.name
+        environment, name = self._environment, self._manifest_log.name
         now = environment.monotonic()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
         if now - since >= self._limits.tolerance:
@@ -364,10 +364,10 @@ class SnapshotSession:
             size += sum(entry.bytes for entry in run)
         folded = self._claim.head.files[len(chain) :]
         try:
-            files = [decode_file(entry.name, self._archive.read(entry)) for entry in folded]
+            files = [decode_file(entry.name, self._manifest_log.read(entry)) for entry in folded]
         except SnapshotCorrupt as error:
             _log.warning(
-                "a file of job '%s' is damaged; the next snapshot will replace it: %s", self._archive.name, error
+                "a file of job '%s' is damaged; the next snapshot will replace it: %s", self._manifest_log.name, error
             )
             self._must_base = True
             return self._claim.head.files, []
@@ -383,10 +383,10 @@ class SnapshotSession:
             self._fatal = error
         except SnapshotError as error:
             _log.warning(
-                "old snapshots of job '%s' could not be deleted and will be later: %s", self._archive.name, error
+                "old snapshots of job '%s' could not be deleted and will be later: %s", self._manifest_log.name, error
             )
         except Exception as error:
-            _log.warning("old snapshots of job '%s' could not be deleted %s", self._archive.name, _origin(error))
+            _log.warning("old snapshots of job '%s' could not be deleted %s", self._manifest_log.name, _origin(error))
             raise
 
 

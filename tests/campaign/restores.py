@@ -73,7 +73,7 @@ class _Leg:
         return self._here(is_last=True) if self.rng.random() < 0.4 else self._there(None)
 
     def _has_begun(self) -> bool:
-        return self.backend.archive().find() is not None
+        return self.backend.manifest_log().find() is not None
 
     def _here(self, *, is_last: bool = False, **how: Any) -> str:
         runtime = SingleThreadRuntime(

@@ -126,9 +126,9 @@ def test_hidden_states_are_found_under_their_former_names(golden: tuple[Job, Fss
     graph = Graph()
     build_dataflow(StreamProvider(graph), events(), Parts())
     specs = states_of(compile_graph(graph))
-    archive = backend.archive()
-    assert archive.find()
-    former = {entry.name: entry.keys for entry in archive.manifest(16).operators if entry.kind == "frontier"}
+    manifest_log = backend.manifest_log()
+    assert manifest_log.find()
+    former = {entry.name: entry.keys for entry in manifest_log.manifest(16).operators if entry.kind == "frontier"}
     session, restored = backend.open(specs, RestoreOptions())
     assert restored is not None
     found = {spec.name: sum(map(len, restored.states[spec.name].values())) for spec in specs if spec.kind.may_be_lost}

@@ -35,10 +35,12 @@ def in_memory(**options: Any) -> FsspecBackend:
 
 def kept(backend: FsspecBackend, snapshot: int | None = None) -> RestoredState:
     """Read a snapshot, by default the newest, without claiming the job."""
-    archive = backend.archive()
-    assert archive.find() is not None
-    manifests = [it for it in archive.manifests() if it.snapshot and snapshot in (None, it.snapshot)]
-    return load(archive, manifests[-1], backend._codec, {entry.name: entry.name for entry in manifests[-1].operators})
+    manifest_log = backend.manifest_log()
+    assert manifest_log.find() is not None
+    manifests = [it for it in manifest_log.manifests() if it.snapshot and snapshot in (None, it.snapshot)]
+    return load(
+        manifest_log, manifests[-1], backend._codec, {entry.name: entry.name for entry in manifests[-1].operators}
+    )
 
 
 def kept_states(backend: FsspecBackend, operator: str, snapshot: int | None = None) -> dict[Any, Any]:

@@ -130,9 +130,9 @@ class Job:
 
 def manifests(store: HookedStore, backend: FsspecBackend) -> list[Manifest]:
     """Read all manifests that are there, by their numbers."""
-    archive = backend.archive()
-    assert archive.find() is not None
-    return [archive.manifest(int(key[2:22])) for key in sorted(store.objects) if key.startswith("m/")]
+    manifest_log = backend.manifest_log()
+    assert manifest_log.find() is not None
+    return [manifest_log.manifest(int(key[2:22])) for key in sorted(store.objects) if key.startswith("m/")]
 
 
 def data_keys(store: HookedStore) -> set[str]:

@@ -35,9 +35,9 @@ def history(folder: Path, size: int = 100) -> int:
 
 def uncommitted(folder: Path) -> list[str]:
     """List the data files that were written for a commit that is not there."""
-    archive = backend_of(folder).archive()
-    last = archive.sequences(archive.boundary())[-1]
-    return [key for key in archive.list("d/") if (sequence_of_target(key) or 0) > last]
+    manifest_log = backend_of(folder).manifest_log()
+    last = manifest_log.sequences(manifest_log.boundary())[-1]
+    return [key for key in manifest_log.list("d/") if (sequence_of_target(key) or 0) > last]
 
 
 @pytest.mark.fault("A3", "A5", "A8", "A9")

@@ -46,10 +46,10 @@ def main():
     SingleThreadRuntime(build, backend).execute()
     from malflow.snapshot.restore import load
 
-    archive = backend.archive()
-    archive.find()
-    manifest = list(archive.manifests())[-1]
-    state = load(archive, manifest, backend.codec, {{"count": "count"}}).states["count"][0][0]
+    manifest_log = backend.manifest_log()
+    manifest_log.find()
+    manifest = list(manifest_log.manifests())[-1]
+    state = load(manifest_log, manifest, backend.codec, {{"count": "count"}}).states["count"][0][0]
     assert isinstance(state, Acc)
     print(state.inner.n)
 

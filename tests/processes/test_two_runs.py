@@ -50,8 +50,8 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
         os.kill(process.pid, signal.SIGSTOP)
         wait_until(lambda: is_stopped(process.pid))
         slept_at = counted(tmp_path)
-        archive = backend_of(tmp_path).archive()
-        number = archive.sequences(archive.boundary())[-1] + 1
+        manifest_log = backend_of(tmp_path).manifest_log()
+        number = manifest_log.sequences(manifest_log.boundary())[-1] + 1
         if collected:
             finish(tmp_path, SIZE, every=0.001)
         else:
@@ -59,7 +59,7 @@ def test_a_process_that_slept_past_a_second_runs_claim_is_fenced(tmp_path: Path,
                 assert second.end() == (0, "")
         visible = list(snapshots(backend_of(tmp_path)))
         kept = counted(tmp_path)
-        assert (archive.boundary() > number) == collected
+        assert (manifest_log.boundary() > number) == collected
         os.kill(process.pid, signal.SIGCONT)
         errors = assert_fenced(process)
     assert ("'gc/" in errors) == collected, "it is told at once, by the number itself or by what was collected"

@@ -168,7 +168,7 @@ def collecting_zombie() -> None:
         if (call.operation, call.key_class) == ("put_new", "manifest"):
             old.run.session._collect()  # type: ignore[union-attr] # it is there
 
-    store = new.run.session._archive.store  # type: ignore[union-attr] # it is there
+    store = new.run.session._manifest_log.store  # type: ignore[union-attr] # it is there
     assert isinstance(store, FaultyStore)
     store._before = collect
     new.process(9)
@@ -270,7 +270,7 @@ def _manifest_first(patch: pytest.MonkeyPatch) -> None:
     def commit_first(self: commit.Claim, content: commit.Content) -> manifest.Manifest:
         committed = original(self, content)
         while held:
-            self._archive.store.put_new(*held.pop(0))
+            self._manifest_log.store.put_new(*held.pop(0))
         return committed
 
     patch.setattr(commit.DataWriter, "write", write)
@@ -288,7 +288,7 @@ def _unknown_is_failure(patch: pytest.MonkeyPatch) -> None:
             return original(self, content)
         except StoreError:
             for entry in {*content.files} - {*self.head.files}:
-                self._archive.store.delete(entry.name)
+                self._manifest_log.store.delete(entry.name)
             raise
 
     patch.setattr(commit.Claim, "commit", commit_or_delete)
@@ -299,9 +299,9 @@ def _collect_first(patch: pytest.MonkeyPatch) -> None:
 
     def collect_and_commit(self: commit.Claim, content: commit.Content) -> manifest.Manifest:
         needed = {entry.name for entry in content.files}
-        for key in self._archive.list("d/"):
+        for key in self._manifest_log.list("d/"):
             if key not in needed:
-                self._archive.store.delete(key)
+                self._manifest_log.store.delete(key)
         return original(self, content)
 
     patch.setattr(commit.Claim, "commit", collect_and_commit)
@@ -321,10 +321,10 @@ BUGS = (
         Edit(
             commit,
             "claim",
-            "        if not _publish(archive, manifest_key(head.seq), data):\n",
-            "        if numbers and head.snapshot == archive.manifest(numbers[-1]).snapshot:\n"
-            "            return Claim(archive, archive.manifest(numbers[-1]), environment)\n"
-            "        if not _publish(archive, manifest_key(head.seq), data):\n",
+            "        if not _publish(manifest_log, manifest_key(head.seq), data):\n",
+            "        if numbers and head.snapshot == manifest_log.manifest(numbers[-1]).snapshot:\n"
+            "            return Claim(manifest_log, manifest_log.manifest(numbers[-1]), environment)\n"
+            "        if not _publish(manifest_log, manifest_key(head.seq), data):\n",
         ),
         (partial(enumerated, "two_runs"),),
         ("claimant",),
@@ -334,8 +334,8 @@ BUGS = (
         Edit(
             commit,
             "_publish",
-            "            archive.store.put_new(key, data)\n",
-            "            archive.store.delete(key)\n            archive.store.put_new(key, data)\n",
+            "            manifest_log.store.put_new(key, data)\n",
+            "            manifest_log.store.delete(key)\n            manifest_log.store.put_new(key, data)\n",
         ),
         (partial(enumerated, "two_runs"),),
         ("claimant",),
@@ -376,7 +376,7 @@ BUGS = (
     ),
     Bug(
         "neither size nor digest are compared",
-        Edit(manifest_log.Archive, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
+        Edit(manifest_log.ManifestLog, "read", "if len(data) != entry.bytes or actual != entry.sha256:", "if False:"),
         (swapped_files,),
         ("corruption",),
     ),
@@ -419,13 +419,13 @@ BUGS = (
     ),
     Bug(
         "a run goes back to files that another may be deleting",
-        Edit(commit, "_first", "else _with_copies(archive, head)", "else head"),
+        Edit(commit, "_first", "else _with_copies(manifest_log, head)", "else head"),
         (collection_beside_going_back,),
         ("state", "fsck"),
     ),
     Bug(
         "a number that was collected can be claimed",
-        Edit(commit, "claim", "if archive.boundary() >= head.seq:", "if False:"),
+        Edit(commit, "claim", "if manifest_log.boundary() >= head.seq:", "if False:"),
         (late_claim,),
         ("state", "floor", "liveness"),
     ),
@@ -467,7 +467,7 @@ BUGS = (
     ),
     Bug(
         "what exists is taken for one's own",
-        Edit(commit, "_is_ours", "return archive.get(key, LARGEST_MANIFEST) == data", "return True"),
+        Edit(commit, "_is_ours", "return manifest_log.get(key, LARGEST_MANIFEST) == data", "return True"),
         (partial(enumerated, "two_runs"),),
         ("claimant",),
     ),
@@ -539,7 +539,7 @@ BUGS = (
             commit,
             "_first",
             "replace(chosen, **facts)",
-            "replace(chosen, **facts, files=archive.manifest(max(chosen.seq - 1, 1)).files)",
+            "replace(chosen, **facts, files=manifest_log.manifest(max(chosen.seq - 1, 1)).files)",
         ),
         (partial(enumerated, "collection"),),
         ("state",),

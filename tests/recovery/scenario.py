@@ -631,13 +631,13 @@ class World:
 
     def check_chain(self, copy: MemoryStore) -> list[Manifest]:
         """Manifests follow each other, each is a claim or by the last claimant, and what each names is there."""
-        archive = self.backend(copy).archive()
-        if self.bad or archive.find() is None:
+        manifest_log = self.backend(copy).manifest_log()
+        if self.bad or manifest_log.find() is None:
             return []
         try:
-            manifests = [*archive.manifests()]
+            manifests = [*manifest_log.manifests()]
             for entry in {entry for manifest in manifests for entry in manifest.files}:
-                archive.read(entry)
+                manifest_log.read(entry)
         except SnapshotCorrupt as error:
             raise Violation("fsck", str(error)) from error
         for before, after in pairwise(manifests):

@@ -278,10 +278,12 @@ class World:
         log: tuple[str, ...] = ()
         if manifest["snapshot"]:
             backend = self.plain()
-            archive = backend.archive()
-            archive.find()
+            manifest_log = backend.manifest_log()
+            manifest_log.find()
             try:
-                states = load(archive, archive.manifest(manifest["seq"]), backend._codec, {"log": "log"}).states["log"]
+                states = load(
+                    manifest_log, manifest_log.manifest(manifest["seq"]), backend._codec, {"log": "log"}
+                ).states["log"]
                 log = states.get(0, {}).get("log", ())
             except SnapshotError as error:
                 self._violate("fsck", f"manifest {manifest['seq']} came to be, and can't be read: {error}")

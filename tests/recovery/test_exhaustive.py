@@ -380,9 +380,9 @@ def test_the_stories_do_what_they_say() -> None:
     stories = {setting.tell.__name__: told(setting, Toy) for setting in SETTINGS}
     kinds = {section.what for story in stories.values() for section in _sections(story)}
     collected = stories["collection"].world
-    archive = collected.backend(collected.copy()).archive()
-    assert archive.find() is not None
-    sizes = [len(manifest.files) for manifest in archive.manifests()]
+    manifest_log = collected.backend(collected.copy()).manifest_log()
+    assert manifest_log.find() is not None
+    sizes = [len(manifest.files) for manifest in manifest_log.manifests()]
 
     assert kinds == {"whole", "changed", "appended", "deleted"}
     assert not any(story.deaths or story.world.failures for story in stories.values())

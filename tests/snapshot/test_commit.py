@@ -490,12 +490,14 @@ def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str
     def run() -> None:
         try:
             for number in range(ROUNDS):
-                archive = backend.archive()
-                assert establish(archive, backend._environment)
+                manifest_log = backend.manifest_log()
+                assert establish(manifest_log, backend._environment)
                 start.wait(30)
                 claims[number].append(
                     claim(
-                        archive, chooser(archive, RestoreOptions(), backend.codec, lambda _: {}), backend._environment
+                        manifest_log,
+                        chooser(manifest_log, RestoreOptions(), backend.codec, lambda _: {}),
+                        backend._environment,
                     )
                 )
         except BaseException as error:  # noqa: BLE001 - it is raised below

@@ -52,9 +52,9 @@ def refusal(backend: FsspecBackend, **options: Any) -> str:
 
 
 def manifest_of(backend: FsspecBackend) -> Manifest:
-    archive = backend.archive()
-    assert archive.find() is not None
-    return list(archive.manifests())[-1]
+    manifest_log = backend.manifest_log()
+    assert manifest_log.find() is not None
+    return list(manifest_log.manifests())[-1]
 
 
 # Refused
@@ -196,9 +196,9 @@ def test_a_base_forgets_the_classes_that_are_gone() -> None:
 
 def test_a_snapshot_of_plain_states_is_as_an_older_malflow_wrote_it() -> None:
     backend = kept_of("", "1")
-    archive = backend.archive()
+    manifest_log = backend.manifest_log()
     newest = manifest_of(backend).seq
-    data = archive.store.get(f"m/{newest:020d}.json", 1 << 20)
+    data = manifest_log.store.get(f"m/{newest:020d}.json", 1 << 20)
     assert b'"format":1' in data
     assert b"shapes" not in data
 
@@ -337,10 +337,10 @@ def test_going_back_migrates_too() -> None:
     backend = kept_of(OF_N, "Acc(5)", growth=1e9)
     keep(backend, {"a": sys.modules[NAME].Acc(6)})
     held = module(OF_N_AND_TOTAL)
-    archive = backend.archive()
-    assert archive.find() is not None
+    manifest_log = backend.manifest_log()
+    assert manifest_log.find() is not None
     newest = manifest_of(backend)
-    archive.store.delete(newest.files[-1].name)
+    manifest_log.store.delete(newest.files[-1].name)
     with pytest.raises(SnapshotError, match="the fields of Acc changed since snapshot 2"):
         opened(backend, recovery="previous")
     found = opened(backend, recovery="previous", version=2, migrate=lambda old, _: held.Acc(old.n, 0))
