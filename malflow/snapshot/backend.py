@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, codec_of
-from malflow.snapshot.commit import Claim, claim, establish
+from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.evolution import check_shapes, match_operators
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
@@ -102,7 +102,7 @@ class FsspecBackend:
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from."""
-        manifest_log = self._established()
+        manifest_log = self._opened()
         names: dict[str, str] = {}
 
         def accept(manifest: Manifest) -> dict[str, str]:
@@ -150,9 +150,9 @@ class FsspecBackend:
         """Return the manifests and data files of the job, for reading."""
         return self._manifest_log(self._store(exclusive=True))
 
-    def _established(self) -> ManifestLog:
+    def _opened(self) -> ManifestLog:
         manifest_log = self.manifest_log()
-        if establish(manifest_log, self._environment, self._refuse_nested):
+        if open_or_create_job(manifest_log, self._environment, self._refuse_nested):
             return manifest_log
         if not self._unsafe:
             raise SnapshotError(
@@ -188,7 +188,7 @@ class FsspecBackend:
         return str(body["name"]) if set(body) == {"job", "name"} else None
 
     def _found(self, manifest_log: ManifestLog) -> ManifestLog:
-        establish(manifest_log, self._environment)
+        open_or_create_job(manifest_log, self._environment)
         return manifest_log
 
     def _manifest_log(self, store: Store) -> ManifestLog:

@@ -31,7 +31,7 @@ from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, Unkn
 from malflow.store.failpoint import failpoint
 from malflow.store.retry import Environment, Retry
 
-__all__ = ["Claim", "Content", "DataWriter", "claim", "establish"]
+__all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job"]
 
 _FEWEST_MANIFESTS = 3
 _MOST_CLAIMS = 64
@@ -89,7 +89,7 @@ class DataWriter:
         raise last if last is not None else StoreError("the time for retries is zero")
 
 
-def establish(manifest_log: ManifestLog, environment: Environment, check: Callable[[], object] = bool) -> bool:
+def open_or_create_job(manifest_log: ManifestLog, environment: Environment, check: Callable[[], object] = bool) -> bool:
     """Open or create the job, and return whether the store creates objects exclusively.
 
     To find out, the job file is created a second time: that must fail, and is harmless if it does not.

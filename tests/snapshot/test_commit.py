@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.commit import Content, claim, establish
+from malflow.snapshot.commit import Content, claim, open_or_create_job
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.restore import chooser
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
@@ -491,7 +491,7 @@ def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str
         try:
             for number in range(ROUNDS):
                 manifest_log = backend.manifest_log()
-                assert establish(manifest_log, backend._environment)
+                assert open_or_create_job(manifest_log, backend._environment)
                 start.wait(30)
                 claims[number].append(
                     claim(
