@@ -51,7 +51,7 @@ _IN_MAIN = (
 
 _TIER = 8
 _SMALLEST_TIER = 4096
-_LARGEST_FOLDED = 8 << 20
+_LARGEST_COMPACTED = 8 << 20
 _FIRST_RETRY = 1.0
 _LONGEST_RETRY = 60.0
 
@@ -314,8 +314,8 @@ class SnapshotSession:
         if not self._unwritten and (not self._unwritten_base or self._is_empty_already):
             return self._unchanged()
         size = sum(len(section.frame) for section in self._unwritten)
-        kept, folded = ((), []) if self._unwritten_base else self._fold(size)
-        entries = [self._put(group, base=self._unwritten_base) for group in pack([*folded, *self._unwritten])]
+        kept, compacted = ((), []) if self._unwritten_base else self._compact(size)
+        entries = [self._put(group, base=self._unwritten_base) for group in pack([*compacted, *self._unwritten])]
         self._claim.commit(replace(content, files=(*kept, *entries)))
         self._unwritten, self._unwritten_base = [], False
         return self._committed()
@@ -324,8 +324,8 @@ class SnapshotSession:
         entries, findings = write(self._claim.writer())
         if not entries and (not base or self._is_empty_already):
             return self._unchanged()
-        kept, folded = ((), []) if base else self._fold(sum(entry.bytes for entry in entries))
-        rewritten = [self._put(group, base=False) for group in pack(folded)]
+        kept, compacted = ((), []) if base else self._compact(sum(entry.bytes for entry in entries))
+        rewritten = [self._put(group, base=False) for group in pack(compacted)]
         shapes = Kept({}, 0) if base else self._shapes.copy()
         self._note(shapes, findings)
         operators = tuple(replace(entry, shapes=shapes.of(entry.name)) for entry in content.operators)
@@ -342,7 +342,7 @@ class SnapshotSession:
     def _put(self, sections: list[Section], *, base: bool) -> FileEntry:
         return write_file(self._claim.writer(), sections, self._codec, self._limits.compression, base=base)
 
-    def _fold(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
+    def _compact(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
         """Merge small increments, once there are many, into the file about to be written: size-tiered compaction.
 
         Each tier holds files `_TIER` times as large as the tier below, and retains fewer than `_TIER` of them. So a
@@ -362,9 +362,9 @@ class SnapshotSession:
                 break
             chain = chain[: -len(run)]
             size += sum(entry.bytes for entry in run)
-        folded = self._claim.head.files[len(chain) :]
+        compacted = self._claim.head.files[len(chain) :]
         try:
-            files = [decode_file(entry.name, self._manifest_log.read(entry)) for entry in folded]
+            files = [decode_file(entry.name, self._manifest_log.read(entry)) for entry in compacted]
         except SnapshotCorrupt as error:
             _log.warning(
                 "a file of job '%s' is damaged; the next snapshot will replace it: %s", self._manifest_log.name, error
@@ -466,7 +466,7 @@ def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
     """Return the increments at the end of the chain whose tier is at most this one."""
     return list(
         takewhile(
-            lambda entry: not entry.base and entry.bytes < _LARGEST_FOLDED and _tier(entry.bytes) <= tier,
+            lambda entry: not entry.base and entry.bytes < _LARGEST_COMPACTED and _tier(entry.bytes) <= tier,
             reversed(chain),
         )
     )

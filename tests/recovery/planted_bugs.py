@@ -500,10 +500,10 @@ BUGS = (
         ("state",),
     ),
     Bug(
-        "a section is lost where files are folded",
+        "a section is lost where files are compacted",
         Edit(
             writer.SnapshotSession,
-            "_fold",
+            "_compact",
             "[section for file in files for section in file.sections]",
             "[section for file in files for section in file.sections][:-1]",
         ),
@@ -511,10 +511,10 @@ BUGS = (
         ("state",),
     ),
     Bug(
-        "files are folded in another order",
+        "files are compacted in another order",
         Edit(
             writer.SnapshotSession,
-            "_fold",
+            "_compact",
             "for file in files for section",
             "for file in files[::-1] for section",
         ),

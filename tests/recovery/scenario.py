@@ -224,7 +224,7 @@ class Toy:
 
     def expected(self, position: int, parallelism: int) -> dict[str, dict[int, list[tuple[str, Any]]]]:
         """Give what must be held: by state and worker the items in their order."""
-        states: dict[str, dict[str, Any]] = {"source": {"all": position} if position else {}, **self._fold(position)}
+        states: dict[str, dict[str, Any]] = {"source": {"all": position} if position else {}, **self._compact(position)}
         return {
             name: {
                 worker: [item for item in held.items() if _place(item[0], parallelism) == worker]
@@ -233,7 +233,7 @@ class Toy:
             for name, held in states.items()
         }
 
-    def _fold(self, position: int) -> States:
+    def _compact(self, position: int) -> States:
         return _folded(tuple(self.records), position)
 
 

@@ -101,7 +101,7 @@ def first_run(story: Story) -> None:
 
 
 def collection(story: Story) -> None:
-    """Many small increments are there: they are folded, and old snapshots are collected."""
+    """Many small increments are there: they are compacted, and old snapshots are collected."""
     story.start("a")
     story.snapshot("a", 12)
     story.snapshot("a", 13)
@@ -387,7 +387,7 @@ def test_the_stories_do_what_they_say() -> None:
     assert kinds == {"whole", "changed", "appended", "deleted"}
     assert not any(story.deaths or story.world.failures for story in stories.values())
     assert max(sizes) == 8, "no chain grew"
-    assert sizes[-1] < 7, "nothing was folded"
+    assert sizes[-1] < 7, "nothing was compacted"
     assert Call("put_new", "gc/00000000000000000009") in collected.faults.log, "nothing was collected"
     assert {name: run.ended for name, run in stories["two_runs"].runs.items()} == {"a": "fenced", "b": "", "c": ""}
 
