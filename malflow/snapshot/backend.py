@@ -12,7 +12,7 @@ from malflow.snapshot.commit import Claim, claim, open_or_create_job
 from malflow.snapshot.evolution import check_shapes, match_operators
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
-from malflow.snapshot.manifest import Manifest, unseal
+from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.snapshot.restore import chooser, load
@@ -182,7 +182,7 @@ class FsspecBackend:
     def _job_in(self, folder: str) -> str | None:
         try:
             store = open_store(folder, self._options, filesystem=self._filesystem)
-            body = unseal(JOB, store.get(JOB, _LARGEST_JOB_FILE), None)
+            body = decode_signed(JOB, store.get(JOB, _LARGEST_JOB_FILE), None)
         except (GraphError, SnapshotError, KeyMissing):
             return None  # no job file, or not one of ours, or not readable
         return str(body["name"]) if set(body) == {"job", "name"} else None
@@ -193,7 +193,7 @@ class FsspecBackend:
 
     def _manifest_log(self, store: Store) -> ManifestLog:
         return ManifestLog(
-            store, self.job, _Seal(self._signer, self._unsigned), Retry(self._retry_seconds, self._environment)
+            store, self.job, _Authenticator(self._signer, self._unsigned), Retry(self._retry_seconds, self._environment)
         )
 
     def _store(self, *, exclusive: bool) -> Store:
@@ -234,7 +234,7 @@ class FsspecBackend:
         return f"FsspecBackend({self._shown_url()!r}, job={self.job!r})"
 
 
-class _Seal:
+class _Authenticator:
     """Signs with the key, if there is one, and then rejects unsigned files unless they are allowed."""
 
     def __init__(self, signer: Signer | None, allow_unsigned: bool) -> None:

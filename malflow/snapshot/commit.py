@@ -143,7 +143,7 @@ def claim(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | No
             if manifest_log.boundary() == before:
                 raise
             continue  # the missing object was deleted meanwhile
-        data = head.to_bytes(manifest_log.seal)
+        data = head.to_bytes(manifest_log.authenticator)
         if not _publish(manifest_log, manifest_key(head.seq), data):
             refused = head.seq
             continue
@@ -207,7 +207,7 @@ class Claim:
             operators=content.operators,
             files=content.files,
         )
-        data = manifest.to_bytes(self._manifest_log.seal)
+        data = manifest.to_bytes(self._manifest_log.authenticator)
         failpoint("before-manifest")
         try:
             if not _publish(self._manifest_log, manifest_key(seq), data):

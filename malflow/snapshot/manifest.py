@@ -16,7 +16,16 @@ from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.layout import is_data_key
 from malflow.version import __version__
 
-__all__ = ["FORMAT", "WRITER", "FileEntry", "Manifest", "OperatorEntry", "Seal", "seal", "unseal"]
+__all__ = [
+    "FORMAT",
+    "WRITER",
+    "Authenticator",
+    "FileEntry",
+    "Manifest",
+    "OperatorEntry",
+    "decode_signed",
+    "encode_signed",
+]
 
 FORMAT = 2
 """The latest format version. Every version ever written stays readable.
@@ -41,7 +50,7 @@ _DIGEST_LENGTH = 64
 _MOST_WORKERS = 1 << 20
 
 
-class Seal(Protocol):
+class Authenticator(Protocol):
     """Signs files and verifies their signatures."""
 
     def sign(self, data: bytes) -> str | None:
@@ -129,23 +138,23 @@ class Manifest:
     files: tuple[FileEntry, ...]
     writer: Mapping[str, str]
 
-    def to_bytes(self, seal_with: Seal) -> bytes:
+    def to_bytes(self, authenticator: Authenticator) -> bytes:
         """Return the manifest as signed JSON."""
         body = asdict(self)
         bare = [entry for entry in body["operators"] if not entry["shapes"]]
         for entry in bare:
             del entry["shapes"]
-        return seal(body, seal_with, _PLAIN_FORMAT if len(bare) == len(self.operators) else FORMAT)
+        return encode_signed(body, authenticator, _PLAIN_FORMAT if len(bare) == len(self.operators) else FORMAT)
 
     @classmethod
-    def from_bytes(cls, name: str, data: bytes, seal_with: Seal) -> Manifest:
+    def from_bytes(cls, name: str, data: bytes, authenticator: Authenticator) -> Manifest:
         """Parse a manifest, and check everything that can be checked without its data files.
 
         Raises:
             SnapshotCorrupt: if it is damaged or not trusted.
             SnapshotError: if a newer malflow wrote it.
         """
-        body = unseal(name, data, seal_with)
+        body = decode_signed(name, data, authenticator)
         try:
             operators = tuple(_operator(entry) for entry in body.pop("operators"))
             files = tuple(_record(FileEntry, entry) for entry in body.pop("files"))
@@ -156,16 +165,16 @@ class Manifest:
         return manifest
 
 
-def seal(body: Mapping[str, Any], seal_with: Seal | None, version: int = _PLAIN_FORMAT) -> bytes:
+def encode_signed(body: Mapping[str, Any], authenticator: Authenticator | None, version: int = _PLAIN_FORMAT) -> bytes:
     """Return a body as canonical JSON with its digest and, given a key, its signature."""
     inner = {"format": version, **body}
     plain = _canonical(inner)
-    mac = None if seal_with is None else seal_with.sign(plain)
+    mac = None if authenticator is None else authenticator.sign(plain)
     return _canonical({**inner, "mac": mac, "sha256": sha256(plain).hexdigest()})
 
 
-def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
-    """Verify and parse the output of `seal`.
+def decode_signed(name: str, data: bytes, authenticator: Authenticator | None) -> dict[str, Any]:
+    """Verify and parse the output of `encode_signed`.
 
     Raises:
         SnapshotCorrupt: if a byte has changed, or its signature is missing or wrong.
@@ -183,7 +192,7 @@ def unseal(name: str, data: bytes, seal_with: Seal | None) -> dict[str, Any]:
     actual = sha256(plain).hexdigest()
     if not is_canonical or digest != actual:
         raise SnapshotCorrupt(f"'{name}' is damaged: its digest is {actual}; expected {digest}", name=name)
-    problem = None if seal_with is None else seal_with.verify(plain, mac)
+    problem = None if authenticator is None else authenticator.verify(plain, mac)
     if problem:
         raise SnapshotCorrupt(f"'{name}' can't be trusted: {problem}", name=name)
     if type(version) is not int or version < 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot.layout import BOUNDARIES, DATA, JOB, MANIFESTS, highest, is_data_key, manifest_key, number_of
-from malflow.snapshot.manifest import FileEntry, Manifest, Seal, seal, unseal
+from malflow.snapshot.manifest import Authenticator, FileEntry, Manifest, decode_signed, encode_signed
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.retry import Retry
 
@@ -23,14 +23,14 @@ class ManifestLog:
     Args:
         store: the store.
         name: the job's name.
-        seal_with: signs, and verifies signatures.
+        authenticator: signs, and verifies signatures.
         retry: how long to retry.
     """
 
-    def __init__(self, store: Store, name: str, seal_with: Seal, retry: Retry) -> None:
+    def __init__(self, store: Store, name: str, authenticator: Authenticator, retry: Retry) -> None:
         self.store = store
         self.name = name
-        self.seal = seal_with
+        self.authenticator = authenticator
         self.retry = retry
         self.uuid = ""
         self._manifests: dict[int, tuple[Manifest, str]] = {}
@@ -56,7 +56,7 @@ class ManifestLog:
                     "URL for one of them"
                 ) from None
             data = self._job_begun()
-        body = unseal(JOB, data, None)
+        body = decode_signed(JOB, data, None)
         uuid, name = body.get("job"), body.get("name")
         if not isinstance(uuid, str) or set(body) != {"job", "name"}:
             raise SnapshotCorrupt(f"'{JOB}' is not a job file: {sorted(body)}", name=JOB)
@@ -71,7 +71,7 @@ class ManifestLog:
 
     def job_file(self, uuid: str) -> bytes:
         """Return the file of a new job. It is unsigned, as it outlives keys; signed manifests repeat its content."""
-        return seal({"job": uuid, "name": self.name}, None)
+        return encode_signed({"job": uuid, "name": self.name}, None)
 
     def boundary(self) -> int:
         """Return the number below which no manifest is valid any more."""
@@ -176,7 +176,7 @@ class ManifestLog:
             data = self.get(name, LARGEST_MANIFEST)
         except KeyMissing:
             raise SnapshotIncomplete(f"'{name}' is missing", name=name) from None
-        manifest = Manifest.from_bytes(name, data, self.seal)
+        manifest = Manifest.from_bytes(name, data, self.authenticator)
         problem = _mismatch(manifest, seq, self.uuid, self.name)
         if problem:
             raise SnapshotCorrupt(f"'{name}' {problem}", name=name)

@@ -22,7 +22,7 @@ from malflow.snapshot import fsck
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_file, joined, raw_of
-from malflow.snapshot.manifest import Manifest, seal
+from malflow.snapshot.manifest import Manifest, encode_signed
 from tests.kit.jobs import Job, StoreBackend, manifest_key, manifests
 from tests.kit.memory_store import HookedStore
 
@@ -195,7 +195,7 @@ def test_a_frame_that_says_that_it_is_huge_makes_nothing_huge() -> None:
 
 
 class _Open:
-    """A seal without a key."""
+    """An authenticator without a key."""
 
     def sign(self, data: bytes) -> None:
         return None
@@ -221,7 +221,7 @@ def test_numbers_in_a_manifest_are_never_believed(changed: dict[str, int]) -> No
             if member in record:
                 record[member] = number
     try:
-        data = seal(body, _Open())
+        data = encode_signed(body, _Open())
     except ValueError:
         return  # it can't be written either
     store.objects[manifest_key(newest.seq)] = data

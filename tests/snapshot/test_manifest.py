@@ -42,7 +42,7 @@ MANIFEST = Manifest(
 )
 
 
-class Seal:
+class Authenticator:
     """Signs with a key, or not at all."""
 
     def __init__(self, key: str | None) -> None:
@@ -57,12 +57,12 @@ class Seal:
         return None if mac is not None and self._signer.verify(data, mac) else "wrong signature"
 
 
-SEALS = {"signed": Seal(KEY), "unsigned": Seal(None)}
+AUTHENTICATORS = {"signed": Authenticator(KEY), "unsigned": Authenticator(None)}
 
 
-@pytest.fixture(params=SEALS)
-def seal(request: pytest.FixtureRequest) -> Seal:
-    return SEALS[request.param]
+@pytest.fixture(params=AUTHENTICATORS)
+def authenticator(request: pytest.FixtureRequest) -> Authenticator:
+    return AUTHENTICATORS[request.param]
 
 
 @pytest.fixture
@@ -86,43 +86,43 @@ def body_of(data: bytes) -> dict[str, Any]:
     return body  # type: ignore[no-any-return]
 
 
-def read(data: bytes, seal: Seal) -> Manifest:
-    return Manifest.from_bytes("m/7", data, seal)
+def read(data: bytes, authenticator: Authenticator) -> Manifest:
+    return Manifest.from_bytes("m/7", data, authenticator)
 
 
-def test_a_manifest_comes_back_as_it_was(seal: Seal) -> None:
-    assert read(MANIFEST.to_bytes(seal), seal) == MANIFEST
+def test_a_manifest_comes_back_as_it_was(authenticator: Authenticator) -> None:
+    assert read(MANIFEST.to_bytes(authenticator), authenticator) == MANIFEST
 
 
 def test_the_same_manifest_is_always_the_same_bytes() -> None:
-    assert MANIFEST.to_bytes(Seal(None)) == sealed(body_of(MANIFEST.to_bytes(Seal(None))))
-    assert MANIFEST.to_bytes(Seal(KEY)) == MANIFEST.to_bytes(Seal(KEY))
+    assert MANIFEST.to_bytes(Authenticator(None)) == sealed(body_of(MANIFEST.to_bytes(Authenticator(None))))
+    assert MANIFEST.to_bytes(Authenticator(KEY)) == MANIFEST.to_bytes(Authenticator(KEY))
 
 
 @pytest.mark.fault("B2")
-def test_a_flip_of_any_byte_is_found(seal: Seal) -> None:
-    data = MANIFEST.to_bytes(seal)
+def test_a_flip_of_any_byte_is_found(authenticator: Authenticator) -> None:
+    data = MANIFEST.to_bytes(authenticator)
     for at in range(len(data)):
         for mask in (0x01, 0x20, 0x80):
             with pytest.raises(SnapshotCorrupt, match=r"m/7"):
-                read(flipped(data, at, mask), seal)
+                read(flipped(data, at, mask), authenticator)
 
 
 @pytest.mark.fault("A13")
-def test_a_manifest_torn_at_any_length_is_found(seal: Seal) -> None:
-    data = MANIFEST.to_bytes(seal)
+def test_a_manifest_torn_at_any_length_is_found(authenticator: Authenticator) -> None:
+    data = MANIFEST.to_bytes(authenticator)
     for length in range(len(data)):
         with pytest.raises(SnapshotCorrupt, match=r"m/7"):
-            read(data[:length], seal)
+            read(data[:length], authenticator)
 
 
 @pytest.mark.fault("B8")
 @pytest.mark.parametrize("tail", [b" ", b"\n", b"\0", b"{}", b"x", b'{"a":1}'])
-def test_appended_bytes_are_found(seal: Seal, tail: bytes) -> None:
-    data = MANIFEST.to_bytes(seal)
+def test_appended_bytes_are_found(authenticator: Authenticator, tail: bytes) -> None:
+    data = MANIFEST.to_bytes(authenticator)
     for changed in (data + tail, tail + data, data + data):
         with pytest.raises(SnapshotCorrupt, match=r"m/7"):
-            read(changed, seal)
+            read(changed, authenticator)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_appended_bytes_are_found(seal: Seal, tail: bytes) -> None:
         lambda data: data.replace(b'"tick":12', b'"tick":NaN'),
     ],
 )
-def test_another_spelling_of_the_same_is_not_taken(seal: Seal, rewrite: Any) -> None:
-    data = MANIFEST.to_bytes(seal)
+def test_another_spelling_of_the_same_is_not_taken(authenticator: Authenticator, rewrite: Any) -> None:
+    data = MANIFEST.to_bytes(authenticator)
     changed = rewrite(data)
     assert changed != data
     with pytest.raises(SnapshotCorrupt):
-        read(changed, seal)
+        read(changed, authenticator)
 
 
 @pytest.mark.parametrize(
@@ -164,23 +164,28 @@ def test_another_spelling_of_the_same_is_not_taken(seal: Seal, rewrite: Any) -> 
     ],
     ids=range(13),
 )
-def test_what_is_no_manifest_at_all_is_told_so(seal: Seal, data: bytes) -> None:
+def test_what_is_no_manifest_at_all_is_told_so(authenticator: Authenticator, data: bytes) -> None:
     with pytest.raises(SnapshotCorrupt, match=r"m/7"):
-        read(data, seal)
+        read(data, authenticator)
 
 
 @pytest.mark.fault("G9")
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None) -> None:
-    body = {**body_of(MANIFEST.to_bytes(Seal(None))), "format": FORMAT + 1, "writer": {"malflow": "9.9"}, "new": 1}
+    body = {
+        **body_of(MANIFEST.to_bytes(Authenticator(None))),
+        "format": FORMAT + 1,
+        "writer": {"malflow": "9.9"},
+        "new": 1,
+    }
     with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 3; this version reads formats up to 2"):
-        read(manifest.seal(body, Seal(key)), Seal(key))
+        read(manifest.encode_signed(body, Authenticator(key)), Authenticator(key))
 
 
 @pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None, [1]])
 def test_a_format_that_never_was_is_found(version: Any) -> None:
     with pytest.raises(SnapshotCorrupt, match=r"no format version"):
-        read(sealed({**body_of(MANIFEST.to_bytes(Seal(None))), "format": version}), Seal(None))
+        read(sealed({**body_of(MANIFEST.to_bytes(Authenticator(None))), "format": version}), Authenticator(None))
 
 
 # Forged ones
@@ -194,7 +199,7 @@ JSON = st.recursive(
 
 
 def test_every_field_of_a_manifest_is_checked() -> None:
-    body = body_of(MANIFEST.to_bytes(Seal(None)))
+    body = body_of(MANIFEST.to_bytes(Authenticator(None)))
     shape = body["operators"][1]["shapes"][0]
     wrong: dict[str, list[Any]] = {
         "operators": [
@@ -218,14 +223,14 @@ def test_every_field_of_a_manifest_is_checked() -> None:
             if field == "format":
                 continue
             with pytest.raises(SnapshotCorrupt, match=r"'m/7' is not a manifest"):
-                read(sealed({**body, field: value}), Seal(None))
+                read(sealed({**body, field: value}), Authenticator(None))
         with pytest.raises(SnapshotCorrupt):
-            read(sealed({name: value for name, value in body.items() if name != field}), Seal(None))
+            read(sealed({name: value for name, value in body.items() if name != field}), Authenticator(None))
     with pytest.raises(SnapshotCorrupt, match=r"its fields are"):
-        read(sealed({**body, "more": 1}), Seal(None))
+        read(sealed({**body, "more": 1}), Authenticator(None))
 
 
-FIELDS = sorted(body_of(MANIFEST.to_bytes(Seal(None))))
+FIELDS = sorted(body_of(MANIFEST.to_bytes(Authenticator(None))))
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3))
