@@ -22,7 +22,7 @@ from malflow.state import StateSpec
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
-from malflow.store.retry import Environment, Retry
+from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["FsspecBackend"]
 
@@ -97,7 +97,7 @@ class FsspecBackend:
         tolerance = _seconds("tolerate_failures_for", tolerate_failures_for)
         self._limits = Limits(retain, growth, tolerance, compression)
         self._check_codec()
-        self._environment = Environment()
+        self._environment = SystemContext()
         self._executor: type[ThreadExecutor | InlineExecutor] = ThreadExecutor
 
     def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:

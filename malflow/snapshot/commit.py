@@ -29,7 +29,7 @@ from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, OperatorEntry
 from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
-from malflow.store.retry import Environment, Retry
+from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job"]
 
@@ -89,7 +89,9 @@ class DataWriter:
         raise last if last is not None else StoreError("the time for retries is zero")
 
 
-def open_or_create_job(manifest_log: ManifestLog, environment: Environment, check: Callable[[], object] = bool) -> bool:
+def open_or_create_job(
+    manifest_log: ManifestLog, environment: SystemContext, check: Callable[[], object] = bool
+) -> bool:
     """Open or create the job, and return whether the store creates objects exclusively.
 
     To find out, the job file is created a second time: that must fail, and is harmless if it does not.
@@ -117,7 +119,9 @@ def open_or_create_job(manifest_log: ManifestLog, environment: Environment, chec
     return False
 
 
-def claim(manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None], environment: Environment) -> Claim:
+def claim(
+    manifest_log: ManifestLog, choose: Callable[[list[int]], Manifest | None], environment: SystemContext
+) -> Claim:
     """Claim the job, resuming from the manifest that `choose` picks from the retained numbers.
 
     Raises:
@@ -169,7 +173,7 @@ class Claim:
         head: the latest manifest committed under the claim; `head.epoch` is the token's number.
     """
 
-    def __init__(self, manifest_log: ManifestLog, head: Manifest, environment: Environment) -> None:
+    def __init__(self, manifest_log: ManifestLog, head: Manifest, environment: SystemContext) -> None:
         self.head = head
         self._manifest_log = manifest_log
         self._environment = environment
@@ -316,7 +320,7 @@ class Claim:
         )
 
 
-def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, environment: Environment) -> Manifest:
+def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, environment: SystemContext) -> Manifest:
     """Return the manifest of a claim; its number becomes the epoch."""
     seq = newest + 1
     facts = {

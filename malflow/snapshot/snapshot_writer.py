@@ -34,7 +34,7 @@ from malflow.state import Delta, StateDelta, StateSpec
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor
     from malflow.snapshot.manifest_log import ManifestLog
-    from malflow.store.retry import Environment
+    from malflow.store.retry import SystemContext
 
 __all__ = ["Limits", "SnapshotSession", "Written", "bare_sections", "finding", "with_frame", "write_file"]
 
@@ -85,7 +85,7 @@ class SnapshotSession:
         claim: Claim,
         codec: Codec,
         executor: Executor,
-        environment: Environment,
+        environment: SystemContext,
         limits: Limits,
         *,
         restored: RestoredState | None,

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from malflow.store.contract import Transient, UnknownOutcome
 
-__all__ = ["Environment", "Retry"]
+__all__ = ["Retry", "SystemContext"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def _today() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class SystemContext:
     """The clock, the randomness and the process id that a run uses; tests inject their own.
 
     Attributes:
@@ -55,7 +55,7 @@ class Retry:
     """How long to retry, and by which clock."""
 
     seconds: float
-    environment: Environment
+    environment: SystemContext
 
     def attempts(self) -> Iterator[None]:
         """Yield once for each attempt until the deadline; pauses double, with jitter."""

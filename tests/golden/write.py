@@ -16,7 +16,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
-from malflow.store.retry import Environment
+from malflow.store.retry import SystemContext
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 
 __all__ = ["JOBS", "Job", "backend_of", "main", "run"]
@@ -83,7 +83,7 @@ def main() -> None:
     for job in JOBS:
         for _ in range(2):
             backend = backend_of(job, folder)
-            backend._environment = Environment(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
+            backend._environment = SystemContext(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
             run(job, backend, Parts())
 
 

@@ -16,7 +16,7 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import Delta, StateDelta, StateKind, StateSpec
 from malflow.store.contract import Store
-from malflow.store.retry import Environment
+from malflow.store.retry import SystemContext
 from tests.kit.memory_store import HookedStore
 
 SUM = StateSpec("sum", StateKind.STATEFUL_MAP, 1, "malflow.partitioners.rendezvous_select")
@@ -68,8 +68,8 @@ class Clock:
         self.time += seconds
 
     @property
-    def environment(self) -> Environment:
-        return Environment(
+    def environment(self) -> SystemContext:
+        return SystemContext(
             token=lambda: f"{next(_TOKENS):016x}",
             monotonic=lambda: self.time,
             sleep=self.sleep,

@@ -31,7 +31,7 @@ from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.state import Delta, StateKind, StateSpec
 from malflow.store.contract import Store
-from malflow.store.retry import Environment
+from malflow.store.retry import SystemContext
 from malflow.testing import PAUSE, ScriptedSource
 from malflow.testing.trial import built
 from tests.kit.faulty_store import Crash, Faults, FaultyStore
@@ -375,7 +375,7 @@ class RealRun:
 class StoredBackend(FsspecBackend):
     """A backend above a store of the test's, with the test's clock, that writes its snapshots at once."""
 
-    def __init__(self, store: Store, environment: Environment, **options: Any) -> None:
+    def __init__(self, store: Store, environment: SystemContext, **options: Any) -> None:
         super().__init__("memory://test", **options)
         self._test_store = store
         self._environment = environment
@@ -385,14 +385,14 @@ class StoredBackend(FsspecBackend):
         return self._test_store
 
 
-def environment(first: int = 0) -> Environment:
+def environment(first: int = 0) -> SystemContext:
     """Make an environment that does the same every time: tokens are numbers, and time passes when someone sleeps."""
     numbers, clock = count(first + 1), [0.0]
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    return Environment(
+    return SystemContext(
         token=lambda: f"{next(numbers):016x}",
         monotonic=lambda: clock[0],
         sleep=sleep,

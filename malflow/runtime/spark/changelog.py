@@ -19,7 +19,7 @@ from malflow.state import Delta
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
-from malflow.store.retry import Environment, Retry
+from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["NEVER", "RUNS", "ChangelogEntry", "Scratch", "ScratchPlace"]
 
@@ -101,7 +101,7 @@ class Scratch:
         self._key = b"" if self._is_private else place.key
         self._removers: ThreadPoolExecutor | None = None
         self._store: Store = open_store(place.url, place.options, durable=False)
-        self._retry = Retry(_RETRY_SECONDS, Environment())
+        self._retry = Retry(_RETRY_SECONDS, SystemContext())
 
     def write(self, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
         """Write an entry; return its size, or None if one is already present.
