@@ -284,7 +284,8 @@ class SnapshotSession:
             raise
         except Exception as error:
             self._fatal = SnapshotError(
-                f"a snapshot of job '{self._manifest_log.name}' failed {_origin(error)}; the previous snapshot remains valid"
+                f"a snapshot of job '{self._manifest_log.name}' failed {_origin(error)}; "
+                "the previous snapshot remains valid"
             )
             raise self._fatal from error
         self._failing_since = self._retry_at = None

@@ -123,7 +123,7 @@ def test_a_changed_class_of_a_script_is_refused_in_both(folder: Path, way: str) 
     said = run(folder, way).stderr.splitlines()[-1]
     assert said.startswith("malflow.errors.SnapshotError: operator 'count': the fields of Inner (")
     assert said.endswith(
-        "job.py:11) changed since snapshot 2: snapshot has (n), program has (n, more); raise version= and give "
+        "job.py:11) changed since snapshot 2: snapshot has (n), program has (n, more); increase version= and pass "
         "migrate=(old, version) -> state"
     )
 

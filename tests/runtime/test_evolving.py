@@ -62,7 +62,7 @@ def test_a_renamed_operator_keeps_its_state_from_then_on(backend: FsspecBackend)
 @pytest.mark.parametrize(
     ("renamed", "said"),
     [
-        ({"count": "counte"}, "the program keeps no state there; did you mean 'counter'?"),
+        ({"count": "counte"}, "the program has no state of that name; did you mean 'counter'?"),
         ({"items": "counter", "count": "counter"}, "maps two operators to 'counter'|still has 'items'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_version_that_can_not_be_reached_is_refused(backend: FsspecBackend) ->
 def test_another_codec_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("msgpack")
     counted("aab", at_once(tmp_path))
-    with pytest.raises(SnapshotError, match="was written with codec 'pickle', and codec 'msgpack' is asked for"):
+    with pytest.raises(SnapshotError, match="was written with codec 'pickle', but the program uses codec 'msgpack'"):
         counted("aab", at_once(tmp_path, codec="msgpack"))
     assert counted("a", at_once(tmp_path, codec="msgpack"), restore=None) == [("a", 1)]
 

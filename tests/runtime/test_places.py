@@ -75,11 +75,11 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retain": 0}, "retain needs a whole number of one or more; got 0"),
-        ({"retain": True}, "retain needs"),
-        ({"compression": "zip"}, "compression is 'lz4' or 'none'; got 'zip'"),
-        ({"growth": 0}, "growth needs a number above zero; got 0"),
-        ({"growth": float("nan")}, "growth needs a number above zero; got nan"),
+        ({"retain": 0}, "retain must be a positive integer; got 0"),
+        ({"retain": True}, "retain must be"),
+        ({"compression": "zip"}, "compression must be 'lz4' or 'none'; got 'zip'"),
+        ({"growth": 0}, "growth must be a positive number; got 0"),
+        ({"growth": float("nan")}, "growth must be a positive number; got nan"),
         ({"codec": "pickel"}, "did you mean 'pickle'"),
         ({"retry_for": 5}, "retry_for must be a positive timedelta; got 5"),
         ({"tolerate_failures_for": timedelta(0)}, "tolerate_failures_for must be a positive timedelta"),

@@ -175,7 +175,7 @@ def test_a_file_of_another_codec_is_never_given_to_this_one(three: HookedStore) 
         def loads(self, data: bytes) -> Any:
             raise AssertionError(data)
 
-    with pytest.raises(SnapshotError, match=r"was written with codec 'pickle', and codec 'text' is asked for"):
+    with pytest.raises(SnapshotError, match=r"was written with codec 'pickle', but the program uses codec 'text'"):
         job_on(three, codec=Text())
 
 

@@ -69,9 +69,9 @@ def test_an_operator_that_was_added_begins_empty(store: HookedStore) -> None:
 @pytest.mark.fault("G2")
 def test_removed_operator_is_refused_with_both_ways_out(store: HookedStore) -> None:
     assert refusal(store, spec("sum"), spec("new"), spec("newer", StateKind.TTL_MAP)) == (
-        "snapshot 2 has state that no operator of the program takes: 'count' (stateful_op, 2 keys); operators of the "
-        "program that have no state in it: 'new' (stateful_map), 'newer' (ttl_map); say renamed={'count': 'new'} for "
-        "one that was renamed, or allow_dropped_state=['count'] for one whose state may be dropped"
+        "snapshot 2 has states without an operator in the program: 'count' (stateful_op, 2 keys); operators without a "
+        "state in the snapshot: 'new' (stateful_map), 'newer' (ttl_map); pass renamed={'count': 'new'} if an operator "
+        "was renamed, or allow_dropped_state=['count'] if its state may be dropped"
     )
 
 

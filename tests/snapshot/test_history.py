@@ -142,7 +142,7 @@ def test_several_deleted_manifests_leave_a_note_each(store: HookedStore) -> None
     del store.objects[manifest_key(4)]
     report = fsck(StoreBackend(store))
     assert report.problems == ()
-    assert [note.partition(" and ")[0] for note in report.notes] == [
+    assert [note.partition(" but ")[0] for note in report.notes] == [
         "snapshot 3 has data",
         "snapshot 4 has data",
     ]
@@ -162,7 +162,7 @@ def test_fsck_finds_a_snapshot_that_does_not_come_to_its_count(store: HookedStor
     backend = _miscounted(store)
     assert fsck(backend).problems == ("snapshot 3: operator 'sum' has 2 keys of 3",)
     assert fsck(backend, states=False).problems == ()
-    with pytest.raises(SnapshotCorrupt, match="operator 'sum' has 2 keys of 3; recovery='previous' goes back"):
+    with pytest.raises(SnapshotCorrupt, match="operator 'sum' has 2 keys of 3; recovery='previous' falls back"):
         Job(backend)
 
 
@@ -185,7 +185,7 @@ def test_fsck_finds_keys_on_a_worker_that_is_not_there(store: HookedStore) -> No
 def test_fsck_finds_what_another_codec_wrote(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     (problem,) = fsck(StoreBackend(store, codec="msgpack")).problems
-    assert "was written with codec 'pickle', and codec 'msgpack' is asked for" in problem
+    assert "was written with codec 'pickle', but the program uses codec 'msgpack'" in problem
     assert fsck(StoreBackend(store, codec="msgpack"), states=False).problems == ()
 
 

@@ -192,7 +192,7 @@ def test_random_classes_that_change(data: st.DataObject) -> None:
     same = {name: after[name] for name in used if is_as_before(before[name], after[name])}
     workers = data.draw(st.integers(1, 3))
     if used - set(same):
-        with pytest.raises(SnapshotError, match=r"operator 'acc': .*(changed since|can't be found).*raise version="):
+        with pytest.raises(SnapshotError, match=r"operator 'acc': .*(changed since|can't be found).*increase version="):
             opened(backend, parallelism=workers)
     else:
         opened(backend, parallelism=workers)
