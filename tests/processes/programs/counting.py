@@ -202,7 +202,7 @@ def fail(program: Program, times: int) -> None:
 
 def tell_of_stop(runtime: SingleThreadRuntime) -> None:
     """Say when the run was told to stop."""
-    while not runtime._stopping:
+    while not runtime._execution.requests.stopping:
         time.sleep(0.002)
     say("stopping")
 
