@@ -109,7 +109,7 @@ class Job:
         self.backend = backend
         self.spec = spec
         self.session, self.restored = backend.open([spec], RestoreOptions(**start))
-        found = {} if self.restored is None else self.restored.states[spec.name]
+        found = {} if self.restored is None else self.restored.states.get(spec.name, {})
         self.state: dict[Any, Any] = dict(found.get(0, {}))
         self.tick = 0 if self.restored is None else self.restored.tick
 

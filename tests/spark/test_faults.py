@@ -121,7 +121,7 @@ def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     end = cluster.run(folder=str(tmp_path), local=str(cluster.local), deeds=deeds, compares=compares)
     assert (end["error"], end["restarts"]) == (None, 1)
     assert (tmp_path / "lost").exists()
-    told = "with indeterminate output|with other records" if compares else "with other records"
+    told = "with indeterminate output|with different records" if compares else "with different records"
     assert re.search(f"goes on from its last snapshot .* ({told})", end["warnings"][0])
     assert_exact(tmp_path)
 

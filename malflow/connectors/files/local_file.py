@@ -133,7 +133,7 @@ class LocalFile:
         """
         if os.getpid() != self._process:
             raise FencedError(
-                "this process was forked from the one that runs the job; only that one may commit, or write to "
+                "this process was forked from the one that runs the job; only its parent may commit, or write to "
                 f"'{self._path}'"
             )
         if self._member is None:
