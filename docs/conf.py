@@ -29,7 +29,7 @@ napoleon_custom_sections = [("Raises, in every method", "Raises")]
 
 
 def setup(app: Any) -> None:
-    """Have the page of faults name the tests that carry their marks."""
+    """Add to the page of faults the tests that carry each mark."""
     app.connect("source-read", _add_tests)
 
 

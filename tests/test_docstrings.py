@@ -11,12 +11,6 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "malflow"
 
-NOT_YET: tuple[str, ...] = (
-    "engine",
-    "operators",
-)
-"""Packages and modules that still have such docstrings; one that is cleaned up is removed from here for good."""
-
 BANNED = re.compile(r"(Gives?|Tells?|Lets?|Have|Has|Take what|Say (what|why|how|that))\b")
 """Openings of any docstring that "Return", "Whether", "Raise" or the proper verb replace."""
 
@@ -43,11 +37,8 @@ def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def modules() -> Iterator[Path]:
-    """Yield the modules of the package that are held to it."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if not any(name == room or name.startswith(f"{room}/") for room in NOT_YET):
-            yield path
+    """Yield the modules of the package."""
+    yield from sorted(PACKAGE.rglob("*.py"))
 
 
 def test_no_docstring_has_a_banned_opening() -> None:
@@ -57,11 +48,6 @@ def test_no_docstring_has_a_banned_opening() -> None:
         for line, text in offences(path.read_text())
     ]
     assert not found, "\n".join(["Write 'Return ...', 'Whether ...' or the verb of what is done:", *found])
-
-
-@pytest.mark.parametrize("room", NOT_YET)
-def test_rooms_not_yet_done_exist(room: str) -> None:
-    assert (PACKAGE / room).exists()
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether every source has given its last record."""
+        """Whether every source has given its last record."""
         return len(self._ended) == len(self._program.sources)
 
     def load(
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def parts(self) -> Parts:
-        """Tell which parts of each source each worker holds."""
+        """Return which parts of each source each worker holds."""
         return place_parts(self.listed, range(self.parallelism))
 
     @property
@@ -145,11 +145,11 @@ class Run:
         return self.polled
 
     def end(self) -> None:
-        """Let `MAX` flow, after the last record has been processed everywhere. No delta may be asked for after it."""
+        """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards."""
         self._step(final=True)
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
-        """Give what changed in every state since the last call: once a worker and state, where anything did.
+        """Return the changes of every state since the last call: one entry for each worker and state that changed.
 
         States are live: serialise them before the next tick. The first delta of a state is whole.
 
@@ -171,7 +171,7 @@ class Run:
 
     @property
     def kept_positions(self) -> dict[str, Any]:
-        """Where the last snapshot says that the sinks stand that can go back there."""
+        """The positions in the last snapshot of the sinks that can be reset to them."""
         return {name: position for name, position in self._positions.items() if position is not None}
 
     @property

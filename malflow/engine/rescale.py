@@ -136,7 +136,7 @@ _Reached = tuple[int, Any]
 
 
 def _least(reached: Iterable[_Reached]) -> Any:
-    """Give the epoch that all but the idle ones have reached, or None; where all are idle, the least idle ones."""
+    """Return the least epoch among the least idle ones, or None if one of them has not reached any."""
     known = list(reached)
     busiest = min(idle for idle, _ in known)
     epochs = [epoch for idle, epoch in known if idle == busiest]
@@ -176,7 +176,7 @@ def _past(old: list[States], least: Any) -> Any:
 
 
 def _exchange(old: list[States], after: int) -> list[States]:
-    """Let each new upstream worker begin where the whole stream is."""
+    """Start each new upstream worker at the frontier of the whole stream."""
     merged = _least((Idle.BUSY, states.get("merged")) for states in old)
     return [_state({**dict.fromkeys(range(after), merged), "merged": merged})] * after
 

@@ -211,7 +211,7 @@ class Worker:
             yield [watch(batch, name, trails[0].placed) for batch in batches]
 
     def delta(self, whole: bool = False) -> dict[str, Delta]:
-        """Give what changed in the state of each operator since the last call. States are live: serialise at once.
+        """Return the changes of each operator's state since the last call. States are live: serialise at once.
 
         Args:
             whole: whether to give everything, and not only what changed.
@@ -266,7 +266,7 @@ class Worker:
                 edges[channel.edge].extend(batches)
 
     def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
-        """Tell the sources whether the run ends, and the operators which of their inputs are idle."""
+        """Set whether the run ends on the sources, and the idle inputs on the operators."""
         for source in self.sources:
             source.final = final
         if ended == self._ended and not final:

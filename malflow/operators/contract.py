@@ -58,7 +58,7 @@ class OperatorContext:
 
     @property
     def admit(self) -> Callable[[Any], None]:
-        """Give the check of a key that is new here: that it can be used, and that this is the worker it belongs to."""
+        """Return the check of a new key: that it can be used, and that it belongs to this worker."""
         return check_key if self.placement is None or len(self.workers) == 1 else self._admit
 
     def _admit(self, key: Any) -> None:
@@ -97,7 +97,7 @@ class Output(Generic[K, V, T]):
         return len(self._values)
 
     def take(self, epochs: Sequence[tuple[int, Any]] = ()) -> Batch:
-        """Give what was sent, as one batch, and begin anew."""
+        """Return the messages sent so far as one batch, and clear them."""
         batch = Batch(self._keys, self._values, self._timestamps, epochs)
         self._keys, self._values, self._timestamps = [], [], []
         return batch
@@ -244,7 +244,7 @@ class Operator:
 
 
 def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | None:
-    """Give a logic's optional method, or None where it has none but the contract's own empty one."""
+    """Return a logic's optional method, or None if it has only the contract's empty one."""
     if getattr(type(logic), method, None) is getattr(base, method):
         return None
     return getattr(logic, method, None)

@@ -78,7 +78,7 @@ def _wrong_bound(timestamp: Any, bound: Any) -> str:
 
 
 class AssignTimestamps(Operator):
-    """Give each record the timestamp that the assigner makes; epochs of the old time end here, but for `MAX`."""
+    """Set each record's timestamp by the assigner; epochs of the old time end here, except `MAX`."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the timestamp column."""

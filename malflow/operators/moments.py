@@ -117,7 +117,7 @@ def is_moment(moment: Any) -> bool:
 
 
 def uncomparable(error: Exception) -> Exception | str:
-    """Say what to do where the error is that a timestamp could not be compared with an epoch by malflow itself."""
+    """Return advice for an error of malflow's own comparison of a timestamp with an epoch, else the error."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -22,7 +22,7 @@ _CACHED_ROUTES = 1 << 20
 
 
 class Cloned(Operator):
-    """Give every batch to every output."""
+    """Send every batch to every output."""
 
     def __init__(self, context: OperatorContext, outputs: int) -> None:
         super().__init__(context)
@@ -34,7 +34,7 @@ class Cloned(Operator):
 
 
 class Split(Operator):
-    """Give each record to the outputs whose flags the partitioner sets, and every epoch to all outputs."""
+    """Send each record to the outputs whose flags the partitioner sets, and every epoch to all outputs."""
 
     def __init__(self, context: OperatorContext, partitioner: Any, outputs: int) -> None:
         super().__init__(context, partitioner)
@@ -60,7 +60,7 @@ class Split(Operator):
 
 
 class KeyBy(Operator):
-    """Give each record the key that the key function makes of it."""
+    """Set each record's key to `key_fn(message)`."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the key column and check that every key can be used."""
@@ -115,7 +115,7 @@ class Router:
         self._routes = _routes_of(operator_name, partitioner, workers)
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
-        """Give each worker's records with all epochs, and leave out workers that get nothing."""
+        """Return each worker's records with all epochs; workers that get nothing are left out."""
         if self._alone:
             return ((self._workers[0], batch),)
         chosen: dict[int, list[int]] = {worker: [] for worker in self._workers}
@@ -215,7 +215,7 @@ _ROUTES: WeakValueDictionary[tuple[str, int, Sequence[int]], _Routes] = WeakValu
 
 
 def _routes_of(operator_name: str, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
-    """Give what all workers of an exchange in this process remember together: the answers are the same for all."""
+    """Return the routes that all workers of an exchange share in this process; they are the same for all."""
     name = operator_name, id(partitioner), tuple(workers)  # no other object has this id while the routes hold that one
     routes = _ROUTES.get(name)
     if routes is None:
@@ -291,7 +291,7 @@ class Merge(Operator):
         return (interleave([concat(batches) for batches in edges if batches]),)
 
     def _alone(self, edges: Sequence[Sequence[Batch]]) -> int | None:
-        """Tell which edge is the only one that counts, and so passes as it is."""
+        """Return the only edge that counts, whose batches pass unchanged; None if there are several."""
         if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
             return None
         (alone,) = self._busy

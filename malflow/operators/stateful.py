@@ -74,7 +74,7 @@ class StatefulOp(Operator):
         self.takes_pieces = self._on_schedule is None
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Let the logic act on the tick's start, then take what came in."""
+        """Call the logic's `on_schedule`, then process the tick's input."""
         if self._on_schedule is not None:
             self._call(self._on_schedule, self._states, self._output, about="the start of a tick")
             yield (self._output.take(),)

@@ -253,7 +253,7 @@ class TtlMap(Operator):
 
 
 def _runs(batch: Batch) -> Iterator[tuple[int, Any]]:
-    """Give the length of each run of records with the epoch that ends it; `MIN` ends the last and expires nothing."""
+    """Yield the length of each run of records and the epoch that ends it; `MIN` ends the last and expires nothing."""
     done = 0
     for position, epoch in batch.epochs:
         yield position - done, epoch

@@ -195,7 +195,7 @@ def _rows(expected: Interpretation, step: Step) -> Counter[Any]:
 
 
 def _told(flow: Flow, expected: Interpretation, result: Run) -> str:
-    """Tell of each sink what is missing, and what is there that should not be."""
+    """Return the missing and the unexpected records of each sink."""
     told = []
     for step in flow.dataflow.steps:
         if step.kind == "sink":

@@ -41,7 +41,7 @@ def _script(part: Part, rng: random.Random, longest: int) -> Script:
 
 
 class PacedSource(StatefulSourceImpl[Any, Any, Any, int]):
-    """Gives the records of a script.
+    """A source of the records of a script.
 
     Args:
         scripts: what each part gives.

@@ -95,7 +95,7 @@ class LongDraft(Draft):
         return made
 
     def _count(self, step: Step, *, settled: bool) -> None:
-        """Give a sink parts: what order there is between keys is lost."""
+        """Write to a sink with parts; the order between keys is lost."""
         self.counted.add(step.name)
         if step.order is Order.TOTAL:
             self.steps[-1] = replace(step, order=Order.BY_KEY)

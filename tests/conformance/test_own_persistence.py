@@ -72,13 +72,13 @@ class ShelfSession:
         return done
 
     def check(self) -> None:
-        """Have nothing to say."""
+        """Do nothing."""
 
     def confirm(self) -> None:
-        """Have nothing to say."""
+        """Do nothing."""
 
     def close(self, *, wait: bool = False) -> None:
-        """Have nothing to close."""
+        """Do nothing."""
 
 
 def test_a_persistence_of_ones_own_keeps_state(any_parallelism: Any) -> None:

@@ -43,7 +43,7 @@ def departures(table: list[dict[str, str]]) -> list[Departure]:
 
 @pytest.fixture(scope="module")
 def is_late(departures: list[Departure]) -> list[bool]:
-    """Tell of each departure whether it is late: not after the hour of the newest one before it, less the bound."""
+    """Return whether each departure is late: not after the hour of the newest one before it, less the bound."""
     newest = list(accumulate((departure.time for departure in departures), max))
     behind = [
         departure.time <= (before - BOUND).replace(minute=0)

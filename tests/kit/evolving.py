@@ -30,7 +30,7 @@ def module(source: str, name: str = "a_job_that_changes") -> ModuleType:
 
 
 def keep(backend: FsspecBackend, states: dict[Any, Any], **options: Any) -> None:
-    """Have a run keep these states of operator "acc", by key."""
+    """Run a dataflow that keeps these states of operator "acc", by key."""
     run(backend, states, lambda _old, new: new, **options)
 
 

@@ -119,7 +119,7 @@ class HookedStore(MemoryStore):
 
 
 def contents(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Give all that a store holds."""
+    """Return all objects of a store."""
     if isinstance(store, MemoryStore):
         yield from store.objects.items()
         return

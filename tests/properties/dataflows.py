@@ -315,7 +315,7 @@ def generate_epochs(draft: Draft, index: int) -> None:
 
 
 def _generate_per_part(draft: Draft, index: int) -> None:
-    """Give each part its epochs: what is late is specified, at every parallelism, and when the stream's come is not."""
+    """Generate epochs for each part: what is late is the same at every parallelism; when epochs come is not."""
     name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3])
     traits = replace(draft.traits[index], epochs=draft.traits[index].epochs if name == "never" else None)
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)

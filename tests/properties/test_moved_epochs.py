@@ -60,7 +60,7 @@ skews = st.lists(st.sampled_from([0, 0, 12, 25]), min_size=6, max_size=6)
 
 
 def timed(rows: Sequence[Any], skews: Sequence[int]) -> list[Any]:
-    """Let time go on, with some disorder, and the clocks of some keys be ahead."""
+    """Advance time with some disorder, some keys' clocks ahead of the others."""
     return [row if row is PAUSE else Timed(row[0], at + row[1] + skews[row[0]]) for at, row in enumerate(rows)]
 
 

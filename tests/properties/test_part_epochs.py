@@ -32,7 +32,7 @@ changes = st.lists(
 
 
 def scripted(script: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-    """Give each record a value that no other has, and its timestamp."""
+    """Pair each timestamp with a unique value."""
     return {
         part: [item if item is PAUSE else Timed((part, at, item), item) for at, item in enumerate(items)]
         for part, items in script.items()

@@ -384,7 +384,7 @@ ENDS: dict[type[BaseException], type[BaseException]] = {
 
 
 def _outcome(answer: Future[Any]) -> type[BaseException | None] | None:
-    """Tell how a future ended; it must have."""
+    """Return how a future ended."""
     assert answer.done()
     return CancelledError if answer.cancelled() else type(answer.exception(timeout=0))
 

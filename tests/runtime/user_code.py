@@ -52,11 +52,11 @@ class Trap:
         self._armed = folder / "armed"
 
     def arm(self, kind: str) -> None:
-        """Have it raise an exception of this name."""
+        """Arm it to raise an exception of this name."""
         self._armed.write_text(kind)
 
     def disarm(self) -> None:
-        """Have it raise nothing any more."""
+        """Disarm it."""
         self._armed.unlink()
 
     def spring(self, value: Any = AT) -> Any:
