@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from malflow.diagnostics import shown
 from malflow.engine.execution import Run
 from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
@@ -126,7 +125,7 @@ class RunSnapshots:
         try:
             made = self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
         except StateNotSerializable as unwritable:
-            raise _unwritable(unwritable) from unwritable.__cause__
+            raise unwritable.as_operator_error() from unwritable.__cause__
         made.add_done_callback(self._note)
         self._pending.append((run.ticks, made))
         return made
@@ -178,13 +177,3 @@ class RunSnapshots:
         if self._session is not None:
             self._session.close(wait=kind is None)
             self._announce()
-
-
-def _unwritable(unwritable: StateNotSerializable) -> OperatorError:
-    key, state = shown(unwritable.key), shown(unwritable.state)
-    return OperatorError(
-        f"operator '{unwritable.operator}' failed at key {key}: its state {state} can't be written: "
-        f"{unwritable.reason}; the last snapshot stands",
-        operator=unwritable.operator,
-        record=(unwritable.key, unwritable.state, None),
-    )

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from malflow.errors import told
+from malflow.errors import OperatorError, shown, told
 from malflow.state import StateDelta, StateSpec
 
 __all__ = [
@@ -79,6 +79,15 @@ class StateNotSerializable(Exception):
         """The cause, as text."""
         cause = self.__cause__
         return f"{type(cause).__name__}: {'' if cause is None else told(cause)}"
+
+    def as_operator_error(self) -> OperatorError:
+        """Return the error that ends a run whose snapshot needs this state."""
+        return OperatorError(
+            f"operator '{self.operator}' failed at key {shown(self.key)}: its state {shown(self.state)} can't be "
+            f"written: {self.reason}; the last snapshot stands",
+            operator=self.operator,
+            record=(self.key, self.state, None),
+        )
 
 
 class Session(Protocol):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from malflow.diagnostics import shown
-from malflow.errors import OperatorError
 from malflow.runtime.spark.changelog import Scratch, ScratchPlace
 from malflow.runtime.spark.main_module import install_classes
 from malflow.snapshot.codecs.contract import Codec
@@ -17,7 +15,7 @@ from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.snapshot_writer import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import DeltaSum
 
-__all__ = ["SnapshotTask", "refused", "summed"]
+__all__ = ["SnapshotTask", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class SnapshotTask:
                         )
                     ]
                 except StateNotSerializable as error:
-                    raise refused(error) from error.__cause__
+                    raise error.as_operator_error() from error.__cause__
                 findings.append(finding(self.codec, worker, name, delta, kinds))
         return sections, findings
 
@@ -87,13 +85,3 @@ def summed(
             if name in names:
                 sums.setdefault(name, DeltaSum()).add(delta)
     return sums
-
-
-def refused(error: StateNotSerializable) -> OperatorError:
-    """Return the error to raise for a state that can't be encoded."""
-    return OperatorError(
-        f"operator '{error.operator}' failed at key {shown(error.key)}: its state {shown(error.state)} can't be "
-        f"written: {error.reason}; the last snapshot stands",
-        operator=error.operator,
-        record=(error.key, error.state, None),
-    )

@@ -18,7 +18,7 @@ from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
 from malflow.runtime.spark.leftovers import Claimed
-from malflow.runtime.spark.snapshot_task import SnapshotTask, refused, summed
+from malflow.runtime.spark.snapshot_task import SnapshotTask, summed
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
@@ -244,7 +244,7 @@ class SparkRunSnapshots:
         try:
             return self._session.commit(tick, parallelism, self._specs, deltas)
         except StateNotSerializable as error:
-            raise refused(error) from error.__cause__
+            raise error.as_operator_error() from error.__cause__
 
     def _commit_by_tasks(
         self,
@@ -296,7 +296,7 @@ class SparkRunSnapshots:
                 for bare, raw in bare_sections(session.codec, 0, name, self._versions[name], delta, kinds):
                     sections.append(with_frame(bare, raw, session.compression))
             except StateNotSerializable as error:
-                raise refused(error) from error.__cause__
+                raise error.as_operator_error() from error.__cause__
             findings.append(finding(session.codec, 0, name, delta, kinds))
         return sections, findings
 
