@@ -40,11 +40,11 @@ def with_present_names(
         known = [part for by_part in states.get(source, {}).values() for part in by_part]
         here = _names(node.source.impl, known)
         if here:
-            present[source] = _moved(states[source], here, parallelism)
+            present[source] = _moved(states[source], {old: (new, new) for old, new in here.items()}, parallelism)
             names.update(here)
         _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
     if names:
-        by_part = {(PART, old): (PART, new) for old, new in names.items()}
+        by_part = {(PART, old): ((PART, new), new) for old, new in names.items()}
         for vertex in program.vertices:
             if vertex.node.issues_epochs and vertex.node.name in states:
                 present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)
@@ -65,15 +65,24 @@ def _names(impl: Any, known: list[Any]) -> dict[Any, Any]:
 
 
 def _moved(
-    by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, Any], parallelism: int
+    by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, tuple[Any, Any]], parallelism: int
 ) -> dict[int, dict[Any, Any]]:
+    """Return a state with its renamed keys on the workers of their parts.
+
+    Args:
+        by_worker: the state by worker.
+        names: the new key and its part, by the old key.
+        parallelism: how many workers there were.
+    """
     moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
     got: set[int] = set()
     for worker, by_key in by_worker.items():
         for key, state in by_key.items():
-            name = names.get(key, key)
-            part = name[1] if isinstance(name, tuple) and name[0] == PART else name
-            target = worker if name is key else rendezvous_select(part, range(parallelism))
+            if key not in names:
+                moved[worker][key] = state
+                continue
+            name, part = names[key]
+            target = rendezvous_select(part, range(parallelism))
             moved[target][name] = state
             if target != worker:
                 got.add(target)

@@ -1,0 +1,42 @@
+"""Parts that have another name than in the snapshot: their positions follow, whatever a part looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.testing import ScriptedSource
+
+
+class Renaming(ScriptedSource):
+    """A source whose parts may have had other names."""
+
+    new: dict[Any, Any]
+
+    def present_part(self, part: Any) -> Any:
+        return self.new.get(part, part)
+
+
+@pytest.mark.parametrize("part", [(), ("part", "a"), ("part",), "a", 0, (1, ("part", 2))], ids=repr)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_positions_follow_a_part_to_its_new_name(part: Any, parallelism: int) -> None:
+    backend = FsspecBackend("memory://part-names", job=f"job-{abs(hash(repr((part, parallelism))))}")
+
+    def read(name: Any, values: list[int], renamed: dict[Any, Any]) -> list[int]:
+        out: VecSink[Any, int, Any] = VecSink()
+        source = Renaming({name: values, "other": values})
+        source.new = renamed
+
+        def build(provider: StreamProvider) -> None:
+            provider.new_stream().source("numbers", source).sink("out", out)
+
+        SingleThreadRuntime(build, backend, parallelism=parallelism).execute()
+        return sorted(out.values)
+
+    assert read("before", [1, 2], {}) == [1, 1, 2, 2]
+    assert read(part, [1, 2, 3], {"before": part}) == [3, 3]
+    assert read("after", [1, 2, 3, 4], {part: "after"}) == [4, 4]
