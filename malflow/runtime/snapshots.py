@@ -24,7 +24,7 @@ class RunSnapshots:
 
     Args:
         persistence: where snapshots are saved.
-        operators: the specs of the program's states.
+        states: the program's states.
         start: how the run restores state.
         interval: the seconds between snapshots; None for no periodic ones.
         debug: whether to check that the snapshots add up to the states.
@@ -37,7 +37,7 @@ class RunSnapshots:
     def __init__(
         self,
         persistence: Persistence,
-        operators: Sequence[StateSpec],
+        states: Sequence[StateSpec],
         start: RestoreOptions,
         *,
         interval: float | None = None,
@@ -45,7 +45,7 @@ class RunSnapshots:
         listeners: Listeners | None = None,
     ) -> None:
         self._persistence = persistence
-        self._operators = operators
+        self._states = states
         self._start = start
         self.snapshot: int | None = None
         self._session: Session | None = None
@@ -70,7 +70,7 @@ class RunSnapshots:
         """
         if not self._persistence.is_enabled:
             return
-        self._session, restored = self._persistence.open(self._operators, self._start)
+        self._session, restored = self._persistence.open(self._states, self._start)
         self._due = time.monotonic() + (self._interval or 0.0)
         if self._debug:
             self._recount = Recount(restored)
@@ -123,7 +123,7 @@ class RunSnapshots:
         if self._recount is not None:
             self._recount.check(deltas, run.states(), base=base)
         try:
-            made = self._session.commit(run.ticks, run.parallelism, self._operators, deltas)
+            made = self._session.commit(run.ticks, run.parallelism, self._states, deltas)
         except StateNotSerializable as unwritable:
             raise unwritable.as_operator_error() from unwritable.__cause__
         made.add_done_callback(self._note)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
-from malflow.snapshot.evolution import check_shapes, match_operators
+from malflow.snapshot.evolution import check_shapes, match_states
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
@@ -17,7 +17,7 @@ from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.snapshot.restore import chooser, load
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
-from malflow.snapshot.snapshot_writer import Limits, SnapshotSession
+from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.state import StateSpec
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.opening import check_place, is_private, open_store
@@ -100,18 +100,18 @@ class FsspecBackend:
         self._environment = SystemContext()
         self._executor: type[ThreadExecutor | InlineExecutor] = ThreadExecutor
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from."""
         manifest_log = self._opened()
         names: dict[str, str] = {}
 
         def accept(manifest: Manifest) -> dict[str, str]:
             names.clear()
-            names.update(match_operators(manifest, operators, start))
-            check_shapes(manifest, operators, names, self._codec)
+            names.update(match_states(manifest, states, start))
+            check_shapes(manifest, states, names, self._codec)
             return names
 
-        versions = {spec.name: spec.version for spec in operators}
+        versions = {spec.name: spec.version for spec in states}
         held = claim(manifest_log, chooser(manifest_log, start, self._codec, accept, versions), self._environment)
         restored = self._loaded(manifest_log, held, names, versions) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}

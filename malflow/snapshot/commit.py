@@ -25,7 +25,7 @@ from malflow.snapshot.layout import (
     number_of,
     sequence_of_target,
 )
-from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, OperatorEntry
+from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, StateEntry
 from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
@@ -43,12 +43,12 @@ _NOTHING = 0
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a snapshot; the fields are those of `Manifest`."""
+    """The content of a snapshot; the fields are those of `Manifest`, whose `operators` are the states."""
 
     tick: int
     parallelism: int
     codec: str
-    operators: tuple[OperatorEntry, ...]
+    states: tuple[StateEntry, ...]
     files: tuple[FileEntry, ...]
 
 
@@ -208,7 +208,7 @@ class Claim:
             tick=content.tick,
             parallelism=content.parallelism,
             codec=content.codec,
-            operators=content.operators,
+            operators=content.states,
             files=content.files,
         )
         data = manifest.to_bytes(self._manifest_log.authenticator)

@@ -54,7 +54,7 @@ class Section:
     """A serialised change to one state on one worker.
 
     Attributes:
-        state: the operator.
+        state: the name of the state.
         worker: the worker.
         version: the schema version of the state.
         what: "changed" sets keys; "appended" sets keys and moves them to the end; "deleted" removes keys; "whole",

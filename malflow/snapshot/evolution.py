@@ -7,25 +7,24 @@ from difflib import get_close_matches
 
 from malflow.errors import SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
-from malflow.snapshot.manifest import Manifest, OperatorEntry
+from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.state import StateKind, StateSpec
 
-__all__ = ["check_shapes", "match_operators", "may_be_lost"]
+__all__ = ["check_shapes", "match_states", "may_be_lost"]
 
 
-def may_be_lost(entry: OperatorEntry) -> bool:
+def may_be_lost(entry: StateEntry) -> bool:
     """Whether a state may be dropped without the user's permission."""
     kind = StateKind.of(entry.kind)
     return kind is not None and kind.may_be_lost
 
 
-def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> dict[str, str]:
-    """Return the operators of the snapshot whose state is to be loaded, mapped to their names in the program.
+def match_states(manifest: Manifest, program: Sequence[StateSpec], start: RestoreOptions) -> dict[str, str]:
+    """Return the states of the snapshot that are to be loaded, mapped to their names in the program.
 
     Raises:
-        SnapshotError: if a state has no operator in the program and may not be dropped, or its operator's kind has
-            changed.
+        SnapshotError: if a state has no place in the program and may not be dropped, or its kind has changed.
     """
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
@@ -45,7 +44,7 @@ def match_operators(manifest: Manifest, program: Sequence[StateSpec], start: Res
     return matched
 
 
-def _present_name(entry: OperatorEntry) -> str:
+def _present_name(entry: StateEntry) -> str:
     """Return the present name of a state of an exchange or a union, which older versions named in another way."""
     if StateKind.of(entry.kind) is not StateKind.FRONTIER:
         return entry.name
@@ -61,7 +60,7 @@ def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mappin
     Args:
         manifest: the snapshot.
         program: the states of the program.
-        names: the operators whose state is to be loaded, mapped to their names in the program.
+        names: the states to be loaded, mapped to their names in the program.
         codec: the codec of the states.
 
     Raises:
@@ -90,7 +89,7 @@ def _way_out(spec: StateSpec) -> str:
     )
 
 
-def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], start: RestoreOptions) -> None:
+def _check_renamed(there: dict[str, StateEntry], here: dict[str, StateSpec], start: RestoreOptions) -> None:
     for old, new in start.renamed.items():
         if new not in here:
             near = get_close_matches(new, here, 1)
@@ -109,14 +108,12 @@ def _check_renamed(there: dict[str, OperatorEntry], here: dict[str, StateSpec], 
         raise SnapshotError(f"renamed= maps two operators to '{twice}'")
 
 
-def _replaced(there: Mapping[str, OperatorEntry], start: RestoreOptions) -> set[str]:
+def _replaced(there: Mapping[str, StateEntry], start: RestoreOptions) -> set[str]:
     """Return the names in the snapshot that now belong to renamed operators."""
     return {new for old, new in start.renamed.items() if old != new and old in there and new in there}
 
 
-def _refusal(
-    manifest: Manifest, homeless: list[OperatorEntry], new: list[StateSpec], here: dict[str, StateSpec]
-) -> str:
+def _refusal(manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec], here: dict[str, StateSpec]) -> str:
     changed = [entry for entry in homeless if entry.name in here]
     if changed:
         entry = changed[0]

@@ -22,7 +22,7 @@ __all__ = [
     "Authenticator",
     "FileEntry",
     "Manifest",
-    "OperatorEntry",
+    "StateEntry",
     "decode_signed",
     "encode_signed",
 ]
@@ -80,12 +80,12 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorEntry:
+class StateEntry:
     """One state in a snapshot.
 
     Attributes:
-        name: the operator's name.
-        kind: the operator's kind, such as ``stateful_map``.
+        name: the state's name: that of its operator, or ``operator/role``.
+        kind: the kind of its owner, such as ``stateful_map``.
         version: the schema version of the state.
         placement: the name of the partitioner that assigned keys to workers; None without one.
         keys: the number of keys, over all workers.
@@ -134,7 +134,7 @@ class Manifest:
     time: str
     parallelism: int
     codec: str
-    operators: tuple[OperatorEntry, ...]
+    operators: tuple[StateEntry, ...]
     files: tuple[FileEntry, ...]
     writer: Mapping[str, str]
 
@@ -156,9 +156,9 @@ class Manifest:
         """
         body = decode_signed(name, data, authenticator)
         try:
-            operators = tuple(_operator(entry) for entry in body.pop("operators"))
+            states = tuple(_state(entry) for entry in body.pop("operators"))
             files = tuple(_record(FileEntry, entry) for entry in body.pop("files"))
-            manifest: Manifest = _record(cls, {**body, "operators": operators, "files": files})
+            manifest: Manifest = _record(cls, {**body, "operators": states, "files": files})
             _check_sense(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SnapshotCorrupt(f"'{name}' is not a manifest: {error}", name=name) from error
@@ -267,9 +267,9 @@ def _check_sense(manifest: Manifest) -> None:
         raise ValueError(f"a parallelism of {manifest.parallelism} is not possible")
 
 
-def _operator(entry: dict[str, Any]) -> Any:
+def _state(entry: dict[str, Any]) -> Any:
     shapes = [{**shape, "fields": tuple(shape["fields"])} for shape in entry.pop("shapes", ())]
-    return _record(OperatorEntry, {**entry, "shapes": tuple(_record(Shape, shape) for shape in shapes)})
+    return _record(StateEntry, {**entry, "shapes": tuple(_record(Shape, shape) for shape in shapes)})
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:

@@ -47,9 +47,9 @@ class RestoredState:
         snapshot: its id.
         tick: the number of ticks completed.
         parallelism: the number of workers.
-        states: the state of each key, by operator (under its current name) and worker.
-        versions: the schema version of each operator's state.
-        placements: for each operator the name of the partitioner that assigned keys to workers.
+        states: the state of each key, by name of the state (its current one) and worker.
+        versions: the schema version of each state.
+        placements: for each state the name of the partitioner that assigned keys to workers.
     """
 
     snapshot: int
@@ -112,7 +112,7 @@ class Session(Protocol):
         self,
         tick: int,
         parallelism: int,
-        operators: Sequence[StateSpec],
+        states: Sequence[StateSpec],
         deltas: Iterable[StateDelta],
     ) -> Future[int]:
         """Serialise the changes, and write them in the background; the future's result is the snapshot's id.
@@ -120,7 +120,7 @@ class Session(Protocol):
         Args:
             tick: the number of ticks completed.
             parallelism: the number of workers.
-            operators: the states of the program.
+            states: the states of the program.
             deltas: the changes, at most one for each state and worker. Live states in them are serialised before this
                 returns.
 
@@ -155,7 +155,7 @@ class Persistence(Protocol):
 
     is_enabled: bool
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Claim the job, and read the state to resume from; None to start from empty state.
 
         Raises:
@@ -168,7 +168,7 @@ class NoPersistence:
 
     is_enabled = False
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Raise an error: there is nothing to open.
 
         Raises:

@@ -40,7 +40,7 @@ class Recount:
 
         Args:
             deltas: the changes of one tick.
-            states: the live states by worker and operator.
+            states: the live states by worker and name.
             base: whether the deltas hold the full state.
 
         Raises:

@@ -17,10 +17,10 @@ from malflow.snapshot.persistence import RestoredState, RestoreOptions
 __all__ = ["chooser", "load", "read_file", "replay"]
 
 Names = Mapping[str, str]
-"""The operators of a snapshot to read, mapped to their names in the program."""
+"""The states of a snapshot to read, mapped to their names in the program."""
 
 States = dict[str, dict[int, dict[Any, Any]]]
-"""The state of each key, by operator and worker."""
+"""The state of each key, by name of the state and worker."""
 
 Versions = Mapping[str, int]
 """The schema version of each state in the program. If the snapshot has another version, records whose class has changed
@@ -43,7 +43,7 @@ def chooser(
         manifest_log: the manifests and data files of the job.
         start: the user's options.
         codec: the codec of the states.
-        accept: returns the operators to read; raises if the program can't resume from a manifest.
+        accept: returns the states to read; raises if the program can't resume from a manifest.
         versions: the state versions of the program.
     """
 
@@ -114,7 +114,7 @@ def load(
         manifest_log: the manifests and data files of the job.
         manifest: the snapshot.
         codec: the codec of the states.
-        names: the operators to read, mapped to their names in the program.
+        names: the states to read, mapped to their names in the program.
         versions: the state versions of the program.
 
     Raises:
@@ -157,7 +157,7 @@ def replay(
         manifest: the snapshot.
         files: its files with their names, in order.
         codec: the codec of the states.
-        names: the operators to read, mapped to their names in the program.
+        names: the states to read, mapped to their names in the program.
         versions: the state versions of the program.
 
     Raises:
@@ -185,7 +185,7 @@ def replay(
     return states
 
 
-def _check_keys(operator: str, states: Mapping[int, Mapping[Any, Any]]) -> None:
+def _check_keys(name: str, states: Mapping[int, Mapping[Any, Any]]) -> None:
     """Check that no key contains a class that has changed: migrations convert states, not keys.
 
     Raises:
@@ -195,9 +195,9 @@ def _check_keys(operator: str, states: Mapping[int, Mapping[Any, Any]]) -> None:
         kind = old_kind(by_key)
         if kind is not None:
             raise SnapshotError(
-                f"operator '{operator}': the class {kind} is used in keys, and its fields have changed; migrations "
+                f"operator '{name}': the class {kind} is used in keys, and its fields have changed; migrations "
                 "convert states, not keys: leave the class as it was and use another one for the new keys, or pass "
-                f"allow_dropped_state=['{operator}'] and rename the operator"
+                f"allow_dropped_state=['{name}'] and rename the operator"
             )
 
 

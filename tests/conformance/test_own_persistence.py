@@ -24,16 +24,16 @@ class Shelf:
         self.specs: Sequence[StateSpec] = ()
         self.states: dict[tuple[str, int], dict[Any, bytes]] = {}
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Return a session, and what was kept."""
         if not self.snapshot:
             return ShelfSession(self), None
-        states: dict[str, dict[int, dict[Any, Any]]] = {spec.name: {} for spec in operators}
+        held: dict[str, dict[int, dict[Any, Any]]] = {spec.name: {} for spec in states}
         for (name, worker), by_key in self.states.items():
-            states[name][worker] = {key: pickle.loads(state) for key, state in by_key.items()}
+            held[name][worker] = {key: pickle.loads(state) for key, state in by_key.items()}
         versions = {spec.name: spec.version for spec in self.specs}
         placements = {spec.name: spec.placement for spec in self.specs}
-        restored = RestoredState(self.snapshot, self.tick, self.parallelism, states, versions, placements)
+        restored = RestoredState(self.snapshot, self.tick, self.parallelism, held, versions, placements)
         return ShelfSession(self), restored
 
 
@@ -52,7 +52,7 @@ class ShelfSession:
         return parallelism != self.shelf.parallelism
 
     def commit(
-        self, tick: int, parallelism: int, operators: Sequence[StateSpec], deltas: Iterable[StateDelta]
+        self, tick: int, parallelism: int, states: Sequence[StateSpec], deltas: Iterable[StateDelta]
     ) -> Future[int]:
         """Apply the changes."""
         shelf = self.shelf
@@ -66,7 +66,7 @@ class ShelfSession:
             for key in delta.deleted:
                 held.pop(key, None)
             assert len(held) == keys
-        shelf.snapshot, shelf.tick, shelf.parallelism, shelf.specs = shelf.snapshot + 1, tick, parallelism, operators
+        shelf.snapshot, shelf.tick, shelf.parallelism, shelf.specs = shelf.snapshot + 1, tick, parallelism, states
         done: Future[int] = Future()
         done.set_result(shelf.snapshot)
         return done

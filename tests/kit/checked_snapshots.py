@@ -24,18 +24,18 @@ class _Opened:
     def __init__(self) -> None:
         self.jobs: dict[Any, tuple[FsspecBackend, Sequence[StateSpec], RestoreOptions]] = {}
 
-    def note(self, backend: FsspecBackend, operators: Sequence[StateSpec], start: RestoreOptions) -> None:
+    def note(self, backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreOptions) -> None:
         if type(backend) is FsspecBackend and is_private(backend._url, backend._filesystem):
             key = backend._url, backend.job, id(backend._filesystem)
             self.jobs.pop(key, None)
-            self.jobs[key] = backend, operators, start
+            self.jobs[key] = backend, states, start
             if len(self.jobs) > _MOST:
                 del self.jobs[next(iter(self.jobs))]
 
     def check(self) -> None:
-        for backend, operators, start in self.jobs.values():
+        for backend, states, start in self.jobs.values():
             assert fsck(backend).problems == (), f"{backend!r} has snapshots that can't be restored"
-            session, _ = backend.open(operators, replace(start, restore="latest", recovery="strict"))
+            session, _ = backend.open(states, replace(start, restore="latest", recovery="strict"))
             session.close(wait=True)
 
 
@@ -45,9 +45,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     opened = _Opened()
     real = FsspecBackend.open
 
-    def noted(backend: FsspecBackend, operators: Sequence[StateSpec], start: RestoreOptions) -> Any:
-        session = real(backend, operators, start)
-        opened.note(backend, operators, start)
+    def noted(backend: FsspecBackend, states: Sequence[StateSpec], start: RestoreOptions) -> Any:
+        session = real(backend, states, start)
+        opened.note(backend, states, start)
         return session
 
     FsspecBackend.open = noted  # type: ignore[assignment, method-assign] # nothing else sees all backends of a test

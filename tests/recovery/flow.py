@@ -276,7 +276,7 @@ class Flow:
     def records(self) -> list[Any]:
         return [record for part in self.fed.values() for record in part]
 
-    def operators_of(self, version: Version) -> tuple[StateSpec, ...]:
+    def states_of(self, version: Version) -> tuple[StateSpec, ...]:
         return states_of(self.program(version))
 
     def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> FlowRun:
@@ -304,8 +304,8 @@ class _Remembering:
         self._persistence = persistence
         self.restored: RestoredState | None = None
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
-        session, self.restored = self._persistence.open(operators, start)
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+        session, self.restored = self._persistence.open(states, start)
         return session, self.restored
 
 
@@ -315,9 +315,9 @@ class FlowRun:
     def __init__(self, flow: Flow, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
-        operators = flow.operators_of(version)
+        states = flow.states_of(version)
         self.live = Run(flow.program(version), parallelism=parallelism, tracked=True)
-        self.snapshots = RunSnapshots(remembering, operators, start)
+        self.snapshots = RunSnapshots(remembering, states, start)
         self.snapshots.restore(self.live)
         self.live.open()
         restored = remembering.restored

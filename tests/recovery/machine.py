@@ -95,7 +95,7 @@ class Job(World):
 
     def open_on(self, copy: MemoryStore, start: RestoreOptions, version: Version) -> Observed:
         """Recover on a copy, with some version of the program."""
-        restored = self.backend(copy).open(self.engine.operators_of(version), start)[1]
+        restored = self.backend(copy).open(self.engine.states_of(version), start)[1]
         return self.engine.observe(restored, version)
 
     def starting(self, start: RestoreOptions) -> None:
@@ -435,7 +435,7 @@ class RecoveryMachine(RuleBasedStateMachine):
         manifests = self.world.retained()
         keys = {entry["name"]: entry["keys"] for entry in manifests[-1]["operators"]} if manifests else {}
         wanted = self.flow.wanted
-        specs = self.flow.operators_of(wanted)
+        specs = self.flow.states_of(wanted)
         lost = [
             name for name in ("count", "tally", "extra") if keys.get(name) and name not in {it.name for it in specs}
         ]

@@ -19,8 +19,7 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators import parts
-from malflow.snapshot import commit, data_file, manifest, manifest_log, restore
-from malflow.snapshot import snapshot_writer as writer
+from malflow.snapshot import commit, data_file, manifest, manifest_log, restore, writer
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store import retry

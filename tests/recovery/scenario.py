@@ -131,7 +131,7 @@ class Observed(NamedTuple):
 class Engine(Protocol):
     """Runs the job."""
 
-    operators: tuple[StateSpec, ...]
+    states: tuple[StateSpec, ...]
 
     def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> EngineRun:
         """Claim the job, and go on from what it gives."""
@@ -192,7 +192,7 @@ class _Kept:
 class Toy:
     """An engine in a few lines, which makes its deltas itself. Its snapshots are compared with the order of keys."""
 
-    operators = (
+    states = (
         StateSpec("source", StateKind.SOURCE, 1, "place"),
         *(StateSpec(name, StateKind.STATEFUL_MAP, 1, "place") for name in OPERATORS),
     )
@@ -247,7 +247,7 @@ class ToyRun:
 
     def __init__(self, engine: Toy, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._engine = engine
-        self.session, restored = backend.open(engine.operators, start)
+        self.session, restored = backend.open(engine.states, start)
         self.position = engine.observe(restored).position
         self.parallelism = parallelism
         held = {} if restored is None else restored.states
@@ -273,7 +273,7 @@ class ToyRun:
             for name, kept in by_name.items():
                 if delta := kept.delta(whole=whole):
                     deltas.append((worker, name, delta, len(kept.live)))
-        return self.session.commit(self.position, self.parallelism, self._engine.operators, deltas)
+        return self.session.commit(self.position, self.parallelism, self._engine.states, deltas)
 
     def rescale(self, parallelism: int) -> None:
         items = {name: [i for w in self._workers for i in w[name].live.items()] for name in self._workers[0]}
@@ -281,7 +281,7 @@ class ToyRun:
         self._fill(items)
 
     def _fill(self, items: Mapping[str, list[tuple[str, Any]]]) -> None:
-        names = [spec.name for spec in self._engine.operators]
+        names = [spec.name for spec in self._engine.states]
         self._workers = [{name: _Kept() for name in names} for _ in range(self.parallelism)]
         for name, held in items.items():
             for key, state in sorted(held, key=lambda item: item[1][1]) if name in OPERATORS else held:
@@ -298,7 +298,7 @@ class Real:
         self.records = records
         self._script = [item for record in records for item in (record, PAUSE)][:-1]
         self.program = built(self._build)
-        self.operators = states_of(self.program)
+        self.states = states_of(self.program)
 
     def begin(self, backend: Persistence, start: RestoreOptions, parallelism: int) -> RealRun:
         return RealRun(self, backend, start, parallelism)
@@ -336,8 +336,8 @@ class _Peek:
         self._persistence = persistence
         self.restored: RestoredState | None = None
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
-        session, self.restored = self._persistence.open(operators, start)
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+        session, self.restored = self._persistence.open(states, start)
         return session, self.restored
 
 
@@ -347,7 +347,7 @@ class RealRun:
     def __init__(self, engine: Real, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         peek = _Peek(backend)
         self._run = Run(engine.program, parallelism=parallelism, tracked=True)
-        self._snapshots = RunSnapshots(peek, engine.operators, start)
+        self._snapshots = RunSnapshots(peek, engine.states, start)
         self._snapshots.restore(self._run)
         self._run.open()
         self.position = engine.observe(peek.restored).position
@@ -580,7 +580,7 @@ class World:
     def recover(self, start: RestoreOptions | None = None, copy: MemoryStore | None = None) -> Observed:
         """Recover on a copy."""
         backend = self.backend(self.copy() if copy is None else copy)
-        return self.engine.observe(backend.open(self.engine.operators, start or RestoreOptions())[1])
+        return self.engine.observe(backend.open(self.engine.states, start or RestoreOptions())[1])
 
     # What must hold
 

@@ -13,14 +13,14 @@ from malflow.snapshot.codecs.declared import ROOMS
 from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.data_file import Section
-from malflow.snapshot.manifest import FileEntry, Manifest, OperatorEntry
+from malflow.snapshot.manifest import FileEntry, Manifest, StateEntry
 from malflow.state import StateKind
 from malflow.written import written_name
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("record", [Manifest, FileEntry, OperatorEntry, Shape, Section])
+@pytest.mark.parametrize("record", [Manifest, FileEntry, StateEntry, Shape, Section])
 def test_members_are_described(record: Any) -> None:
     inside = {"frame"}  # of a section: its bytes, which the header does not hold
     assert [field.name for field in fields(record) if f"`{field.name}`" not in PAGE and field.name not in inside] == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot import fsck, manifest, snapshots
 from malflow.snapshot.codecs.shapes import Shape
-from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, OperatorEntry
+from malflow.snapshot.manifest import FORMAT, FileEntry, Manifest, StateEntry
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from tests.kit.jobs import KEY, Job, StoreBackend, data_keys, flipped, manifest_key
 from tests.kit.memory_store import HookedStore
@@ -34,8 +34,8 @@ MANIFEST = Manifest(
     parallelism=2,
     codec="pickle",
     operators=(
-        OperatorEntry("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select", 3),
-        OperatorEntry("acc", "stateful_map", 2, None, 3, (Shape("job:Acc", "NamedTuple", ("n", "total")),)),
+        StateEntry("sum", "stateful_map", 1, "malflow.partitioners.rendezvous_select", 3),
+        StateEntry("acc", "stateful_map", 2, None, 3, (Shape("job:Acc", "NamedTuple", ("n", "total")),)),
     ),
     files=(FILE, replace(FILE, base=False)),
     writer={"malflow": "0.1.0"},

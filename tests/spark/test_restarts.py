@@ -47,12 +47,12 @@ class Away:
         self.errors = list(errors)
         self.starts: list[RestoreOptions] = []
 
-    def open(self, operators: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
+    def open(self, states: Sequence[StateSpec], start: RestoreOptions) -> tuple[Session, RestoredState | None]:
         """Open it, or fail."""
         self.starts.append(start)
         if self.errors:
             raise self.errors.pop(0)
-        return self.backend.open(operators, start)
+        return self.backend.open(states, start)
 
 
 def pauses(log: str) -> list[float]:

@@ -24,7 +24,7 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import Session, StateNotSerializable
-from malflow.snapshot.snapshot_writer import SnapshotSession, Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.writer import SnapshotSession, Written, bare_sections, finding, with_frame, write_file
 from malflow.sources.contract import StatefulSource
 from malflow.state import Delta, StateDelta
 

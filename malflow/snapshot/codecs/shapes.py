@@ -62,17 +62,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The shapes in one worker's delta of one operator.
+    """The shapes in one worker's delta of one state.
 
     Attributes:
         worker: the worker.
-        operator: the operator.
+        state: the name of the state.
         whole: whether the delta holds the full state, which makes earlier findings obsolete.
         shapes: the shapes.
     """
 
     worker: int
-    operator: str
+    state: str
     whole: bool
     shapes: tuple[Shape, ...]
 
@@ -81,15 +81,15 @@ class Kept:
     """The shapes in a base and its increments, accumulated until a state is written in full again.
 
     Args:
-        shapes: the shapes in a snapshot, by operator.
+        shapes: the shapes in a snapshot, by state.
         workers: the number of workers that wrote it, each of which may have written any of the shapes.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[Shape, ...]], workers: int) -> None:
         self._known: dict[tuple[int, str], dict[tuple[str, str], Shape]] = {}
-        for operator, found in shapes.items():
+        for state, found in shapes.items():
             if found:
-                self.add(Finding(worker, operator, True, found) for worker in range(workers))
+                self.add(Finding(worker, state, True, found) for worker in range(workers))
 
     def clear(self) -> None:
         """Remove all shapes, before a new base."""
@@ -104,16 +104,16 @@ class Kept:
     def add(self, findings: Iterable[Finding]) -> None:
         """Add the findings of an increment or a base."""
         for finding in findings:
-            known = self._known.setdefault((finding.worker, finding.operator), {})
+            known = self._known.setdefault((finding.worker, finding.state), {})
             if finding.whole:
                 known.clear()
             known.update({(shape.name, shape.script): shape for shape in finding.shapes})
 
-    def of(self, operator: str) -> tuple[Shape, ...]:
-        """Return the shapes in all states of an operator."""
+    def of(self, state: str) -> tuple[Shape, ...]:
+        """Return the shapes in a state, over all workers."""
         found: dict[tuple[str, str], Shape] = {}
         for (_, name), known in self._known.items():
-            if name == operator:
+            if name == state:
                 found |= known
         return tuple(shape for _, shape in sorted(found.items()))
 

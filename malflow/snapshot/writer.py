@@ -27,7 +27,7 @@ from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
 from malflow.snapshot.commit import Claim, Content, DataWriter
 from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
-from malflow.snapshot.manifest import FileEntry, OperatorEntry
+from malflow.snapshot.manifest import FileEntry, StateEntry
 from malflow.snapshot.persistence import RestoredState, StateNotSerializable
 from malflow.state import Delta, StateDelta, StateSpec
 
@@ -153,7 +153,7 @@ class SnapshotSession:
         self,
         tick: int,
         parallelism: int,
-        operators: Sequence[StateSpec],
+        states: Sequence[StateSpec],
         deltas: Iterable[StateDelta],
     ) -> Future[int]:
         """Serialise the changes, and write them in the background."""
@@ -161,7 +161,7 @@ class SnapshotSession:
         base = self.needs_full_snapshot(parallelism) if self._base_is_due is None else self._base_is_due
         self._base_is_due = None
         self._captured_at = parallelism
-        versions = {spec.name: spec.version for spec in operators}
+        versions = {spec.name: spec.version for spec in states}
         sections: list[Future[Section]] = []
         if base:
             self._keys.clear()
@@ -174,7 +174,7 @@ class SnapshotSession:
         keys: Counter[str] = Counter()
         for (_, name), count in self._keys.items():
             keys[name] += count
-        entries = tuple(_entry(spec, keys[spec.name], self._shapes.of(spec.name)) for spec in operators)
+        entries = tuple(_entry(spec, keys[spec.name], self._shapes.of(spec.name)) for spec in states)
         content = Content(tick, parallelism, self._codec.name, entries, ())
         if base:
             self._must_base = False
@@ -185,7 +185,7 @@ class SnapshotSession:
         self,
         tick: int,
         parallelism: int,
-        operators: Sequence[StateSpec],
+        states: Sequence[StateSpec],
         keys: Mapping[str, int],
         write: Callable[[DataWriter], Written],
         *,
@@ -196,7 +196,7 @@ class SnapshotSession:
         Args:
             tick: the number of ticks completed.
             parallelism: the number of workers.
-            operators: the states of the program.
+            states: the states of the program.
             keys: the number of keys of each state.
             write: writes the files in order; returns their entries and the classes in them.
             base: whether they hold the full state, not only changes.
@@ -204,7 +204,7 @@ class SnapshotSession:
         self.check()
         self._base_is_due = None
         self._captured_at = parallelism
-        entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in operators)
+        entries = tuple(_entry(spec, keys.get(spec.name, 0)) for spec in states)
         content = Content(tick, parallelism, self._codec.name, entries, ())
         self._last = self._executor.submit(lambda: self._guarded(lambda: self._write_with(write, content, base=base)))
         return self._last
@@ -264,7 +264,7 @@ class SnapshotSession:
             if of_main is not None and not self._warned:
                 self._warned = True
                 name = of_main.removeprefix(MAIN)
-                _log.warning(_IN_MAIN, found.operator, name, script or "the module that defines it", name)
+                _log.warning(_IN_MAIN, found.state, name, script or "the module that defines it", name)
 
     def _unchanged(self) -> int:
         """Commit nothing, but check that no other run has claimed the job."""
@@ -329,8 +329,8 @@ class SnapshotSession:
         rewritten = [self._put(group, base=False) for group in pack(compacted)]
         shapes = Kept({}, 0) if base else self._shapes.copy()
         self._note(shapes, findings)
-        operators = tuple(replace(entry, shapes=shapes.of(entry.name)) for entry in content.operators)
-        self._claim.commit(replace(content, operators=operators, files=(*kept, *rewritten, *entries)))
+        states = tuple(replace(entry, shapes=shapes.of(entry.name)) for entry in content.states)
+        self._claim.commit(replace(content, states=states, files=(*kept, *rewritten, *entries)))
         self._shapes = shapes
         if base:
             self._must_base = False
@@ -418,8 +418,8 @@ def bare_sections(
     Args:
         codec: the codec.
         worker: the worker.
-        name: the operator.
-        version: the schema version of its state.
+        name: the state.
+        version: its schema version.
         delta: the delta.
         kinds: a set to which the classes found are added.
         errors: the exceptions attributed to the classes of a state; see `encode_delta`.
@@ -459,8 +459,8 @@ def write_file(
     return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
 
 
-def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> OperatorEntry:
-    return OperatorEntry(spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes)
+def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> StateEntry:
+    return StateEntry(spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes)
 
 
 def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
