@@ -1,0 +1,99 @@
+"""Stream methods for event time: timestamps and epochs (watermarks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from malflow.errors import shown
+from malflow.graph import EpochsNode, Port, TimestampsNode
+from malflow.message import DataMessage
+from malflow.operators.contract import Logic
+from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
+from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.streams.arguments import checked_function, malformed
+from malflow.streams.handle import StreamHandle
+from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import Stream
+
+__all__ = ["EventTimeOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+TO = TypeVar("TO")
+
+
+class EventTimeOperators(StreamHandle[K, V_co, T]):
+    """Methods for timestamps and epochs (watermarks)."""
+
+    __slots__ = ()
+
+    def assign_timestamps(
+        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
+    ) -> NeedsEpochs[K, V_co, TO]:
+        """Set each record's timestamp to ``assigner(message)``, of any ordered type.
+
+        Epochs (watermarks) of the old timestamps end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
+        """
+        logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner))
+        stamped = self._at(self._append(TimestampsNode(name, logic)))
+        self._graph.unfinished.add(name)
+        kind = KeyedNeedsEpochs if self._is_keyed else NeedsEpochs
+        return kind(name, stamped, self._graph.unfinished)
+
+    def generate_epochs(
+        self,
+        name: str,
+        generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
+        *,
+        per_part: bool = True,
+    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
+        """Issue epochs (watermarks), and separate late records from those on time.
+
+        The generator is called with each message, including late ones, and the previous epoch, None at first. Its
+        result is issued after the message if it is greater than the previous epoch. A record is late if its timestamp
+        is at or before the previous epoch. Incoming epochs are forwarded if they are greater.
+
+        If a record's key is its part of a source, each part has its own epoch, which the generator receives and which
+        decides whether a record is late. So lateness depends neither on the number of workers nor on the order in
+        which they read the parts. The stream's epoch is the least epoch of the worker's unfinished parts. A part that
+        has no epoch yet holds it back, even if a filter dropped all of its records. After the last part has finished,
+        the stream's epoch therefore depends on which part was the last. If a later run finds new records in a finished
+        part, those at or before the stream's epoch are late.
+
+        Keys are parts after a keyed source, until a `key_local`, `key_distribute`, `union`, `stateless_op` or
+        `stateful_op`. Everywhere else a worker has one epoch for all of its records.
+
+        Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
+        epoch for nearly every record, round it down to the precision that the downstream operators need, such as the
+        minute.
+
+        Args:
+            name: the operator's name; snapshots store the epochs under it.
+            generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` returns; None issues no epoch.
+            per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
+                records of the others late.
+
+        Returns:
+            The records on time and the late ones; both streams carry all epochs.
+
+        >>> def late(stream):
+        ...     on_time, late = stream.generate_epochs("now", lambda msg, previous: msg.value)
+        ...     return late
+        >>> run([5, 1, 2], late)
+        [1, 2]
+        """
+        generator, port = checked_function(name, "generator", generator), self._input(name)
+        if not isinstance(per_part, bool):
+            raise malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
+        source = self._graph.parts(port) if per_part else None
+        checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
+        logic: Logic = partial(GenerateEpochs, generator=generator, checked=checked)
+        if source is not None:
+            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, checked=checked)
+        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
+        return self._at(port), self._at(Port(port.vertex, 1))

@@ -1,0 +1,121 @@
+"""Stream methods that set keys, move records, split streams and merge them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from malflow.errors import shown
+from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, names_of
+from malflow.message import DataMessage
+from malflow.operators.contract import Logic
+from malflow.operators.routing import Cloned, KeyBy, Split
+from malflow.partitioners import rendezvous_select
+from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.handle import StreamHandle
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream, Stream
+
+__all__ = ["RoutingOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+KO = TypeVar("KO")
+
+
+class RoutingOperators(StreamHandle[K, V_co, T]):
+    """Methods for keys, exchanges, splits and unions."""
+
+    __slots__ = ()
+
+    def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
+        """Set each record's key to ``key_fn(message)`` without moving it: equal keys may be on several workers.
+
+        >>> run([1, 2], lambda stream: stream.key_local("parity", lambda msg: msg.value % 2))
+        [1, 2]
+        """
+        return self._stream(self._key(name, key_fn), keyed=True)
+
+    def key_distribute(
+        self,
+        name: str,
+        key_fn: Callable[[DataMessage[K, V_co, T]], KO],
+        partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select,
+    ) -> KeyedStream[KO, V_co, T]:
+        """Set each record's key to ``key_fn(message)``, and move it to the worker that the partitioner selects.
+
+        Keys that are equal in Python are the same key, such as ``1 == 1.0 == True``. A key that is None, NaN or has no
+        stable hash is an error at run time.
+
+        Args:
+            name: the operator's name.
+            key_fn: returns the key of a message, which is a view valid only during the call.
+            partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
+
+        >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
+        [1, 2, 3]
+        """
+        exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner))
+        keyed = self._key(name, key_fn)
+        return self._stream(self._add(exchange, keyed), keyed=True)
+
+    def split(
+        self, name: str, partitioner: Callable[[DataMessage[K, V_co, T], list[bool]], object], outputs: int
+    ) -> list[Stream[K, V_co, T]]:
+        """Copy each record to the outputs whose flags the partitioner sets in its second argument, epochs to all.
+
+        >>> def small(stream):
+        ...     def by_size(msg, outputs):
+        ...         outputs[0 if msg.value < 10 else 1] = True
+        ...     return stream.split("size", by_size, 2)[0]
+        >>> run([1, 20], small)
+        [1]
+        """
+        checked_function(name, "partitioner", partitioner)
+        return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
+
+    def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
+        """Copy each record and each epoch to all outputs; they share the values.
+
+        >>> run([1], lambda stream: stream.cloned("both", 2)[1])
+        [1]
+        """
+        return self._split(name, partial(Cloned, outputs=outputs), outputs)
+
+    def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
+        """Merge streams into one, whose epoch is the least of theirs; the order between them is not specified.
+
+        Args:
+            streams: the other streams.
+            name: the operator's name; snapshots store the epochs under it. By default it is composed of the names of
+                the merged operators, so it changes when one of these is renamed.
+
+        >>> run([1, 2], lambda stream: stream.union(stream.map("negative", lambda value: -value)))
+        [1, -1, 2, -2]
+        """
+        subject = "union" if name is None else name
+        for stream in streams:
+            if not isinstance(stream, StreamHandle):
+                raise malformed(subject, f"takes streams as separate arguments; got {shown(stream)}")
+            if stream._graph is not self._graph:
+                raise malformed(subject, "merges streams of one dataflow; got a stream of another")
+        joined = (self, *streams)
+        ports = [stream._input(subject) for stream in joined]
+        if name is None:
+            name = names_of(self._graph.vertices, ports)
+            self._graph.share(name, location())
+        else:
+            self._graph.claim(name, location())
+        port = self._add(UnionNode(name), *ports)
+        return self._stream(port, keyed=all(stream._is_keyed for stream in joined))
+
+    def _key(self, name: str, key_fn: Any) -> Port:
+        return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn))))
+
+    def _split(self, name: str, logic: Logic, outputs: int) -> Any:
+        checked_count(name, outputs, "number of outputs")
+        port = self._append(SplitNode(name, logic, outputs))
+        return [self._at(Port(port.vertex, output)) for output in range(outputs)]

@@ -1,0 +1,183 @@
+"""Methods of keyed streams that add operators with per-key state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from malflow.graph import StatefulNode
+from malflow.message import DataMessage
+from malflow.operators.contract import Logic, Output, StatefulLogic
+from malflow.operators.stateful import StatefulMap, StatefulOp
+from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
+from malflow.state import StateKind
+from malflow.streams.arguments import (
+    STATEFUL_HOOKS,
+    checked_count,
+    checked_default,
+    checked_function,
+    checked_logic,
+    location,
+)
+from malflow.streams.handle import StreamHandle
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["StatefulOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+VO = TypeVar("VO")
+S = TypeVar("S")
+
+
+class StatefulOperators(StreamHandle[K, V_co, T]):
+    """Methods for operators with per-key state."""
+
+    __slots__ = ()
+
+    @overload
+    def stateful_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S], tuple[VO, S | None]],
+        default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    @overload
+    def stateful_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, S | None], tuple[VO, S | None]],
+        default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    def stateful_map(
+        self, name: str, mapper: Any, default: Any = None, *, version: int = 1, migrate: Any = None
+    ) -> Any:
+        """Replace each value by the result of a mapper that also reads and updates the state of its key.
+
+        Emitting the state object itself is safe: a copy is emitted. A state *inside* an emitted value is not copied:
+        later records may mutate it before it is read; run with ``debug=True`` to detect such a mapper.
+
+        Args:
+            name: the operator's name; snapshots store the state under it.
+            mapper: ``(key, value, state) -> (value, state)``; None as the new state drops the key.
+            default: creates the state of a key that has none; without it that state is None.
+            version: the schema version of each key's state: increase it when the schema changes.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+
+        >>> def total(stream):
+        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     return keyed.stateful_map("sum", lambda key, value, state: (state + value, state + value), default=int)
+        >>> run([1, 2, 3], total)
+        [1, 3, 6]
+        """
+        mapper, default = checked_function(name, "mapper", mapper), checked_default(name, default)
+        logic = partial(StatefulMap, mapper=mapper, default=default)
+        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate)
+
+    @overload
+    def stateful_op(
+        self,
+        name: str,
+        logic: StatefulLogic[K, V_co, T, VO, S] | Callable[[DataMessage[K, V_co, T], S, Output[K, VO, T]], S | None],
+        default: Callable[[], S],
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], S | None] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    @overload
+    def stateful_op(
+        self,
+        name: str,
+        logic: StatefulLogic[K, V_co, T, VO, Any] | Callable[[DataMessage[K, V_co, T], Any, Output[K, VO, T]], Any],
+        default: None = None,
+        *,
+        version: int = 1,
+        migrate: Callable[[Any, int], Any] | None = None,
+    ) -> KeyedStream[K, VO, T]: ...
+    def stateful_op(self, name: str, logic: Any, default: Any = None, *, version: int = 1, migrate: Any = None) -> Any:
+        """Call the logic with each message and the state of its key; it sends any number of messages.
+
+        Args:
+            name: the operator's name; snapshots store the state under it.
+            logic: an object with ``on_data(msg, state, output) -> state`` and optionally
+                ``on_epoch(epoch, states, output)`` and ``on_schedule(states, output)``, or a function
+                ``(msg, state, output) -> state``; None as the new state drops the key.
+            default: creates the state of a key that has none; without it that state is None.
+            version: the schema version of each key's state: increase it when the schema changes.
+            migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+
+        >>> def pairs(stream):
+        ...     def join(msg, first, output):
+        ...         if first is None:
+        ...             return msg.value
+        ...         output.send(DataMessage(msg.key, (first, msg.value), msg.timestamp))
+        ...     return stream.key_distribute("all", lambda msg: "all").stateful_op("pairs", join)
+        >>> run([1, 2, 3, 4], pairs)
+        [(1, 2), (3, 4)]
+        """
+        logic, default = checked_logic(name, logic, STATEFUL_HOOKS), checked_default(name, default)
+        logic = partial(StatefulOp, logic=logic, default=default)
+        return self._stateful(name, logic, StateKind.STATEFUL_OP, version, migrate, keeps_keys=False)
+
+    def ttl_map(
+        self,
+        name: str,
+        mapper: Callable[[K, V_co, T, ExpireMap[Any, Any, T]], tuple[VO, ExpireMap[Any, Any, T] | None]],
+        *,
+        version: int = 1,
+        migrate: Callable[[ExpireMap[Any, Any, T], int], ExpireMap[Any, Any, T] | None] | None = None,
+    ) -> KeyedStream[K, VO, T]:
+        """Replace each value by the result of a mapper that also updates its key's `ExpireMap`, initially empty.
+
+        An epoch (watermark) removes the entries that expire at or before it; until then they stay readable. None as
+        the new map drops the key.
+
+        Args:
+            name: the operator's name; snapshots store the state under it.
+            mapper: ``(key, value, timestamp, expire_map) -> (value, expire_map)``.
+            version: the schema version of each key's entries: increase it when the schema changes.
+            migrate: ``(old_map, old_version) -> expire_map``: converts a map from a snapshot of an older version to
+                this version; None drops the key. An object in it whose class is gone or has other fields now is
+                passed as a read-only mapping of its old fields, which are also attributes; a named tuple as a tuple.
+
+        >>> def seen_before(stream):
+        ...     def look(key, value, timestamp, seen):
+        ...         return seen.insert(value, True, timestamp + 10) is not None, seen
+        ...     return stream.key_distribute("all", lambda msg: "all").ttl_map("seen", look)
+        >>> run(["a", "b", "a"], seen_before)
+        [False, False, True]
+        """
+        logic = partial(TtlMap, mapper=checked_function(name, "mapper", mapper))
+        return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map)
+
+    def _stateful(
+        self,
+        name: str,
+        logic: Logic,
+        kind: StateKind,
+        version: int,
+        migrate: Any,
+        *,
+        validate: Any = None,
+        keeps_keys: bool = True,
+    ) -> Any:
+        checked_count(name, version, "version")
+        if migrate is not None:
+            checked_function(name, "migrate", migrate)
+        placement = self._graph.placement(name, self._input(name), location())
+        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys)
+        return self._at(self._append(node))

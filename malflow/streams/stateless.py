@@ -1,0 +1,125 @@
+"""Stream methods that add stateless operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from malflow.graph import StatelessNode
+from malflow.message import DataMessage
+from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
+from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
+from malflow.streams.arguments import STATELESS_HOOKS, checked_function, checked_logic
+from malflow.streams.handle import StreamHandle
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import Stream
+
+__all__ = ["StatelessOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+VO = TypeVar("VO")
+
+
+class StatelessOperators(StreamHandle[K, V_co, T]):
+    """Methods for operators without state."""
+
+    __slots__ = ()
+
+    def map(self, name: str, mapper: Callable[[V_co], VO]) -> Stream[K, VO, T]:
+        """Replace each value by ``mapper(value)``.
+
+        >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
+        [2, 4]
+        """
+        return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper)))
+
+    def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
+        """Keep the records whose value satisfies the predicate.
+
+        >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
+        [2]
+        """
+        return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate)))
+
+    def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
+        """Replace each value by ``mapper(value)``, and drop the record if that is None.
+
+        >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
+        [1]
+        """
+        return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper)))
+
+    def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
+        """Replace each value by the elements of ``function(value)``, which may be any number of values.
+
+        They have the key and the timestamp of the value. The function may return any iterable, or be a generator
+        function. A string is an error, since its elements are its characters.
+
+        >>> run(["a b", "", "c"], lambda stream: stream.flat_map("words", str.split))
+        ['a', 'b', 'c']
+        >>> def digits(value):
+        ...     while value:
+        ...         yield value % 10
+        ...         value //= 10
+        >>> run([123, 4], lambda stream: stream.flat_map("digits", digits))
+        [3, 2, 1, 4]
+        """
+        function = checked_function(name, "function", function, generators=True)
+        return self._stateless(name, partial(FlatMap, callback=function))
+
+    def flatten(self: StatelessOperators[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
+        """Replace each value by its elements, with the key and the timestamp of the value.
+
+        A string is an error, since its elements are its characters.
+
+        >>> run([[1, 2], [], [3]], lambda stream: stream.flatten("elements"))
+        [1, 2, 3]
+        """
+        return self._stateless(name, Flatten)
+
+    def inspect(
+        self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]
+    ) -> Stream[K, V_co, T]:
+        """Call the inspector with each message and a context that has `worker_id` and `operator_name`.
+
+        >>> run([1], lambda stream: stream.inspect("show", lambda msg, ctx: print(msg.value, ctx.operator_name)))
+        1 show
+        [1]
+        """
+        return self._stateless(name, partial(Inspect, callback=checked_function(name, "inspector", inspector)))
+
+    def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
+        """Call the inspector with each epoch (watermark); the last one is `MAX`, which is not a number or date.
+
+        >>> run([1], lambda stream: stream.inspect_frontier("time", lambda epoch, ctx: print(epoch)))
+        MAX
+        [1]
+        """
+        return self._stateless(name, partial(InspectFrontier, callback=checked_function(name, "inspector", inspector)))
+
+    def stateless_op(
+        self,
+        name: str,
+        logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
+    ) -> Stream[K, VO, T]:
+        """Call the logic with each message; it sends any number of messages.
+
+        Args:
+            name: the operator's name.
+            logic: an object with ``on_data(msg, output)`` and optionally ``on_epoch(epoch, output)``, or a function
+                ``(msg, output)``; they return nothing. The epoch follows the messages that `on_epoch` sends. One
+                object serves every worker of a process: its attributes are not state and do not survive a restart.
+
+        >>> run([1, 2], lambda stream: stream.stateless_op("twice", lambda msg, out: [out.send(msg), out.send(msg)]))
+        [1, 1, 2, 2]
+        """
+        return self._stateless(
+            name, partial(StatelessOp, logic=checked_logic(name, logic, STATELESS_HOOKS)), keeps_keys=False
+        )
+
+    def _stateless(self, name: str, logic: Logic, *, keeps_keys: bool = True) -> Any:
+        return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
