@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from malflow.diagnostics import shown
-from malflow.errors import GraphError, require_methods
 from malflow.events import Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
 
-__all__ = ["Listeners", "LoggingListener", "check_listeners"]
+__all__ = ["Listeners", "LoggingListener"]
 
 _log = logging.getLogger("malflow.runtime")
 _snapshot_log = logging.getLogger("malflow.snapshot")
@@ -70,16 +69,3 @@ class Listeners:
                 except Exception:  # noqa: BLE001 - whatever it is, the run goes on
                     self._listeners = [it for it in self._listeners if it is not listener]
                     _log.exception("listener %s failed, and hears no more of the run", shown(listener))
-
-
-def check_listeners(listeners: object) -> Sequence[Listener]:
-    """Check the listeners of a run.
-
-    Raises:
-        GraphError: if they are not a sequence, or one of them has no method `on_event`.
-    """
-    if isinstance(listeners, str) or not isinstance(listeners, Sequence):
-        raise GraphError(f"listeners needs a list of listeners; got {shown(listeners)}")
-    for listener in listeners:
-        require_methods(listener, "listeners", ("on_event",))
-    return tuple(listeners)

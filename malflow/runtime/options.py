@@ -1,29 +1,82 @@
-"""Checks of the options that all runtimes share."""
+"""The options that all runtimes share, with their checks."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from malflow.callables import deferred
 from malflow.diagnostics import describe, shown
 from malflow.errors import GraphError, require_methods
-from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions
+from malflow.events import Listener
+from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, job_of
 
-__all__ = ["NOTHING", "check_build", "check_interval", "check_parallelism", "check_start"]
+__all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism"]
 
 NOTHING = NoPersistence()
 """The default persistence of a runtime."""
 
 
-def check_interval(snapshots: object, persistence: Persistence) -> float | None:
-    """Check the interval between snapshots and that there is a persistence for them; return the seconds.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a run that all runtimes share; `malflow.SingleThreadRuntime` says what each is for.
+
+    Each is an argument of every runtime and a method of every builder, under the same name.
+
+    Attributes:
+        parallelism: the number of logical workers; None lets the runtime choose.
+
+    Raises:
+        GraphError: if an option is not valid.
+    """
+
+    persistence: Persistence = NOTHING
+    snapshots: timedelta | None = None
+    parallelism: int | None = None
+    restore: Literal["latest"] | int | None = "latest"
+    recovery: Literal["strict", "previous"] = "strict"
+    renamed: Mapping[str, str] | None = None
+    allow_dropped_state: Collection[str] = ()
+    debug: bool = False
+    listeners: Sequence[Listener] = ()
+
+    def __post_init__(self) -> None:
+        """Check the options, and copy those that the caller might change later."""
+        _check_snapshots(self.snapshots, self.persistence)
+        if self.parallelism is not None:
+            check_parallelism(self.parallelism)
+        _check_restore(self.restore, self.recovery, self.allow_dropped_state)
+        _check_listeners(self.listeners)
+        object.__setattr__(self, "renamed", dict(self.renamed or {}))
+        object.__setattr__(self, "listeners", tuple(self.listeners))
+
+    @property
+    def interval(self) -> float | None:
+        """The seconds between snapshots; None for no periodic ones."""
+        return None if self.snapshots is None else self.snapshots.total_seconds()
+
+    @property
+    def restore_options(self) -> RestoreOptions:
+        """How the run restores state."""
+        return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state)
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return job_of(self.persistence)
+
+
+def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
+    """Check the interval between snapshots and that there is a persistence for them.
 
     Raises:
         GraphError: if the interval is not a positive timedelta, or no persistence was given.
     """
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
-        return None
+        return
     if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
         raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
     if persistence is NOTHING:
@@ -31,7 +84,43 @@ def check_interval(snapshots: object, persistence: Persistence) -> float | None:
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
             "keep nothing"
         )
-    return snapshots.total_seconds()
+
+
+def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
+    """Check a number of workers, or another positive integer.
+
+    Raises:
+        GraphError: if it is not a positive integer.
+    """
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        raise GraphError(f"{name} must be a positive integer; got {shown(parallelism)}")
+    return parallelism
+
+
+def _check_restore(restore: object, recovery: object, allow_dropped_state: object) -> None:
+    """Check the options for restoring state.
+
+    Raises:
+        GraphError: if an option is not valid.
+    """
+    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
+        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
+    if recovery not in ("strict", "previous"):
+        raise GraphError(f"recovery must be 'strict' or 'previous'; got {shown(recovery)}")
+    if isinstance(allow_dropped_state, str):
+        raise GraphError(f"allow_dropped_state needs a list of names; got {allow_dropped_state!r}")
+
+
+def _check_listeners(listeners: object) -> None:
+    """Check the listeners of a run.
+
+    Raises:
+        GraphError: if they are not a sequence, or one of them has no method `on_event`.
+    """
+    if isinstance(listeners, str) or not isinstance(listeners, Sequence):
+        raise GraphError(f"listeners needs a list of listeners; got {shown(listeners)}")
+    for listener in listeners:
+        require_methods(listener, "listeners", ("on_event",))
 
 
 def check_build(build_dataflow: object, runtime: str) -> None:
@@ -48,29 +137,3 @@ def check_build(build_dataflow: object, runtime: str) -> None:
             f"{runtime} needs a plain function that builds the dataflow; got {kind}, {describe(build_dataflow)}, whose "
             "body does not run when it is called"
         )
-
-
-def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
-    """Check a number of workers, or another positive integer.
-
-    Raises:
-        GraphError: if it is not a positive integer.
-    """
-    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise GraphError(f"{name} must be a positive integer; got {shown(parallelism)}")
-    return parallelism
-
-
-def check_start(start: RestoreOptions) -> None:
-    """Check the options for restoring state.
-
-    Raises:
-        GraphError: if an option is not valid.
-    """
-    restore = start.restore
-    if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
-        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
-    if start.recovery not in ("strict", "previous"):
-        raise GraphError(f"recovery must be 'strict' or 'previous'; got {shown(start.recovery)}")
-    if isinstance(start.allow_dropped_state, str):
-        raise GraphError(f"allow_dropped_state needs a list of names; got {start.allow_dropped_state!r}")

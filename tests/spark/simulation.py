@@ -20,15 +20,15 @@ from malflow import state
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed, StoreError
 from malflow.runtime.control import Request, RunRequests
-from malflow.runtime.spark import changelog_index, coordinator, driver, worker_cache
+from malflow.runtime.spark import changelog_index, coordinator, driver, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchPlace
 from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
-from malflow.runtime.spark.settings import RestartPolicy, Settings
+from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
-from malflow.snapshot.persistence import Persistence, RestoreOptions
+from malflow.snapshot.persistence import Persistence
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
 
@@ -90,11 +90,11 @@ class Cluster:
         self._processes: dict[int, tuple[dict[Any, Any], ...]] = {}
         self._last_place: dict[Any, int] = {}
 
-    def run(self, program: Program, settings: Settings, parallelism: int) -> None:
+    def run(self, program: Program, started: Settings, parallelism: int) -> None:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
             self.requests = RunRequests()
-            self.driver = Driver(self, program, parallelism, settings, self.requests)  # type: ignore[arg-type] # stands for a session
+            self.driver = Driver(self, program, parallelism, started, self.requests)  # type: ignore[arg-type] # stands for a session
             try:
                 self.driver.run()
             except (RunFailed, StoreError) as error:
@@ -104,7 +104,7 @@ class Cluster:
                 return
             finally:
                 self.later.drop()
-            settings = _restarted(settings)
+            started = _restarted(started)
 
     @property
     def sparkContext(self) -> Cluster:  # noqa: N802 - as Spark names it
@@ -262,26 +262,15 @@ class _Query:
 
 def settings_at(url: str, persistence: Persistence) -> Settings:
     """Return the settings of a run with a given scratch place."""
-    return Settings(
-        name="simulated",
-        persistence=persistence,
-        start=RestoreOptions(),
-        interval=None,
-        pause=0.0,
-        most=None,
-        poll_seconds=0.0,
-        debug=False,
-        attempts=1,
-        scratch=ScratchPlace(url, {}, "run-0", b"k" * 32, pickle.dumps({})),
-        restart=RestartPolicy(0, timedelta(0)),
-        is_temporary=False,
-        is_named=True,
+    options = SparkOptions(
+        persistence=persistence, scratch=url, restart=RestartPolicy(0, timedelta(0)), name="simulated"
     )
+    return Settings(options, 1, ScratchPlace(url, {}, "run-0", b"k" * 32, pickle.dumps({})))
 
 
-def _restarted(settings: Settings) -> Settings:
-    number = int(settings.scratch.run.removeprefix("run-")) + 1
-    return replace(settings, scratch=replace(settings.scratch, run=f"run-{number}"))
+def _restarted(ended: Settings) -> Settings:
+    number = int(ended.scratch.run.removeprefix("run-")) + 1
+    return replace(ended, scratch=replace(ended.scratch, run=f"run-{number}"))
 
 
 @contextmanager
@@ -294,6 +283,7 @@ def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(driver, "Query", _Query)
+        patched.setattr(settings, "_POLL_SECONDS", 0.0)
         patched.setattr(coordinator, "_SHORTEST_REST", 0.0)
         patched.setattr(coordinator, "_LONGEST_REST", 0.0)
         patched.setattr(changelog_index, "_LONGEST", longest)

@@ -558,7 +558,8 @@ def test_a_compressed_file_is_read_once_by_each_process(tmp_path: Path, monkeypa
     read.key_distribute("key", lambda msg: msg.value.split()[0]).sink("out", StatelessSink(out))
     cluster = Cluster([Plan(places=(tick % 2,)) for tick in range(100)])
     with simulated(longest=LONGEST):
-        few = replace(settings_at(str(tmp_path / "scratch"), NoPersistence()), most=10)
+        settings = settings_at(str(tmp_path / "scratch"), NoPersistence())
+        few = replace(settings, options=replace(settings.options, max_records_per_tick=10))
         cluster.run(compile_graph(graph), few, 1)
     assert sorted(out.values) == sorted(f"{name} {n}" for name, size in sizes.items() for n in range(size))
     assert cluster.takeovers > 20

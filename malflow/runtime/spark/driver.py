@@ -183,17 +183,17 @@ class Driver:
 
     def _begin(self) -> Run:
         """Claim the job and restore its last snapshot into workers, which only hold state and never run."""
-        settings = self._settings
+        options = self._settings.options
         run = self._new_run(self.parallelism)
-        if not settings.persistence.is_enabled:
+        if not options.persistence.is_enabled:
             return run
-        session, restored = settings.persistence.open(states_of(self._program), settings.start)
+        session, restored = options.persistence.open(states_of(self._program), options.restore_options)
         snapshots = SparkRunSnapshots(
             session,
             self._program,
             self._session.sparkContext,
-            settings.scratch,
-            settings.interval,
+            self._settings.scratch,
+            options.interval,
             self._sinks.positions,
             self._requests.listeners,
         )
@@ -208,13 +208,14 @@ class Driver:
         return run
 
     def _new_run(self, parallelism: int) -> Run:
-        run = Run(self._program, parallelism=parallelism, tracked=True, debug=self._settings.debug, listed=self._listed)
+        debug = self._settings.options.debug
+        run = Run(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=self._listed)
         self._listed = run.listed
         return run
 
     def _run_query(self, run: Run) -> TickCoordinator:
         """Write the workers' states to the changelog, and run a query until it ends."""
-        settings = self._settings
+        settings, options = self._settings, self._settings.options
         self._generation += 1
         self.parallelism = run.parallelism
         scratch = Scratch(settings.scratch, self._generation)
@@ -226,7 +227,7 @@ class Driver:
             self._clear(self._generation - 1)
         elif self._snapshots is not None:
             self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, index)
-        most = None if settings.most is None else max(1, settings.most // run.parallelism)
+        most = options.max_records_per_tick
         program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
         spec = RunSpec(
             self._generation,
@@ -234,9 +235,9 @@ class Driver:
             program,
             place,
             settings.attempts,
-            most,
-            settings.poll_seconds,
-            settings.debug,
+            None if most is None else max(1, most // run.parallelism),
+            options.poll_seconds,
+            options.debug,
             self._number,
         )
         coordinator = TickCoordinator(
@@ -247,7 +248,7 @@ class Driver:
             self._sinks,
             self._snapshots,
             self._requests,
-            pace=Pace(settings.pause, run.parallelism),
+            pace=Pace(options.pause, run.parallelism),
         )
         if self._coordinator is not None:
             self._counts += self._coordinator.counts

@@ -101,8 +101,9 @@ class Query:
             context.setLocalProperty(COMMAND, None)
 
     def _free_name(self) -> str:
-        name = self._settings.name
-        if self._settings.is_named:
+        options = self._settings.options
+        name = options.query_name
+        if options.name is not None:
             check_name(self._session, name)
             return name
         return f"{name}-{self._settings.scratch.run[:8]}" if name in _names(self._session) else name

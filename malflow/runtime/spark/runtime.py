@@ -1,42 +1,33 @@
-"""The runtime on Spark and the handle of its runs."""
+"""The runtime on Spark."""
 
 from __future__ import annotations
 
-import logging
 import secrets
-import shutil
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from malflow.diagnostics import shown
 from malflow.engine.plan import Program, compile_graph
 from malflow.errors import GraphError, SnapshotError
-from malflow.events import Listener, Restarted
+from malflow.events import Listener
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import RunHandle, RunRequests
-from malflow.runtime.listeners import Listeners, check_listeners
-from malflow.runtime.options import NOTHING, check_build, check_interval, check_parallelism, check_start
-from malflow.runtime.progress import Progress, finished
+from malflow.runtime.listeners import Listeners
+from malflow.runtime.options import NOTHING, check_build
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchPlace
-from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.driver_sinks import check_sinks
-from malflow.runtime.spark.leftovers import Sweep
+from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.main_module import pickled_classes
 from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.query import check_name
-from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
+from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
     check_session,
     gone_told,
-    is_alive,
     is_local,
     lend_interpreter,
     make_session,
@@ -45,18 +36,14 @@ from malflow.runtime.spark.spark_session import (
     tries_of_a_task,
 )
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.persistence import Persistence, RestoreOptions, job_of
+from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
 
-_SILENT = logging.NullHandler()
-
-_POLL_SECONDS = 0.5
 _BUSY = "this runtime is already running a dataflow; create another one for another run"
 
 
@@ -115,26 +102,25 @@ class SparkRuntime:
         listeners: Sequence[Listener] = (),
     ) -> None:
         check_build(build_dataflow, "SparkRuntime")
-        if not isinstance(trigger, timedelta) or trigger < timedelta(0):
-            raise GraphError(f"trigger must be a timedelta of zero or more; got {shown(trigger)}")
-        if max_records_per_tick is not None:
-            check_parallelism(max_records_per_tick, "max_records_per_tick")
         self._build = build_dataflow
-        self._interval = check_interval(snapshots, persistence)
-        self._persistence = persistence
-        self._parallelism = None if parallelism is None else check_parallelism(parallelism)
-        self._spark = spark
-        self._trigger = trigger.total_seconds()
-        self._most = max_records_per_tick
-        self._scratch = scratch
-        self._scratch_options = dict(scratch_options or {})
-        self._restart = restart or RestartPolicy()
-        self._is_named = name is not None
-        self._name = name or job_of(persistence, "malflow")
-        self._start = RestoreOptions(restore, recovery, dict(renamed or {}), allow_dropped_state)
-        check_start(self._start)
-        self._debug = debug
-        self._listeners = check_listeners(listeners)
+        self._options = SparkOptions(
+            persistence=persistence,
+            snapshots=snapshots,
+            parallelism=parallelism,
+            spark=spark,
+            trigger=trigger,
+            max_records_per_tick=max_records_per_tick,
+            scratch=scratch,
+            scratch_options=scratch_options,
+            restart=restart,
+            name=name,
+            restore=restore,
+            recovery=recovery,
+            renamed=renamed,
+            allow_dropped_state=allow_dropped_state,
+            debug=debug,
+            listeners=listeners,
+        )
         self._starting = threading.Lock()
         self._stopping = False
         self._handle: SparkHandle | None = None
@@ -200,22 +186,23 @@ class SparkRuntime:
         program = compile_graph(graph)
         check_sinks(program)
         self._check_places()
-        return program, *((self._spark, False) if self._spark is not None else make_session())
+        session = self._options.spark
+        return program, *((session, False) if session is not None else make_session())
 
     def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
         try:
             with gone_told(session, ours=ours):
                 check_session(session)
-                if self._is_named:
-                    check_name(session, self._name)
+                if self._options.name is not None:
+                    check_name(session, self._options.name)
                 lend_interpreter(session)
-                parallelism = self._parallelism or session.sparkContext.defaultParallelism
+                parallelism = self._options.parallelism or session.sparkContext.defaultParallelism
                 settings = self._settings(session)
         except BaseException:
             if ours:
                 stop_session(session)
             raise
-        listeners = Listeners(self._listeners, job=job_of(self._persistence))
+        listeners = Listeners(self._options.listeners, job=self._options.job)
         self._handle = SparkHandle(session, program, parallelism, settings, listeners, ours=ours)
         if self._stopping:
             self._handle.stop()
@@ -249,138 +236,23 @@ class SparkRuntime:
         return self._handle
 
     def _check_places(self) -> None:
-        if isinstance(self._persistence, FsspecBackend) and self._persistence.is_in_memory:
-            raise GraphError(f"{self._persistence!r} is in the memory of one process; Spark has several: use a folder")
-        if str(self._scratch).startswith("memory:"):
-            raise GraphError(
-                f"scratch={self._scratch!r} is in the memory of one process; Spark has several: use a folder"
-            )
+        persistence, scratch = self._options.persistence, self._options.scratch
+        if isinstance(persistence, FsspecBackend) and persistence.is_in_memory:
+            raise GraphError(f"{persistence!r} is in the memory of one process; Spark has several: use a folder")
+        if str(scratch).startswith("memory:"):
+            raise GraphError(f"scratch={scratch!r} is in the memory of one process; Spark has several: use a folder")
 
     def _settings(self, session: SparkSession) -> Settings:
-        if self._scratch is None and not is_local(session):
+        options = self._options
+        if options.scratch is None and not is_local(session):
             raise GraphError(
                 f"on a cluster ({session.sparkContext.master}) scratch= must be a folder that all machines can reach, "
                 "such as s3://bucket/scratch"
             )
-        run, key = run_name(), secrets.token_bytes(32)
-        classes = pickled_classes()
-        scratch = self._scratch or temporary_folder(OF_SCRATCH)
-        place = ScratchPlace(scratch, self._scratch_options, run, key, classes)
-        return Settings(
-            name=self._name,
-            is_named=self._is_named,
-            persistence=self._persistence,
-            start=self._start,
-            interval=self._interval,
-            pause=self._trigger,
-            most=self._most,
-            poll_seconds=max(_POLL_SECONDS, self._trigger / 2),
-            debug=self._debug,
-            attempts=tries_of_a_task(session),
-            scratch=place,
-            restart=self._restart,
-            is_temporary=self._scratch is None,
-        )
-
-
-class SparkHandle(RunHandle):
-    """The handle of a run on Spark.
-
-    Args:
-        session: the Spark session.
-        program: the program.
-        parallelism: the initial number of workers.
-        settings: the run's settings.
-        listeners: the listeners of the run.
-        ours: whether to stop the session at the end.
-    """
-
-    def __init__(
-        self,
-        session: SparkSession,
-        program: Program,
-        parallelism: int,
-        settings: Settings,
-        listeners: Listeners,
-        *,
-        ours: bool,
-    ) -> None:
-        super().__init__(RunRequests(listeners), keeps=settings.persistence.is_enabled)
-        self._session = session
-        self._program = program
-        self._settings = settings
-        self._ours = ours
-        self._driver = self._new_driver(parallelism)
-        logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
-        self._begin()
-
-    @property
-    def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
-        return self._driver.reader_is_gone
-
-    @property
-    def progress(self) -> Progress:
-        """The progress of the run."""
-        return self._driver.progress
-
-    @property
-    def query(self) -> StreamingQuery | None:
-        """Spark's own handle; a rescale or restart creates a new one."""
-        query = self._driver.query
-        return None if query is None else query.query
-
-    def _run(self) -> None:
-        error: BaseException | None = None
-        try:
-            self._run_until_done()
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self._requests.end(error)
-            self._requests.listeners.notify(finished(self._program, self.progress, error))
-            error = None  # its traceback holds this frame
-            if self._settings.is_temporary:
-                shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
-            if self._ours:
-                stop_session(self._session)
-
-    def _run_until_done(self) -> None:
-        """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
-        restarts = failures = 0
-        while True:
-            driver, settings, requests = self._driver, self._settings, self._requests
-            try:
-                with gone_told(self._session, ours=self._ours):
-                    driver.run()
-            except PASSING as error:
-                failures = 1 if driver.has_kept else failures + 1
-                if requests.stopping or not settings.persistence.is_enabled or failures > settings.restart.attempts:
-                    raise
-                if not is_alive(self._session):
-                    raise
-                pause = settings.restart.backoff.total_seconds() * 2 ** (failures - 1)
-                requests.listeners.notify(Restarted(restarts + 1, error, pause))
-                _wait(pause, requests)
-            else:
-                return
-            restarts += 1
-            scratch = replace(settings.scratch, run=run_name())
-            start = replace(settings.start, restore="latest") if driver.has_begun else settings.start
-            self._settings = replace(settings, start=start, scratch=scratch)
-            self._driver = self._new_driver(driver.parallelism, restarts)
-
-    def _new_driver(self, parallelism: int, restarts: int = 0) -> Driver:
-        settings = self._settings
-        sweep = Sweep(settings.scratch, is_temporary=settings.is_temporary)
-        return Driver(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
-
-
-def _wait(seconds: float, requests: RunRequests) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not requests.stopping:
-        time.sleep(0.05)
+        run, key, classes = run_name(), secrets.token_bytes(32), pickled_classes()
+        folder = options.scratch or temporary_folder(OF_SCRATCH)
+        place = ScratchPlace(folder, options.scratch_options or {}, run, key, classes)
+        return Settings(options, tries_of_a_task(session), place)
 
 
 class SparkRuntimeBuilder(RuntimeBuilder):

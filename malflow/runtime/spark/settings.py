@@ -1,19 +1,27 @@
-"""Settings of a run on Spark."""
+"""The options of a run on Spark, and its settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from malflow.errors import CommitUnknown, RunFailed, StoreError
+from malflow.diagnostics import shown
+from malflow.errors import CommitUnknown, GraphError, RunFailed, StoreError
+from malflow.runtime.options import RunOptions, check_parallelism
 from malflow.runtime.spark.changelog import ScratchPlace
-from malflow.snapshot.persistence import Persistence, RestoreOptions
+from malflow.snapshot.persistence import job_of
 
-__all__ = ["PASSING", "RestartPolicy", "Settings"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PASSING", "RestartPolicy", "Settings", "SparkOptions"]
 
 PASSING: Final = (RunFailed, StoreError, CommitUnknown)
 """Errors that may be transient: a restart can succeed."""
+
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +41,57 @@ class RestartPolicy:
     backoff: timedelta = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a run on Spark.
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions(RunOptions):
+    """The options of a run on Spark; `malflow.SparkRuntime` says what each is for.
 
-    Attributes:
-        name: the name of the query.
-        is_named: whether the user chose the name; otherwise a unique one is generated if a query already has it.
-        persistence: where snapshots are saved.
-        start: how the run restores state.
-        interval: the seconds between snapshots; None for no periodic ones.
-        pause: the fewest seconds from the start of one tick to that of the next.
-        most: the most records that a tick may poll, over all workers.
-        poll_seconds: how long a worker may keep polling in a tick.
-        debug: whether to make checks that are too expensive to make always.
-        attempts: how often Spark tries a task.
-        scratch: the place of the changelog.
-        restart: how often to restart the run after a failure.
-        is_temporary: whether the scratch folder was created for the run and is removed with it.
+    Raises:
+        GraphError: if an option is not valid.
     """
 
-    name: str
-    is_named: bool
-    persistence: Persistence
-    start: RestoreOptions
-    interval: float | None
-    pause: float
-    most: int | None
-    poll_seconds: float
-    debug: bool
+    spark: SparkSession | None = None
+    trigger: timedelta = timedelta(0)
+    max_records_per_tick: int | None = None
+    scratch: str | None = None
+    scratch_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    restart: RestartPolicy | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options, and copy those that the caller might change later."""
+        super().__post_init__()
+        if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
+            raise GraphError(f"trigger must be a timedelta of zero or more; got {shown(self.trigger)}")
+        if self.max_records_per_tick is not None:
+            check_parallelism(self.max_records_per_tick, "max_records_per_tick")
+        object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))
+
+    @property
+    def query_name(self) -> str:
+        """The name of the query; if it is not the user's own, a query that already has it adds a suffix to it."""
+        return self.name or job_of(self.persistence, "malflow")
+
+    @property
+    def pause(self) -> float:
+        """The fewest seconds from the start of one tick to that of the next."""
+        return self.trigger.total_seconds()
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a worker may keep polling in a tick."""
+        return max(_POLL_SECONDS, self.pause / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a run on Spark: its options, and what is found or chosen when it starts.
+
+    Attributes:
+        options: the options.
+        attempts: how often Spark tries a task.
+        scratch: the place of the changelog.
+    """
+
+    options: SparkOptions
     attempts: int
     scratch: ScratchPlace
-    restart: RestartPolicy
-    is_temporary: bool

@@ -110,7 +110,7 @@ class Program:
 
     def _ask_for_snapshot(self) -> None:
         """Ask for one at the end of this tick, when that of an earlier tick is there, so that each has its own."""
-        if not self.runtime._execution.requests.pending:
+        if not self.runtime._run.requests.pending:
             wait([self.asked])
             self.asked = self.runtime.snapshot()
 
@@ -202,7 +202,7 @@ def fail(program: Program, times: int) -> None:
 
 def tell_of_stop(runtime: SingleThreadRuntime) -> None:
     """Say when the run was told to stop."""
-    while not runtime._execution.requests.stopping:
+    while not runtime._run.requests.stopping:
         time.sleep(0.002)
     say("stopping")
 

@@ -1,0 +1,129 @@
+"""The handle of a run on Spark, which restarts the run after failures."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from malflow.engine.plan import Program
+from malflow.events import Restarted
+from malflow.runtime.control import RunHandle, RunRequests
+from malflow.runtime.listeners import Listeners
+from malflow.runtime.progress import Progress, finished
+from malflow.runtime.spark.driver import Driver
+from malflow.runtime.spark.leftovers import Sweep
+from malflow.runtime.spark.owners import run_name
+from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
+from malflow.runtime.spark.spark_session import gone_told, is_alive, stop_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["SparkHandle"]
+
+_SILENT = logging.NullHandler()
+
+
+class SparkHandle(RunHandle):
+    """The handle of a run on Spark.
+
+    Args:
+        session: the Spark session.
+        program: the program.
+        parallelism: the initial number of workers.
+        settings: the run's settings.
+        listeners: the listeners of the run.
+        ours: whether to stop the session at the end.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        program: Program,
+        parallelism: int,
+        settings: Settings,
+        listeners: Listeners,
+        *,
+        ours: bool,
+    ) -> None:
+        super().__init__(RunRequests(listeners), keeps=settings.options.persistence.is_enabled)
+        self._session = session
+        self._program = program
+        self._settings = settings
+        self._ours = ours
+        self._driver = self._new_driver(parallelism)
+        logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
+        self._begin()
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
+        return self._driver.reader_is_gone
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the run."""
+        return self._driver.progress
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's own handle; a rescale or restart creates a new one."""
+        query = self._driver.query
+        return None if query is None else query.query
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._run_until_done()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._requests.end(error)
+            self._requests.listeners.notify(finished(self._program, self.progress, error))
+            error = None  # its traceback holds this frame
+            if self._settings.options.scratch is None:
+                shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
+            if self._ours:
+                stop_session(self._session)
+
+    def _run_until_done(self) -> None:
+        """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
+        restarts = failures = 0
+        while True:
+            driver, settings, requests = self._driver, self._settings, self._requests
+            options, policy = settings.options, settings.options.restart or RestartPolicy()
+            try:
+                with gone_told(self._session, ours=self._ours):
+                    driver.run()
+            except PASSING as error:
+                failures = 1 if driver.has_kept else failures + 1
+                if requests.stopping or not options.persistence.is_enabled or failures > policy.attempts:
+                    raise
+                if not is_alive(self._session):
+                    raise
+                pause = policy.backoff.total_seconds() * 2 ** (failures - 1)
+                requests.listeners.notify(Restarted(restarts + 1, error, pause))
+                _wait(pause, requests)
+            else:
+                return
+            restarts += 1
+            scratch = replace(settings.scratch, run=run_name())
+            options = replace(options, restore="latest") if driver.has_begun else options
+            self._settings = replace(settings, options=options, scratch=scratch)
+            self._driver = self._new_driver(driver.parallelism, restarts)
+
+    def _new_driver(self, parallelism: int, restarts: int = 0) -> Driver:
+        settings = self._settings
+        sweep = Sweep(settings.scratch, is_temporary=settings.options.scratch is None)
+        return Driver(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
+
+
+def _wait(seconds: float, requests: RunRequests) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not requests.stopping:
+        time.sleep(0.05)

@@ -1,0 +1,72 @@
+"""An option of a run is defined once: constructors and builders follow."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from malflow import RestartPolicy, SingleThreadRuntime, SparkRuntime
+from malflow.runtime.options import RunOptions
+from malflow.runtime.spark.settings import SparkOptions
+from malflow.snapshot import NoPersistence
+
+COMMON: dict[str, Any] = {
+    "persistence": NoPersistence(),
+    "snapshots": timedelta(seconds=1),
+    "parallelism": 3,
+    "restore": 7,
+    "recovery": "previous",
+    "renamed": {"old": "new"},
+    "allow_dropped_state": ("gone",),
+    "debug": True,
+    "listeners": (),
+}
+OF_SPARK: dict[str, Any] = COMMON | {
+    "spark": object(),
+    "trigger": timedelta(seconds=2),
+    "max_records_per_tick": 5,
+    "scratch": "/scratch",
+    "scratch_options": {"key": "k"},
+    "restart": RestartPolicy(1),
+    "name": "query",
+}
+each_runtime = pytest.mark.parametrize(
+    ("runtime", "kind", "values"),
+    [(SingleThreadRuntime, RunOptions, COMMON), (SparkRuntime, SparkOptions, OF_SPARK)],
+    ids=["single_thread", "spark"],
+)
+
+
+@each_runtime
+def test_a_constructor_has_every_option_with_its_default(runtime: Any, kind: Any, values: dict[str, Any]) -> None:
+    parameters = dict(inspect.signature(runtime).parameters)
+    del parameters["build_dataflow"]
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    if runtime is SingleThreadRuntime:
+        assert defaults.pop("parallelism") == 1
+        defaults["parallelism"] = None
+    assert defaults == {field.name: field.default for field in fields(kind)}
+    assert list(values) == [field.name for field in fields(kind)], "this test knows every option"
+
+
+@each_runtime
+def test_constructor_and_builder_pass_every_option_on(runtime: Any, kind: Any, values: dict[str, Any]) -> None:
+    wanted = kind(**values)
+    assert runtime(lambda _: None, **values)._options == wanted
+    builder = runtime.builder()
+    for name, value in values.items():
+        assert getattr(builder, name)(value) is builder
+    assert builder.build(lambda _: None)._options == wanted
+
+
+def test_options_are_copies_that_the_caller_cannot_change() -> None:
+    renamed, listeners = {"old": "new"}, list[Any]()
+    options = RunOptions(renamed=renamed, listeners=listeners)
+    renamed.clear()
+    listeners.append(print)
+    assert options.restore_options.renamed == {"old": "new"}
+    assert options.listeners == ()
