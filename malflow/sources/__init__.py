@@ -17,10 +17,10 @@ from malflow.sources.contract import (
 from malflow.sources.single_iterator import SingleIteratorSource
 
 if TYPE_CHECKING:
+    from malflow.connectors.files.bad_records import BadRecord
     from malflow.connectors.files.csv_source import CsvSource
     from malflow.connectors.files.json_source import JsonLinesSource
     from malflow.connectors.files.paths import InputFileError
-    from malflow.connectors.files.source import BadRecord
     from malflow.connectors.files.text_source import TextFileSource
 
 __all__ = [
@@ -42,7 +42,7 @@ _LAZY = {
     "FilePosition": "malflow.connectors.files.source",
     "LinePosition": "malflow.connectors.files.lines",
     "CsvSource": "malflow.connectors.files.csv_source",
-    "BadRecord": "malflow.connectors.files.source",
+    "BadRecord": "malflow.connectors.files.bad_records",
     "JsonLinesSource": "malflow.connectors.files.json_source",
     "InputFileError": "malflow.connectors.files.paths",
     "TextFileSource": "malflow.connectors.files.text_source",

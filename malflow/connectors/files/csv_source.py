@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any
 
+from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
+from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
-from malflow.connectors.files.source import FileSource, OnError, OnReplaced, Parsed, RecordParser
+from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.errors import GraphError
 
 __all__ = ["CsvSource"]

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from malflow.connectors.files.lines import LineBuffer
-from malflow.connectors.files.source import FileSource, Parsed, RecordParser
+from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.source import FileSource
 
 __all__ = ["JsonLinesSource"]
 

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.callables import deferred
+from malflow.connectors.files.bad_records import IN_A_HEADER, IN_A_RECORD, BadRecord, OnError, why_undecodable
 from malflow.connectors.files.lines import (
     LineBuffer,
     LinePosition,
     checked_encoding,
     is_undecodable,
     open_lines,
-    split_lines,
 )
+from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
-from malflow.errors import GraphError, MalflowError
+from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.written import written_as
 
 __all__ = [
-    "BadRecord",
     "FileOptions",
     "FilePartition",
     "FilePosition",
     "FileSource",
-    "OnError",
     "OnReplaced",
-    "Parsed",
-    "RecordParser",
 ]
 
 V = TypeVar("V")
 
-_SHOWN = 80
-_MEND = "to continue without it, pass on_error='skip', or a function that takes this error"
-_MEND_HEADER = "correct it, or override it with header=True, fields=[...]"
 _START = LinePosition()
 _AGAIN = (
     "source file '%s' is compressed: this process must decompress the %.1f GiB before its position again; if that "
@@ -49,35 +43,6 @@ _LONG = 1 << 30
 """Bytes of a compressed file that take seconds to read again."""
 
 
-class BadRecord(MalflowError, ValueError):
-    """A record that cannot be read.
-
-    Attributes:
-        path: the file, as its part is named.
-        line: the physical line where the record starts, from 1.
-        record: its text without the last line end; bytes if it does not decode.
-        reason: the cause.
-    """
-
-    def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = _MEND) -> None:
-        shown = f"{record[:_SHOWN]!r}..." if len(record) > _SHOWN else repr(record)
-        super().__init__(f"{path} line {line}: {reason}; got {shown}; {mend}")
-        self.path = path
-        self.line = line
-        self.record = record
-        self.reason = reason
-        self._mend = mend
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return _bad_record, (self.path, self.line, self.record, self.reason, self._mend)
-
-
-def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: str) -> BadRecord:
-    return BadRecord(path, line, record, reason, mend=mend)
-
-
-OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
 OnReplaced: TypeAlias = Literal["fail", "restart"]
 
 
@@ -109,38 +74,6 @@ class FilePosition:
     skipped: int = 0
     first_bad: int | None = None
     header: tuple[str, ...] | None = None
-
-
-class Parsed(NamedTuple):
-    """The result of parsing the lines up to `end`: a value, a reason for failure, or neither if blank."""
-
-    end: int
-    value: Any = None
-    reason: str | None = None
-    blank: bool = False
-
-
-class RecordParser(ABC, Generic[V]):
-    """Parses the lines of one file into records, without consuming them."""
-
-    header: tuple[str, ...] | None = None
-
-    def split(self, text: str) -> list[str]:
-        """Split a block of text into lines."""
-        return split_lines(text)
-
-    def parse_header(self, lines: LineBuffer, at: int) -> Parsed | None:
-        """Parse the `header` in line `at` of a new file; return None if no header is expected."""
-        del lines, at
-        return None
-
-    @abstractmethod
-    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], int] | None:
-        """Return up to `limit` records and the number of lines they span; None if one is bad."""
-
-    @abstractmethod
-    def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
-        """Parse the record that starts at line `at`, or return the reason why it is bad."""
 
 
 class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
@@ -253,7 +186,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             parsed = self._parser.parse_header(lines, lines.next)
             if parsed is None:
                 return
-            bad = self._find_fault(lines, lines.next, parsed, _MEND_HEADER)
+            bad = self._find_fault(lines, lines.next, parsed, IN_A_HEADER)
             if bad is not None:
                 raise bad
             lines.advance(parsed.end - lines.next)
@@ -311,7 +244,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._count(rejected)
         return values, timestamps
 
-    def _find_fault(self, lines: LineBuffer, at: int, parsed: Parsed, mend: str = _MEND) -> BadRecord | None:
+    def _find_fault(self, lines: LineBuffer, at: int, parsed: Parsed, mend: str = IN_A_RECORD) -> BadRecord | None:
         text = "".join(lines.lines[at : parsed.end])
         undecodable = is_undecodable(text)
         if not undecodable and parsed.reason is None:
@@ -319,7 +252,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         line = lines.number(at)
         if undecodable:
             raw = text.encode(self._options.encoding, "surrogateescape").removesuffix(b"\n").removesuffix(b"\r")
-            return BadRecord(self._path, line, raw, _why_undecodable(raw, self._options.encoding), mend=mend)
+            return BadRecord(self._path, line, raw, why_undecodable(raw, self._options.encoding), mend=mend)
         record = text.removesuffix("\n").removesuffix("\r")
         return BadRecord(self._path, line, record, parsed.reason or "", mend=mend)
 
@@ -349,14 +282,6 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         if self._skipped > self._told:
             self._told = self._skipped
             _LOG.warning("%s: %d bad records skipped, the first in line %d", self._path, self._skipped, self._first_bad)
-
-
-def _why_undecodable(raw: bytes, encoding: str) -> str:
-    try:
-        raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        return f"byte {raw[error.start]:#04x} at {error.start} is not {encoding} ({error.reason})"
-    return f"bytes that are not {encoding}"
 
 
 class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):

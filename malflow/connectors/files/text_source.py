@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from malflow.connectors.files.lines import LineBuffer
-from malflow.connectors.files.source import FileSource, Parsed, RecordParser
+from malflow.connectors.files.parser import Parsed, RecordParser
+from malflow.connectors.files.source import FileSource
 
 __all__ = ["TextFileSource"]
 

@@ -1,0 +1,59 @@
+"""Records that cannot be read, and how they are handled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from malflow.errors import MalflowError
+
+__all__ = ["IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
+
+_SHOWN = 80
+
+IN_A_RECORD = "to continue without it, pass on_error='skip', or a function that takes this error"
+"""The remedy for a bad record, for messages."""
+
+IN_A_HEADER = "correct it, or override it with header=True, fields=[...]"
+"""The remedy for a bad header."""
+
+
+class BadRecord(MalflowError, ValueError):
+    """A record that cannot be read.
+
+    Attributes:
+        path: the file, as its part is named.
+        line: the physical line where the record starts, from 1.
+        record: its text without the last line end; bytes if it does not decode.
+        reason: the cause.
+    """
+
+    def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = IN_A_RECORD) -> None:
+        shown = f"{record[:_SHOWN]!r}..." if len(record) > _SHOWN else repr(record)
+        super().__init__(f"{path} line {line}: {reason}; got {shown}; {mend}")
+        self.path = path
+        self.line = line
+        self.record = record
+        self.reason = reason
+        self._mend = mend
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return _bad_record, (self.path, self.line, self.record, self.reason, self._mend)
+
+
+def _bad_record(path: str, line: int, record: str | bytes, reason: str, mend: str) -> BadRecord:
+    return BadRecord(path, line, record, reason, mend=mend)
+
+
+OnError: TypeAlias = Literal["raise", "skip"] | Callable[[BadRecord], object]
+"""How a bad record is handled: it ends the run, is skipped, or is passed to the function and skipped."""
+
+
+def why_undecodable(raw: bytes, encoding: str) -> str:
+    """Return the reason why bytes do not decode."""
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"byte {raw[error.start]:#04x} at {error.start} is not {encoding} ({error.reason})"
+    return f"bytes that are not {encoding}"
