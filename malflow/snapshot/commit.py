@@ -20,22 +20,17 @@ from malflow.snapshot.layout import (
     MANIFESTS,
     DataName,
     boundary_key,
-    highest,
     manifest_key,
     number_of,
-    sequence_of_target,
 )
 from malflow.snapshot.manifest import WRITER, FileEntry, Manifest, StateEntry
 from malflow.snapshot.manifest_log import LARGEST_MANIFEST, ManifestLog
+from malflow.snapshot.retention import FEWEST_MANIFESTS, delete_unreferenced
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
 from malflow.store.retry import Retry, SystemContext
 
 __all__ = ["Claim", "Content", "DataWriter", "claim", "open_or_create_job"]
-
-_FEWEST_MANIFESTS = 3
-_MOST_CLAIMS = 64
-"""The number of claims without a snapshot (a crash loop) after which old snapshots are deleted."""
 
 _RACES = 100
 _NOTHING = 0
@@ -239,61 +234,14 @@ class Claim:
         if self._lost is not None:
             raise self._lost
 
-    def collect(self, retain: int) -> None:
-        """Delete unretained snapshots: raise the boundary, then delete unreferenced files below it.
+    def delete_unreferenced(self, retain: int) -> None:
+        """Delete the snapshots that are not retained, and the files that no retained one refers to.
 
         Raises:
             StoreError: if something could not be deleted; the next call retries it.
         """
         self._check_process()
-        manifest_log = self._manifest_log
-        before = manifest_log.boundary()
-        boundary = self._new_boundary(retain, manifest_log.sequences(before))
-        if boundary > before:
-            with suppress(KeyExists):
-                manifest_log.retry.of(lambda: manifest_log.store.put_new(boundary_key(boundary), b"boundary"))
-            failpoint("boundary-raised")
-        marks, manifests = manifest_log.list(BOUNDARIES), manifest_log.list(MANIFESTS)
-        boundary = highest(marks)
-        needed = self._needed([seq for key in manifests if (seq := number_of(key)) is not None and seq >= boundary])
-        dead = [key for key in [*manifests, *marks] if _is_below(key, boundary)]
-        if needed is not None:
-            dead += [key for key in manifest_log.list(DATA) if _is_below(key, boundary) and key not in needed]
-            for folder in (MANIFESTS, DATA, BOUNDARIES):
-                manifest_log.store.sweep(folder, lambda key: _is_below(key, boundary))
-        for key in dead:
-            manifest_log.retry.of(lambda key=key: manifest_log.store.delete(key))  # type: ignore[misc] # mypy does not infer defaults
-            failpoint("collected")
-        manifest_log.forget(boundary)
-
-    def _new_boundary(self, retain: int, numbers: list[int]) -> int:
-        """Return the number of the oldest snapshot to be retained."""
-        manifest_log = self._manifest_log
-        contents: set[int] = set()
-        oldest = self.head.seq
-        for seq in reversed(numbers):
-            if self.head.seq - seq >= retain + _MOST_CLAIMS:
-                break
-            try:
-                contents.add(manifest_log.manifest(seq).snapshot)
-            except StoreError:
-                raise
-            except SnapshotError:
-                contents.add(seq)  # unreadable: counted as a snapshot of its own
-            if len(contents - {_NOTHING}) > retain:
-                break
-            oldest = seq
-        return max(_NOTHING, min(oldest, self.head.seq + 1 - _FEWEST_MANIFESTS))
-
-    def _needed(self, numbers: list[int]) -> set[str] | None:
-        """Return the data files of these manifests; None if one can't be read, so that they are unknown."""
-        try:
-            manifests = [self._manifest_log.manifest(seq) for seq in numbers]
-        except StoreError:
-            raise
-        except SnapshotError:
-            return None
-        return {entry.name for manifest in manifests for entry in manifest.files}
+        delete_unreferenced(self._manifest_log, self.head.seq, retain)
 
     def _check_boundary(self, seq: int) -> None:
         try:
@@ -335,7 +283,7 @@ def _first(manifest_log: ManifestLog, chosen: Manifest | None, newest: int, envi
     if chosen is not None:
         head = replace(chosen, **facts)  # type: ignore[arg-type] # values have their fields' types
         # A run that is still deleting may delete older files, if only old manifests refer to them.
-        return head if chosen.seq > newest - _FEWEST_MANIFESTS else _with_copies(manifest_log, head)
+        return head if chosen.seq > newest - FEWEST_MANIFESTS else _with_copies(manifest_log, head)
     empty = {"snapshot": _NOTHING, "tick": 0, "parallelism": 0, "codec": "", "operators": (), "files": ()}
     return Manifest(job=manifest_log.uuid, name=manifest_log.name, **facts, **empty)  # type: ignore[arg-type] # values have their fields' types
 
@@ -396,8 +344,3 @@ def _unknown(key: str, error: StoreError) -> CommitUnknown:
     return CommitUnknown(
         f"the store did not confirm whether '{key}' was written: {error}; the run stops, and the next one will know"
     )
-
-
-def _is_below(key: str, boundary: int) -> bool:
-    seq = sequence_of_target(key)
-    return seq is not None and seq < boundary

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
@@ -23,12 +21,14 @@ from malflow.errors import (
     StoreError,
 )
 from malflow.snapshot.codecs.classes import script_name
-from malflow.snapshot.codecs.contract import Codec, ShapedCodec
+from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
 from malflow.snapshot.commit import Claim, Content, DataWriter
-from malflow.snapshot.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
+from malflow.snapshot.compaction import increments_to_merge
+from malflow.snapshot.data_file import Section, decode_file, pack
 from malflow.snapshot.manifest import FileEntry, StateEntry
-from malflow.snapshot.persistence import RestoredState, StateNotSerializable
+from malflow.snapshot.persistence import RestoredState
+from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import Delta, StateDelta, StateSpec
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.manifest_log import ManifestLog
     from malflow.store.retry import SystemContext
 
-__all__ = ["Limits", "SnapshotSession", "Written", "bare_sections", "finding", "with_frame", "write_file"]
-
-Written = tuple[Sequence[FileEntry], Sequence[Finding]]
-"""The files written, and the classes found in them."""
+__all__ = ["Limits", "SnapshotSession"]
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -49,9 +46,6 @@ _IN_MAIN = (
     "MsgpackCodec({'name': %s})"
 )
 
-_TIER = 8
-_SMALLEST_TIER = 4096
-_LARGEST_COMPACTED = 8 << 20
 _FIRST_RETRY = 1.0
 _LONGEST_RETRY = 60.0
 
@@ -337,18 +331,14 @@ class SnapshotSession:
         return self._committed()
 
     def _committed(self) -> int:
-        self._executor.submit(self._collect)
+        self._executor.submit(self._delete_unreferenced)
         return self._claim.head.seq
 
     def _put(self, sections: list[Section], *, base: bool) -> FileEntry:
         return write_file(self._claim.writer(), sections, self._codec, self._limits.compression, base=base)
 
     def _compact(self, size: int) -> tuple[tuple[FileEntry, ...], list[Section]]:
-        """Merge small increments, once there are many, into the file about to be written: size-tiered compaction.
-
-        Each tier holds files `_TIER` times as large as the tier below, and retains fewer than `_TIER` of them. So a
-        snapshot has few files, and a byte is rewritten at most once per tier. After the log-structured merge-tree of
-        O'Neil et al., 1996. Frames are copied as they are.
+        """Read the small increments to be merged into the file about to be written. Frames are copied as they are.
 
         Args:
             size: the number of bytes about to be written.
@@ -357,13 +347,8 @@ class SnapshotSession:
             The files that remain, and the sections of the files that are merged.
         """
         chain = self._claim.head.files
-        while True:
-            run = _last_of_tier(chain, _tier(size))
-            if len(run) < _TIER - 1:
-                break
-            chain = chain[: -len(run)]
-            size += sum(entry.bytes for entry in run)
-        compacted = self._claim.head.files[len(chain) :]
+        compacted = increments_to_merge(chain, size)
+        chain = chain[: len(chain) - len(compacted)]
         try:
             files = [decode_file(entry.name, self._manifest_log.read(entry)) for entry in compacted]
         except SnapshotCorrupt as error:
@@ -377,9 +362,9 @@ class SnapshotSession:
             return self._claim.head.files, []
         return chain, [section for file in files for section in file.sections]
 
-    def _collect(self) -> None:
+    def _delete_unreferenced(self) -> None:
         try:
-            self._claim.collect(self._limits.retain)
+            self._claim.delete_unreferenced(self._limits.retain)
         except (FencedError, CommitUnknown) as error:
             self._fatal = error
         except SnapshotError as error:
@@ -397,85 +382,5 @@ def _origin(error: Exception) -> str:
     return f"unexpectedly in {place.name} ({Path(place.filename).name}:{place.lineno}): {type(error).__name__}: {error}"
 
 
-def finding(codec: Codec, worker: int, name: str, delta: Delta, kinds: Iterable[type]) -> Finding:
-    """Return the shapes of the classes in a delta."""
-    shapes = map(codec.shape_of, kinds) if isinstance(codec, ShapedCodec) else ()
-    found = sorted((shape for shape in shapes if shape is not None), key=lambda shape: shape.name)
-    return Finding(worker, name, delta.whole, tuple(found))
-
-
-def bare_sections(
-    codec: Codec,
-    worker: int,
-    name: str,
-    version: int,
-    delta: Delta,
-    kinds: set[type],
-    errors: type[BaseException] = Exception,
-) -> Iterator[tuple[Section, bytes]]:
-    """Serialise a delta to sections without frames; yield each with the bytes of its frame, uncompressed.
-
-    Args:
-        codec: the codec.
-        worker: the worker.
-        name: the state.
-        version: its schema version.
-        delta: the delta.
-        kinds: a set to which the classes found are added.
-        errors: the exceptions attributed to the classes of a state; see `encode_delta`.
-
-    Raises:
-        StateNotSerializable: if a state can't be serialised.
-        SnapshotError: if keys have been mutated.
-    """
-    if delta.appended > len(delta.changed):
-        raise SnapshotError(f"operator '{name}' has keys that have become equal; keys and their hashes must not change")
-    if delta.whole:
-        yield Section(name, worker, version, "whole", 0, 0, b""), b""
-    writing = codec.noting(kinds) if isinstance(codec, ShapedCodec) else codec
-    try:
-        for what, count, raw in encode_delta(writing, delta, errors):
-            yield Section(name, worker, version, what, count, len(raw), b""), raw
-    except StateNotSerializable as error:
-        error.operator = name
-        raise
-
-
-def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
-    """Return a section with its compressed frame."""
-    return replace(bare, frame=compress(raw, compression)) if raw else bare
-
-
-def write_file(
-    writer: DataWriter, sections: Sequence[Section], codec: Codec, compression: str, *, base: bool
-) -> FileEntry:
-    """Write a data file of sections; return its entry for the manifest.
-
-    Raises:
-        StoreError: if it can't be written.
-    """
-    data = encode_file(sections, codec=codec.name, compression=compression)
-    raw = sum(section.raw for section in sections)
-    return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
-
-
 def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> StateEntry:
     return StateEntry(spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes)
-
-
-def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
-    """Return the increments at the end of the chain whose tier is at most this one."""
-    return list(
-        takewhile(
-            lambda entry: not entry.base and entry.bytes < _LARGEST_COMPACTED and _tier(entry.bytes) <= tier,
-            reversed(chain),
-        )
-    )
-
-
-def _tier(size: int) -> int:
-    tier = 0
-    while size > _SMALLEST_TIER:
-        size //= _TIER
-        tier += 1
-    return tier

@@ -229,7 +229,7 @@ class RecoveryMachine(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
-        _engine(self._run()).session._collect()
+        _engine(self._run()).session._delete_unreferenced()
 
     # Starts
 

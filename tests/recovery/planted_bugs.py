@@ -19,7 +19,7 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.operators import parts
-from malflow.snapshot import commit, data_file, manifest, manifest_log, restore, writer
+from malflow.snapshot import commit, data_file, manifest, manifest_log, restore, retention, sections, writer
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store import retry
@@ -165,7 +165,7 @@ def collecting_zombie() -> None:
 
     def collect(call: Call) -> None:
         if (call.operation, call.key_class) == ("put_new", "manifest"):
-            old.run.session._collect()  # type: ignore[union-attr] # it is there
+            old.run.session._delete_unreferenced()  # type: ignore[union-attr] # it is there
 
     store = new.run.session._manifest_log.store  # type: ignore[union-attr] # it is there
     assert isinstance(store, FaultyStore)
@@ -189,7 +189,7 @@ def collection_beside_going_back() -> None:
     def collect(call: Call) -> None:
         if (call.operation, call.key_class, collected) == ("put_new", "manifest", []):
             before = {*objects}
-            old.run.session._collect()  # type: ignore[union-attr] # it is there
+            old.run.session._delete_unreferenced()  # type: ignore[union-attr] # it is there
             collected.extend(before - {*objects})
 
     world.before = collect
@@ -402,7 +402,7 @@ BUGS = (
     Bug(
         "only the files of the newest snapshot are kept",
         Edit(
-            commit.Claim,
+            retention,
             "_needed",
             "for seq in numbers]",
             "for seq in numbers[-1:]]",
@@ -412,7 +412,12 @@ BUGS = (
     ),
     Bug(
         "files are deleted that nobody names yet",
-        Edit(commit.Claim, "collect", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"),
+        Edit(
+            retention,
+            "delete_unreferenced",
+            "if _is_below(key, boundary) and key not in needed]",
+            "if key not in needed]",
+        ),
         (collecting_zombie,),
         ("fsck",),
     ),
@@ -436,7 +441,7 @@ BUGS = (
     ),
     Bug(
         "the boundary is not raised",
-        Edit(commit.Claim, "collect", "if boundary > before:", "if False:"),
+        Edit(retention, "delete_unreferenced", "if boundary > before:", "if False:"),
         (partial(enumerated, "collection"),),
         ("collection",),
     ),
@@ -522,7 +527,7 @@ BUGS = (
     ),
     Bug(
         "what was before a whole state is not dropped",
-        Edit(writer, "bare_sections", "if delta.whole:", "if False:"),
+        Edit(sections, "bare_sections", "if delta.whole:", "if False:"),
         (partial(enumerated, "collection"),),
         ("state",),
     ),
@@ -563,7 +568,7 @@ BUGS = (
     ),
     Bug(
         "one snapshot too few is retained",
-        Edit(commit.Claim, "_new_boundary", "> retain:", ">= retain:"),
+        Edit(retention, "_new_boundary", "> retain:", ">= retain:"),
         (partial(enumerated, "going_back"),),
         ("collection",),
     ),

@@ -438,7 +438,7 @@ class Process:
         return made
 
     def _collect(self) -> None:
-        self.session._claim.collect(RETAIN)
+        self.session._claim.delete_unreferenced(RETAIN)
 
     def _settle(self) -> None:
         """Judge how an action ended, if it has."""

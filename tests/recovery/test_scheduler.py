@@ -9,13 +9,13 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from malflow.snapshot import commit
+from malflow.snapshot import commit, retention
 from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Violation
 from tests.recovery.scheduler import CalmScheduler, SchedulerMachine, World, interleave
 
 DELETES_WHAT_IS_IN_FLIGHT = Edit(
-    commit.Claim, "collect", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"
+    retention, "delete_unreferenced", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"
 )
 USES_A_COLLECTED_NUMBER = Edit(commit.Claim, "_check_boundary", "if boundary >= seq:", "if False:")
 

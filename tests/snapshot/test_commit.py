@@ -655,10 +655,10 @@ def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: H
     _fill(older, 4)
     newer = job_on(store, retain=5, start={"restore": 3})
     assert newer.state == {0: 0, 1: 1}
-    older.session._claim.collect(1)  # type: ignore[attr-defined] # it is where it was when it was fenced
+    older.session._claim.delete_unreferenced(1)  # type: ignore[attr-defined] # it is where it was when it was fenced
     assert fsck(newer.backend).problems == ()
     newer.save({"new": 1}).result()
-    older.session._claim.collect(1)  # type: ignore[attr-defined]
+    older.session._claim.delete_unreferenced(1)  # type: ignore[attr-defined]
     assert fsck(newer.backend).problems == ()
     assert job_on(store).state == {0: 0, 1: 1, "new": 1}
 
@@ -666,7 +666,7 @@ def test_the_collection_of_a_run_that_was_fenced_meanwhile_harms_nobody(store: H
 def test_snapshot_collected_during_a_claim_has_been_copied(store: HookedStore) -> None:
     older = job_on(store, retain=5)
     _fill(older, 4)
-    collecting = Doing("put", manifest_key(6), lambda: older.session._claim.collect(1))  # type: ignore[attr-defined]
+    collecting = Doing("put", manifest_key(6), lambda: older.session._claim.delete_unreferenced(1))  # type: ignore[attr-defined]
     store.before.append(collecting)
     newer = job_on(store, start={"restore": 2})
     assert collecting.fired

@@ -12,7 +12,7 @@ from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.snapshot.writer import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
 from malflow.state import DeltaSum
 
 __all__ = ["SnapshotTask", "summed"]

@@ -24,7 +24,8 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import Session, StateNotSerializable
-from malflow.snapshot.writer import SnapshotSession, Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
+from malflow.snapshot.writer import SnapshotSession
 from malflow.sources.contract import StatefulSource
 from malflow.state import Delta, StateDelta
 

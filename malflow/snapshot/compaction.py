@@ -1,0 +1,55 @@
+"""Choosing the small increments to merge, so that a snapshot has few files: size-tiered compaction.
+
+After the log-structured merge-tree of O'Neil et al., 1996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from malflow.snapshot.manifest import FileEntry
+
+__all__ = ["increments_to_merge"]
+
+_TIER = 8
+_SMALLEST_TIER = 4096
+_LARGEST_COMPACTED = 8 << 20
+
+
+def increments_to_merge(files: Sequence[FileEntry], size: int) -> Sequence[FileEntry]:
+    """Return the files at the end of a snapshot to be merged into the next one.
+
+    Each tier holds files `_TIER` times as large as the tier below, and retains fewer than `_TIER` of them. So a byte is
+    rewritten at most once per tier.
+
+    Args:
+        files: the files of the latest snapshot.
+        size: the size of the next file, in bytes.
+    """
+    chain = files
+    while True:
+        run = _last_of_tier(chain, _tier(size))
+        if len(run) < _TIER - 1:
+            break
+        chain = chain[: -len(run)]
+        size += sum(entry.bytes for entry in run)
+    return files[len(chain) :]
+
+
+def _last_of_tier(chain: Sequence[FileEntry], tier: int) -> list[FileEntry]:
+    """Return the increments at the end of the chain whose tier is at most this one."""
+    return list(
+        takewhile(
+            lambda entry: not entry.base and entry.bytes < _LARGEST_COMPACTED and _tier(entry.bytes) <= tier,
+            reversed(chain),
+        )
+    )
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > _SMALLEST_TIER:
+        size //= _TIER
+        tier += 1
+    return tier
