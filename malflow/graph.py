@@ -13,7 +13,7 @@ from malflow.operators.contract import Logic
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sources.contract import StatefulSource, StatelessSource
-from malflow.state import StateKind
+from malflow.state_kinds import StateKind
 
 __all__ = [
     "EpochsNode",

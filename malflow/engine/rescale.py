@@ -12,7 +12,7 @@ from malflow.engine.states import OldStates, States, placement_of, spec_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.partitioners import Partitioner, index_select, rendezvous_select
-from malflow.state import Movement, StateSpec
+from malflow.state_kinds import Movement, StateSpec
 
 __all__ = ["refuse_local", "reroute"]
 

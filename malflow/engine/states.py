@@ -21,7 +21,7 @@ from malflow.graph import (
 )
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, is_resumable
-from malflow.state import StateKind, StateSpec
+from malflow.state_kinds import StateKind, StateSpec
 
 __all__ = ["OldStates", "States", "placement_of", "spec_of", "state_id", "states_of"]
 

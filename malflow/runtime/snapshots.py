@@ -14,7 +14,7 @@ from malflow.runtime.control import Request, abandon, follow
 from malflow.runtime.listeners import Listeners
 from malflow.snapshot.persistence import Persistence, RestoreOptions, Session, StateNotSerializable, job_of
 from malflow.snapshot.recount import Recount
-from malflow.state import StateSpec
+from malflow.state_kinds import StateSpec
 
 __all__ = ["RunSnapshots"]
 

@@ -13,7 +13,8 @@ from malflow.snapshot.persistence import (
     Session,
     StateNotSerializable,
 )
-from malflow.state import Delta, StateDelta, StateSpec
+from malflow.state import Delta, StateDelta
+from malflow.state_kinds import StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend

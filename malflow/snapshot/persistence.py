@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from malflow.errors import OperatorError, shown, told
-from malflow.state import StateDelta, StateSpec
+from malflow.state import StateDelta
+from malflow.state_kinds import StateSpec
 
 __all__ = [
     "NoPersistence",

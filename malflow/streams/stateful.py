@@ -11,7 +11,7 @@ from malflow.message import DataMessage
 from malflow.operators.contract import Logic, Output, StatefulLogic
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
-from malflow.state import StateKind
+from malflow.state_kinds import StateKind
 from malflow.streams.arguments import (
     STATEFUL_HOOKS,
     checked_count,

@@ -18,7 +18,7 @@ from malflow.engine.rescale import reroute
 from malflow.engine.states import states_of
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.state import StateKind, StateSpec
+from malflow.state_kinds import StateKind, StateSpec
 from malflow.testing import ScriptedSource
 from tests.kit.driving import compiled
 

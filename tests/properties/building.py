@@ -13,7 +13,7 @@ from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.state import Movement, StateSpec
+from malflow.state_kinds import Movement, StateSpec
 from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh

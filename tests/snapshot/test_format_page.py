@@ -14,7 +14,7 @@ from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.data_file import Section
 from malflow.snapshot.manifest import FileEntry, Manifest, StateEntry
-from malflow.state import StateKind
+from malflow.state_kinds import StateKind
 from malflow.written import written_name
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")

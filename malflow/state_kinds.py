@@ -1,0 +1,77 @@
+"""The kinds of states, and what each kind decides about how a state is handled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+__all__ = ["Movement", "StateKind", "StateSpec"]
+
+
+class Movement(Enum):
+    """How a state is redistributed when the number of workers changes: see `malflow.engine.rescale`."""
+
+    BY_KEY = auto()
+    """Each key goes to the worker that its stream's partitioner selects."""
+
+    BY_PART = auto()
+    """Each part goes to the worker that now owns that part of the source or sink."""
+
+    EPOCHS = auto()
+    """All workers start from the least epoch (watermark)."""
+
+    FRONTIER = auto()
+    """All inputs of all workers start from the least epoch."""
+
+
+class StateKind(Enum):
+    """The kind of owner of a state, which determines how the state is handled.
+
+    Attributes:
+        word: the name in manifests and messages. It never changes.
+        movement: how it is redistributed over workers.
+    """
+
+    SOURCE = "source", Movement.BY_PART
+    STATEFUL_MAP = "stateful_map", Movement.BY_KEY
+    STATEFUL_OP = "stateful_op", Movement.BY_KEY
+    TTL_MAP = "ttl_map", Movement.BY_KEY
+    EPOCHS = "epochs", Movement.EPOCHS
+    FRONTIER = "frontier", Movement.FRONTIER
+    SINK = "sink", Movement.BY_PART
+
+    def __init__(self, word: str, movement: Movement) -> None:
+        self.word = word
+        self.movement = movement
+
+    @classmethod
+    def of(cls, word: str) -> StateKind | None:
+        """Return the kind with this name in a manifest; None if a newer version wrote it."""
+        return next((kind for kind in cls if kind.word == word), None)
+
+    @property
+    def migrates(self) -> bool:
+        """Whether a program can migrate its states, which are the user's own objects."""
+        return self.movement is Movement.BY_KEY
+
+    @property
+    def may_be_lost(self) -> bool:
+        """Whether a run may start without it: time then waits for new epochs."""
+        return self is StateKind.FRONTIER
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """The declaration of a program's state, from which a later program decides whether it can resume from it.
+
+    Attributes:
+        name: the state's name, unique in the program.
+        kind: the kind of its owner.
+        version: the schema version of each key's state.
+        placement: the name of the partitioner that placed its keys on workers, None if none did.
+    """
+
+    name: str
+    kind: StateKind
+    version: int
+    placement: str | None
