@@ -16,6 +16,7 @@ from malflow.snapshot import FsspecBackend, snapshots
 from malflow.sources import SingleIteratorSource, StatefulSource, TextFileSource
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import kept_states
+from tests.kit.counting import MOMENT
 
 Build = Callable[[StreamProvider], None]
 
@@ -84,6 +85,16 @@ def test_what_a_failed_run_wrote_after_its_snapshot_is_cut_off(
         runtime(writing(range(9), path, fails_at=7, append=append), store).execute()
     runtime(writing(range(9), path, append=append), store).execute()
     assert lines_of(path) == old + expected(range(9))
+
+
+@pytest.mark.fault("F7")
+def test_compressed_file_is_exact_after_several_failures(runtime: Any, store: FsspecBackend, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl.gz"
+    for size, fails_at, parallelism, interval in ((6, 4, 2, MOMENT), (9, 7, 1, None), (9, 8, 3, MOMENT)):
+        with pytest.raises(OperatorError, match=f"it is {fails_at}"):
+            runtime(writing(range(size), path, fails_at=fails_at), store, interval, parallelism=parallelism).execute()
+    runtime(writing(range(12), path, fails_at=99), store, parallelism=1).execute()
+    assert lines_of(path) == expected(range(12))
 
 
 def test_a_sink_goes_back_with_the_snapshot_that_is_asked_for(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from malflow import GraphError, OperatorError, SnapshotError, StreamProvider
+from malflow.errors import StoreError
 from malflow.snapshot import FsspecBackend, snapshots
 from tests.conformance.dataflow import SECONDS, Started, count, counting
 from tests.kit.backends import kept_states
@@ -52,6 +54,38 @@ def test_stop_takes_a_last_snapshot(any_parallelism: Any, store: FsspecBackend, 
     lines.write("b", "end")
     any_parallelism(counting(lines), store).execute()
     assert kept_states(store, "count") == {"a": 1, "b": 2, "end": 1}
+
+
+def test_snapshot_requested_after_a_rescale_is_of_the_new_workers(
+    runtime: Any, store: FsspecBackend, lines: GrowingFile
+) -> None:
+    with Started(runtime(counting(lines), store)) as started:
+        has_read(started, 2)
+        first, _, second = asked = [started.run.snapshot(), started.run.rescale(3), started.run.snapshot()]
+        for answer in asked:
+            answer.result(SECONDS)
+        lines.write("end")
+        started.finish()
+    workers = {snapshot.id: snapshot.parallelism for snapshot in snapshots(store)}
+    assert first.result() <= second.result()
+    assert workers[second.result()] == 3
+
+
+@pytest.mark.fault("C6")
+def test_failed_snapshot_is_reported_and_tried_again(runtime: Any, tmp_path: Path, lines: GrowingFile) -> None:
+    backend = FsspecBackend(str(tmp_path / "kept"), retry_for=timedelta(milliseconds=1))
+    data = tmp_path / "kept" / "default" / "d"
+    with Started(runtime(counting(lines), backend)) as started:
+        has_read(started, 2)
+        data.write_text("no folder")
+        with pytest.raises(StoreError):
+            started.run.snapshot().result(SECONDS)
+        data.unlink()
+        data.mkdir()
+        wait_until(lambda: started.run.progress.snapshot is not None)
+        lines.write("b", "end")
+        started.finish()
+    assert kept_states(backend, "count") == {"a": 1, "b": 2, "end": 1}
 
 
 def test_snapshot_needs_persistence(runtime: Any, lines: GrowingFile) -> None:

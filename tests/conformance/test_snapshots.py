@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow import OperatorError, SnapshotError, StreamProvider
+from malflow import OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider, limit_out_of_orderness
 from malflow.errors import FencedError, SnapshotCorrupt
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.testing import ScriptedSource
 from tests.conformance.dataflow import Started, counting, counts_of
 from tests.kit.backends import kept, kept_states
-from tests.kit.counting import MOMENT, Totals
+from tests.kit.counting import MOMENT, Totals, ids, one_a_tick
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
 
@@ -34,6 +34,28 @@ def test_restart_at_the_end_of_the_input_does_nothing(any_parallelism: Any, stor
     before = kept(store)
     assert counts_of(any_parallelism, "abab", store) == []
     assert kept(store).states == before.states
+
+
+def by_remainder(key: int, workers: Sequence[int]) -> int:
+    return workers[key % len(workers)]
+
+
+def test_starts_at_the_end_of_the_input_take_no_snapshots(any_parallelism: Any, store: FsspecBackend) -> None:
+    def build(provider: StreamProvider) -> None:
+        numbers = [provider.new_stream().source(name, ScriptedSource({"part": range(9)})) for name in ("one", "two")]
+        timed, late = numbers[0].generate_epochs("epochs", limit_out_of_orderness(2))
+        keyed, other = (
+            stream.key_distribute(name, lambda msg: msg.value % 5, by_remainder)
+            for name, stream in (("left", timed.union(late)), ("right", numbers[1]))
+        )
+        timed, late = keyed.union(other).generate_epochs("again", limit_out_of_orderness(1))
+        timed.union(late).stateful_map("count", lambda _key, _value, count: (count, count + 1), default=int)
+
+    kept = []
+    for _ in range(4):
+        any_parallelism(build, store).execute()
+        kept.append(ids(store))
+    assert kept[1] == kept[3], "the second told workers without parts what epoch the others had reached"
 
 
 @pytest.mark.fault("F11")
@@ -133,3 +155,40 @@ def test_older_of_two_runs_of_a_job_is_fenced(any_parallelism: Any, store: Fsspe
         with pytest.raises(FencedError, match="was claimed by another run"):
             started.finish()
     assert kept_states(store, "count") == {"a": 2, "end": 1}
+
+
+@pytest.mark.parametrize(("codec", "compression"), [("pickle", "none"), ("msgpack", "lz4"), ("msgpack", "none")])
+def test_codec_and_compression_preserve_the_state(runtime: Any, tmp_path: Path, codec: str, compression: Any) -> None:
+    pytest.importorskip("msgpack")
+    backend = FsspecBackend(str(tmp_path), codec=codec, compression=compression)
+    keys = ["a", b"b", 3, ("t", 1.5), frozenset({1, 2})]
+    SingleThreadRuntime(counting(ScriptedSource(keys)), backend).execute()
+    runtime(counting(ScriptedSource([*keys, *keys])), backend).execute()
+    assert kept_states(backend, "count") == dict.fromkeys(keys, 2)
+
+
+def test_compression_can_be_changed(runtime: Any, tmp_path: Path) -> None:
+    words = [f"word {number % 7}" for number in range(60)]
+    for end, compression in ((20, "lz4"), (40, "none"), (60, "lz4")):
+        backend = FsspecBackend(str(tmp_path), compression=compression)  # type: ignore[arg-type] # a literal
+        counts_of(runtime, words[:end], backend)
+    assert kept_states(backend, "count") == Counter(words)
+
+
+def test_retention_is_by_count_and_leaves_no_unused_file(runtime: Any, tmp_path: Path) -> None:
+    backend = FsspecBackend(str(tmp_path), retain=3)
+    runtime(counting(ScriptedSource(one_a_tick([number % 7 for number in range(10)]))), backend, MOMENT).execute()
+    assert len(ids(backend)) == 3
+    report = fsck(backend)
+    assert (report.problems, report.unused) == ((), ())
+    assert len(list(tmp_path.glob("default/m/*"))) == 3
+    assert len(list(tmp_path.glob("default/gc/*"))) == 1
+    for snapshot in ids(backend):
+        kept_states(backend, "count", snapshot)
+
+
+def test_jobs_of_one_folder_are_separate(runtime: Any, tmp_path: Path) -> None:
+    one, other = (FsspecBackend(str(tmp_path), job=job) for job in ("one", "other"))
+    SingleThreadRuntime(counting(ScriptedSource("aa")), one).execute()
+    assert counts_of(runtime, "a", other) == [("a", 1)]
+    assert (kept_states(one, "count"), kept_states(other, "count")) == ({"a": 2}, {"a": 1})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from malflow import (
     SingleThreadRuntime,
     SnapshotError,
     StreamProvider,
-    limit_out_of_orderness,
 )
 from malflow.errors import FencedError, SnapshotCorrupt
 from malflow.runtime import snapshots as run_snapshots
@@ -29,29 +27,6 @@ from malflow.store.local import LocalStore
 from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once, in_memory, kept_states
 from tests.kit.counting import MOMENT, counted, counting, ids, one_a_tick, run
-
-
-def by_remainder(key: int, workers: Sequence[int]) -> int:
-    return workers[key % len(workers)]
-
-
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_starts_at_the_end_of_the_input_take_no_snapshots(backend: FsspecBackend, parallelism: int) -> None:
-    def build(provider: StreamProvider) -> None:
-        numbers = [provider.new_stream().source(name, ScriptedSource({"part": range(9)})) for name in ("one", "two")]
-        timed, late = numbers[0].generate_epochs("epochs", limit_out_of_orderness(2))
-        keyed, other = (
-            stream.key_distribute(name, lambda msg: msg.value % 5, by_remainder)
-            for name, stream in (("left", timed.union(late)), ("right", numbers[1]))
-        )
-        timed, late = keyed.union(other).generate_epochs("again", limit_out_of_orderness(1))
-        timed.union(late).stateful_map("count", lambda _key, _value, count: (count, count + 1), default=int)
-
-    kept = []
-    for _ in range(4):
-        SingleThreadRuntime(build, backend, parallelism=parallelism).execute()
-        kept.append(ids(backend))
-    assert kept[1] == kept[3], "the second told workers without parts what epoch the others had reached"
 
 
 def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,18 +124,6 @@ def test_damaged_newest_snapshot_stops_the_run_by_default(tmp_path: Path) -> Non
     assert counted("aaa", backend, recovery="previous") == [("a", 3)], "it is done again"
 
 
-def test_retention_is_by_count_and_leaves_no_file_that_nobody_needs(tmp_path: Path) -> None:
-    backend = at_once(tmp_path, retain=3)
-    run(counting(one_a_tick([number % 7 for number in range(60)])), backend, snapshots=MOMENT)
-    assert len(ids(backend)) == 3
-    report = fsck(backend)
-    assert (report.problems, report.unused) == ((), ())
-    assert len(list(tmp_path.glob("default/m/*"))) == 3
-    assert len(list(tmp_path.glob("default/gc/*"))) == 1
-    for snapshot in ids(backend):
-        kept_states(backend, "count", snapshot)
-
-
 def test_an_increment_is_as_small_as_the_change(tmp_path: Path) -> None:
     backend = at_once(tmp_path)
     everything = [f"key {number}" for number in range(20_000)]
@@ -191,24 +154,6 @@ def test_many_small_increments_become_few_files() -> None:
     run(counting(one_a_tick([number % 7 for number in range(300)])), backend, snapshots=MOMENT)
     assert max(snapshot.files for snapshot in snapshots(backend)) <= 3 * 8, "up to seven of a tier, and the base"
     assert kept_states(backend, "count") == Counter(number % 7 for number in range(300))
-
-
-@pytest.mark.parametrize("compression", ["lz4", "none"])
-@pytest.mark.parametrize("codec", ["pickle", "msgpack"])
-def test_every_codec_and_compression_gives_the_state_back(compression: Any, codec: str) -> None:
-    pytest.importorskip("msgpack")
-    for backend in (in_memory(compression=compression, codec=codec),):
-        keys = ["a", b"b", 3, ("t", 1.5), frozenset({1, 2})]
-        counted(keys, backend)
-        assert counted([*keys, *keys], backend) == [(key, 2) for key in keys]
-
-
-def test_compression_can_be_changed(tmp_path: Path) -> None:
-    words = [f"word {number % 7}" for number in range(60)]
-    for end, compression in ((20, "lz4"), (40, "none"), (60, "lz4")):
-        backend = at_once(tmp_path, compression=compression)
-        run(counting(one_a_tick(words[:end])), backend, snapshots=MOMENT)
-    assert kept_states(backend, "count") == Counter(words)
 
 
 class Stubborn:
@@ -298,13 +243,6 @@ def test_a_fenced_run_that_had_nothing_new_to_keep_is_fenced_too(backend: Fsspec
 
     with pytest.raises(FencedError):
         run(counting([0], look=rival), backend)
-
-
-def test_two_jobs_of_one_place_do_not_meet(tmp_path: Path) -> None:
-    one, other = at_once(tmp_path, job="one"), at_once(tmp_path, job="other")
-    counted("aa", one)
-    assert counted("a", other) == [("a", 1)]
-    assert (kept_states(one, "count"), kept_states(other, "count")) == ({"a": 2}, {"a": 1})
 
 
 class Changeable:

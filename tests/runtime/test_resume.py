@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.sources import CsvSource, JsonLinesSource, SingleIteratorSource, StatefulSource, TextFileSource
+from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, TextFileSource
 from tests.kit.backends import in_memory, kept_states
 
 RECORDS = 4_000
@@ -69,28 +69,3 @@ def _count_words(path: Path, store: FsspecBackend, stop: int | None, parallelism
 
     runtime = SingleThreadRuntime(build_dataflow, store, parallelism=parallelism)
     runtime.execute()
-
-
-def test_unions_of_the_same_streams_keep_their_epochs_apart() -> None:
-    store = in_memory()
-
-    def build_dataflow(provider: StreamProvider) -> None:
-        a, b, c = (
-            provider.new_stream().source(name, SingleIteratorSource(range(3))).generate_epochs(f"e{name}", epoch_of)[0]
-            for name in "abc"
-        )
-        a.union(b).union(c)
-        a.union(b, c)
-        a.union(b.union(c))
-        a.key_local("k", lambda msg: 0).stateful_map("ea + eb", lambda key, value, n: (n + 1, n + 1), int).sink(
-            "out", out
-        )
-
-    def epoch_of(msg: Any, previous: Any) -> Any:
-        return msg.value
-
-    for expected in ([1, 2, 3], []):  # the second time every record is late
-        out: VecSink[Any, Any, Any] = VecSink()
-        SingleThreadRuntime(build_dataflow, store).execute()
-        assert out.values == expected
-        assert kept_states(store, "ea + eb") == {0: 3}

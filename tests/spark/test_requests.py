@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, RestartPolicy, SparkRuntime, StreamProvider
-from malflow.errors import OperatorError, RunFailed, SnapshotError, StoreError
+from malflow.errors import OperatorError, RunFailed, SnapshotError
 from malflow.runtime.spark.runtime import SparkHandle
 from malflow.sources import SingleIteratorSource
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
-from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
+from tests.spark.flows import backend_at
 
 SECONDS = 120
 
@@ -99,23 +99,6 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     runtime.execute()
     assert runtime._handle is not None
     assert runtime._handle.progress.records["lines"] == 1
-
-
-@pytest.mark.fault("C6")
-@pytest.mark.spark
-def test_a_snapshot_that_failed_is_tried_again_soon(spark: Any, tmp_path: Path) -> None:
-    backend = backend_at(tmp_path, retry_for=timedelta(milliseconds=1))
-    handle = SparkRuntime(sums(3_000), backend, parallelism=2, spark=spark, max_records_per_tick=100).start()
-    data = tmp_path / "state" / "sums" / "d"
-    wait_until(lambda: handle.progress.tick > 1)
-    data.write_text("no folder")
-    with pytest.raises(StoreError):
-        handle.snapshot().result(SECONDS)
-    data.unlink()
-    wait_until(lambda: handle.progress.snapshot is not None)
-    handle.stop()
-    assert handle.await_termination(SECONDS)
-    assert 0 < sum(kept_sums(backend).values()) <= sum(expected_sums(3_000).values())
 
 
 def test_an_interval_without_a_place_is_refused() -> None:
