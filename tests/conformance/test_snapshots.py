@@ -15,7 +15,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.testing import ScriptedSource
 from tests.conformance.dataflow import Started, counting, counts_of
-from tests.kit.backends import kept, kept_states
+from tests.kit.backends import at_once, kept, kept_states
 from tests.kit.counting import MOMENT, Totals, ids, one_a_tick
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
@@ -176,7 +176,7 @@ def test_compression_can_be_changed(runtime: Any, tmp_path: Path) -> None:
 
 
 def test_retention_is_by_count_and_leaves_no_unused_file(runtime: Any, tmp_path: Path) -> None:
-    backend = FsspecBackend(str(tmp_path), retain=3)
+    backend = at_once(tmp_path, retain=3)
     runtime(counting(ScriptedSource(one_a_tick([number % 7 for number in range(10)]))), backend, MOMENT).execute()
     assert len(ids(backend)) == 3
     report = fsck(backend)
