@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from malflow import DataMessage, SingleThreadRuntime, Stream
+from malflow import DataMessage, SingleThreadRuntime, Stream, agg
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import compile_kernel
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 
@@ -62,6 +64,14 @@ def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[An
     return collected.values
 
 
+def aggregate(aggregator: Aggregator[Any, Any, Any], values: Iterable[Any]) -> Any:
+    """Return the aggregator's result for values whose timestamps are 0, 1, 2, ..."""
+    kernel, column = compile_kernel([aggregator]), list(values)
+    accs: dict[Any, Any] = {}
+    kernel.add(accs, [None] * len(column), column, range(len(column)))
+    return kernel.result(accs[None])
+
+
 @pytest.fixture(autouse=True)
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
-    doctest_namespace.update(run=run, DataMessage=DataMessage)
+    doctest_namespace.update(agg=agg, aggregate=aggregate, run=run, DataMessage=DataMessage)

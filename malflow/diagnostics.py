@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import re
+from inspect import currentframe
 from pathlib import Path
 from typing import Any
 
 from malflow.errors import OperatorError, shown, told
 
-__all__ = ["describe", "operator_error", "shape_error", "shown"]
+__all__ = ["describe", "location", "operator_error", "shape_error", "shown"]
 
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
-_NOT_THE_USERS = (f"{Path(__file__).parent}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
+_NOT_THE_USERS = (_PACKAGE, f"{Path(os.__file__).parent}{os.sep}", "<frozen ", "<malflow ")
 
 
 def operator_error(
@@ -90,6 +92,14 @@ def describe(callback: Any) -> str:
             name = getattr(callback, "__qualname__", type(callback).__qualname__)
             return f"{name.rpartition('<locals>.')[2]} ({code.co_filename}:{code.co_firstlineno})"
     return getattr(callback, "__qualname__", None) or f"an object of class {type(callback).__qualname__}"
+
+
+def location() -> str | None:
+    """Return the ``file:line`` of the user's code that called malflow."""
+    frame = currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def shape_error(error: Exception, expected: str) -> Exception | str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from inspect import currentframe
-from pathlib import Path
 from typing import Any
 
 from malflow.callables import deferred, misspelt, takes
-from malflow.diagnostics import describe, shown
+from malflow.diagnostics import describe, location, shown
 from malflow.errors import GraphError, offers
 from malflow.graph import check_name
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -27,8 +24,6 @@ __all__ = [
     "location",
     "malformed",
 ]
-
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def malformed(name: object, what: str) -> GraphError:
@@ -173,11 +168,3 @@ def checked_default(name: str, default: Any) -> Any:
     if default is not None:
         _refuse_deferred(name, "default", default)
     return default
-
-
-def location() -> str | None:
-    """Return the ``file:line`` of the user's code that called malflow."""
-    frame = currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

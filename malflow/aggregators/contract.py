@@ -1,0 +1,68 @@
+"""The contract of an aggregator."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from malflow.aggregators.labels import label
+
+__all__ = ["Aggregator"]
+
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Aggregator(Generic[V, A, R]):
+    """Combines any number of values into one result, through an accumulator of plain data.
+
+    Derive from it for an aggregation that `malflow.agg` does not offer; `malflow.agg.fold` does the same with
+    functions. An instance must not change, since all workers share it: keep what changes in the accumulator, which is
+    saved in snapshots.
+
+    ``merge`` is needed by windows that overlap or grow together, such as sliding ones and sessions. It must be
+    associative, and ``merge(create(), a)`` equal to ``a``.
+
+    In the examples, ``aggregate(aggregator, values)`` adds the values, at the timestamps 0, 1, 2, ..., and returns the
+    result.
+
+    >>> class Longest(Aggregator[str, int, int]):
+    ...     def create(self):
+    ...         return 0
+    ...     def add(self, acc, value, timestamp):
+    ...         return max(acc, len(value))
+    ...     def merge(self, one, other):
+    ...         return max(one, other)
+    ...     def result(self, acc):
+    ...         return acc
+    >>> aggregate(Longest(), ["to", "be", "or", "not"])
+    3
+    """
+
+    def create(self) -> A:
+        """Return an empty accumulator."""
+        raise NotImplementedError
+
+    def add(self, acc: A, value: V, timestamp: Any) -> A:
+        """Add a record's value and return the accumulator: `acc` itself, changed in place, or another one."""
+        raise NotImplementedError
+
+    def merge(self, one: A, other: A) -> A:
+        """Return the accumulator of the values of both, those of `one` before those of `other`.
+
+        It must change neither: windows share accumulators. So it must not return one of them either, unless
+        accumulators are immutable.
+        """
+        raise NotImplementedError
+
+    def result(self, acc: A) -> R:
+        """Return the result; it must not be the accumulator itself, unless that is immutable."""
+        raise NotImplementedError
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether accumulators can be merged."""
+        return type(self).merge is not Aggregator.merge
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={label(it)}' for name, it in vars(self).items())})"

@@ -1,0 +1,31 @@
+"""Notes on errors that are raised in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from malflow.diagnostics import shown
+
+__all__ = ["explain"]
+
+
+def explain(error: Exception) -> None:
+    """Add to an error of generated code what is missing in the value, if it is that.
+
+    An error of a user's function is left as it is.
+    """
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is not None:
+        return
+    names = trace.tb_frame.f_locals
+    value = names.get("v")
+    if isinstance(error, KeyError) and isinstance(value, Mapping) and error.args[0] not in value:
+        error.add_note(_missing(f"no item {error.args[0]!r}; it has {shown(list(value))}"))
+    elif isinstance(error, AttributeError) and error.obj is value:
+        error.add_note(_missing(f"no attribute {error.name!r}"))
+    elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
+        error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
+
+
+def _missing(what: str) -> str:
+    return f"the value has {what}; call .filter() first to drop such records, or pass a function that reads the field"

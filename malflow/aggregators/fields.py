@@ -1,0 +1,125 @@
+"""What an aggregator reads from each value: the value itself, one of its fields, or what a function makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from keyword import iskeyword
+from typing import Any
+
+from malflow.callables import deferred, takes
+from malflow.diagnostics import describe, location, shown
+from malflow.errors import GraphError
+
+__all__ = [
+    "Field",
+    "checked_callable",
+    "checked_field",
+    "read",
+    "refuse_nan",
+    "refuse_none",
+    "source_of_field",
+    "whole_number",
+]
+
+Field = Callable[[Any], Any] | str | None
+"""A function of the value; or a text: an item of a mapping, an attribute of anything else; None: the value itself."""
+
+
+def checked_field(function: str, field: Any) -> Any:
+    """Return the field that a function of `malflow.agg` was called with, having checked it.
+
+    Raises:
+        GraphError: if nothing can be read with it.
+    """
+    if field is None or isinstance(field, str):
+        return field
+    if not callable(field):
+        raise GraphError(
+            f"{function} reads a field by its name, or with a function of the value; got {shown(field)}",
+            location=location(),
+        )
+    return checked_callable(function, field, 1, "(value)")
+
+
+def checked_callable(function: str, given: Any, count: int, arguments: str) -> Any:
+    """Return a function, having checked that it can be called with `count` arguments and runs when it is called.
+
+    Raises:
+        GraphError: if it does not.
+    """
+    if not callable(given):
+        raise GraphError(f"{function} calls a function {arguments}; got {shown(given)}", location=location())
+    kind = deferred(given)
+    if kind is not None:
+        raise GraphError(
+            f"{function} needs a plain function {arguments}; got {kind}, {describe(given)}, which runs nothing when "
+            "it is called; write it without 'async' and 'yield'",
+            location=location(),
+        )
+    if not takes(given, count):
+        raise GraphError(
+            f"{function} calls its function with {arguments}, but {describe(given)} takes other arguments",
+            location=location(),
+        )
+    return given
+
+
+def whole_number(function: str, name: str, given: Any, least: int) -> int:
+    """Return an integer argument, having checked it.
+
+    Raises:
+        GraphError: if it is no integer, or below `least`.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise GraphError(
+            f"{function} needs an integer of at least {least} as its {name}; got {shown(given)}", location=location()
+        )
+    return given
+
+
+def read(field: Field, value: Any) -> Any:
+    """Return what a field is in one value.
+
+    >>> read("amount", {"amount": 2}), read("real", 3), read(len, "abc"), read(None, 1)
+    (2, 3, 3, 1)
+    """
+    if field is None:
+        return value
+    if isinstance(field, str):
+        return value[field] if isinstance(value, Mapping) else getattr(value, field)
+    return field(value)
+
+
+def source_of_field(field: str, *, mapping: bool) -> str:
+    """Return the expression that reads a field of the value ``v``.
+
+    >>> source_of_field("amount", mapping=True), source_of_field("amount", mapping=False)
+    ("v['amount']", 'v.amount')
+    """
+    if mapping:
+        return f"v[{field!r}]"
+    return f"v.{field}" if field.isidentifier() and not iskeyword(field) else f"getattr(v, {field!r})"
+
+
+def refuse_none(field: Field) -> None:
+    """Refuse None where a number, or another value that can be compared, is needed.
+
+    Raises:
+        TypeError: always.
+    """
+    raise TypeError(f"{_subject(field)} None, which cannot be aggregated; call .filter() first to drop such records")
+
+
+def refuse_nan(field: Field) -> None:
+    """Refuse NaN, with which sums and extremes depend on the order of the records, or are NaN for ever.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(f"{_subject(field)} NaN, which cannot be aggregated; call .filter() first to drop such records")
+
+
+def _subject(field: Field) -> str:
+    if field is None:
+        return "the value is"
+    return f"the field {field!r} is" if isinstance(field, str) else f"{describe(field)} returned"

@@ -1,0 +1,46 @@
+"""Aggregators made of a user's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from malflow.aggregators.labels import call
+from malflow.aggregators.slots import Slot, Slotted, duplicate
+
+__all__ = ["Fold"]
+
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, repr=False)
+class Fold(Slotted[V, A, R]):
+    """See `malflow.agg.fold`.
+
+    Attributes:
+        timed: whether the function that adds takes the timestamp too.
+    """
+
+    creator: Callable[[], A]
+    adder: Callable[..., A]
+    merger: Callable[[A, A], A] | None = None
+    finisher: Callable[[A], R] | None = None
+    timed: bool = False
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """One slot for the whole accumulator."""
+        return (Slot(self.creator, self.adder if self.timed else self._add, self.merger),)
+
+    def combine(self, *states: Any) -> Any:
+        """Return what the user's function makes of the accumulator, or a copy of it."""
+        return duplicate(*states) if self.finisher is None else self.finisher(*states)
+
+    def _add(self, acc: A, value: V, _timestamp: Any) -> A:
+        return self.adder(acc, value)
+
+    def __repr__(self) -> str:
+        return call("agg.fold", self.creator, self.adder, merge=self.merger, result=self.finisher)

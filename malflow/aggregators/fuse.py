@@ -1,0 +1,173 @@
+"""Kernels: several aggregators compiled into one loop over the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from itertools import chain
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.generated import Source
+from malflow.aggregators.slots import slotted
+from malflow.diagnostics import location, shown
+from malflow.errors import GraphError
+
+__all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
+
+Admit = Callable[[Any], object]
+
+_EMPTY = object()
+
+
+class Kernel:
+    """Aggregators compiled into one loop; the source code is generated, as dataclasses generate their methods.
+
+    The accumulator of a key is the state of the only slot, or a list with the states of the slots, of which equal ones
+    of several aggregators are kept once. The result is that of the only aggregator, or a tuple.
+
+    Records are added one by one, in their order, so that the result does not depend on how they are cut into batches,
+    not even in the last digit of a float. Fields that are given by their names are items of the values if the first
+    value is a mapping, and attributes otherwise.
+
+    Args:
+        aggregators: the aggregators.
+        debug: whether NaN is refused where numbers are compared or summed.
+    """
+
+    def __init__(self, aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False) -> None:
+        self.aggregators = tuple(aggregators)
+        self.debug = debug
+        self._source = Source([slotted(it) for it in aggregators], debug=debug)
+        self._loops: Mapping[str, Callable[..., Any]] | None = None
+        functions = self._source.compile(mapping=True)
+        if not self._source.reads_fields:
+            self._loops = functions
+        self._result = functions["result"]
+        self._results = functions["results"]
+        self._merge = functions.get("merge")
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether accumulators can be merged."""
+        return self._merge is not None
+
+    @property
+    def definition(self) -> str:
+        """The aggregators as a text that is the same in every run of a program."""
+        return ", ".join(map(repr, self.aggregators))
+
+    def add(
+        self,
+        accs: MutableMapping[Any, Any],
+        keys: Iterable[Any],
+        values: Iterable[Any],
+        timestamps: Iterable[Any],
+        admit: Admit | None = None,
+    ) -> None:
+        """Add each record to the accumulator of its key, in order.
+
+        Args:
+            accs: the accumulators by key; new keys are inserted.
+            keys: the keys of the records.
+            values: their values. An iterator is advanced by one at a time, so that its length hint tells the record
+                at which a user's function failed.
+            timestamps: their timestamps.
+            admit: called with each new key before it is inserted.
+        """
+        loops, values = self._prepared(values)
+        loops["add"](accs, keys, values, timestamps, admit)
+
+    def each(
+        self,
+        accs: MutableMapping[Any, Any],
+        keys: Iterable[Any],
+        values: Iterable[Any],
+        timestamps: Iterable[Any],
+        admit: Admit | None = None,
+    ) -> list[Any]:
+        """Add each record as `add` does; return the result of its key after each of them."""
+        loops, values = self._prepared(values)
+        outcomes: list[Any] = loops["each"](accs, keys, values, timestamps, admit)
+        return outcomes
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Return the accumulator of the records of both, those of `one` first; neither is changed.
+
+        Raises:
+            TypeError: if there is an aggregator without merge.
+        """
+        if self._merge is None:
+            raise TypeError(f"{self.definition} cannot be merged")
+        return self._merge(one, other)
+
+    def result(self, acc: Any) -> Any:
+        """Return the result of an accumulator."""
+        return self._result(acc)
+
+    def results(self, accs: Iterable[Any]) -> list[Any]:
+        """Return the result of each accumulator."""
+        outcomes: list[Any] = self._results(accs)
+        return outcomes
+
+    def _prepared(self, values: Iterable[Any]) -> tuple[Mapping[str, Callable[..., Any]], Iterable[Any]]:
+        """Return the loops and the values; if there are no loops yet, compile those for the kind of the first value."""
+        if self._loops is not None:
+            return self._loops, values
+        rest = iter(values)
+        first = next(rest, _EMPTY)
+        if first is _EMPTY:
+            return self._source.compile(mapping=True), rest
+        self._loops = self._source.compile(mapping=isinstance(first, Mapping))
+        return self._loops, chain((first,), rest)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.definition})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the aggregators, from which the kernel is compiled again."""
+        return _kernel, (self.aggregators, self.debug)
+
+
+def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False) -> Kernel:
+    """Compile aggregators into one loop.
+
+    Args:
+        aggregators: the aggregators.
+        debug: whether to check what costs too much to check always: that ``merge`` and ``result`` keep to their
+            contract, and that no NaN is summed or compared.
+
+    Raises:
+        GraphError: if there is none, or one is no aggregator.
+    """
+    if not aggregators:
+        raise GraphError("no aggregator is given; write agg.count(), for example", location=location())
+    return _kernel([checked_aggregator(it) for it in aggregators], debug)
+
+
+def _kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], debug: bool) -> Kernel:
+    return Kernel(aggregators, debug=debug)
+
+
+def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
+    """Return an argument that must be an aggregator.
+
+    Raises:
+        GraphError: if it is none, with what to write instead.
+    """
+    if not isinstance(given, Aggregator):
+        raise GraphError(f"{shown(given)} is no aggregator; {_instead(given)}", location=location())
+    for method in ("create", "add", "result"):
+        if getattr(type(given), method) is getattr(Aggregator, method):
+            raise GraphError(f"the aggregator {given!r} has no method {method}()", location=location())
+    return given
+
+
+def _instead(given: Any) -> str:
+    name = getattr(given, "__name__", None)
+    if getattr(given, "__module__", None) == "malflow.agg":
+        return f"call it: agg.{name}(...)"
+    if isinstance(given, type) and issubclass(given, Aggregator):
+        return f"write {name}(...)"
+    if isinstance(given, str):
+        return f"write agg.sum({given!r}), or another function of malflow.agg"
+    return "write agg.fold(create, add) for functions" if callable(given) else "write agg.count(), for example"

@@ -1,0 +1,172 @@
+"""Source code of the functions of a kernel."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from types import CodeType, MethodType
+from typing import Any
+
+from malflow.aggregators.explain import explain
+from malflow.aggregators.fields import Field, refuse_nan, refuse_none, source_of_field
+from malflow.aggregators.slots import Slot, Slotted, unique
+
+__all__ = ["Source"]
+
+
+class Source:
+    """Writes the functions of a kernel, and compiles them.
+
+    An accumulator is the state of the only slot, or a list of the states of the slots.
+
+    Args:
+        aggregators: the aggregators.
+        debug: whether the loop refuses NaN.
+    """
+
+    def __init__(self, aggregators: Sequence[Slotted[Any, Any, Any]], *, debug: bool = False) -> None:
+        self.aggregators = aggregators
+        self.slots = unique(slot for aggregator in aggregators for slot in aggregator.slots)
+        self.bare = len(self.slots) == 1
+        self.debug = debug
+        self._places = {slot.identity: index for index, slot in enumerate(self.slots)}
+        self._names: dict[str, object] = {"explain": explain, "refuse_none": refuse_none, "refuse_nan": refuse_nan}
+        self._columns = self._numbered_columns()
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether a field is read by its name, so that the loop depends on the kind of the values."""
+        return any(isinstance(slot.column, str) for slot in self.slots)
+
+    def place(self, slot: Slot) -> str:
+        """Return the expression of a slot of the accumulator ``a``."""
+        return self._state("a", self._places[slot.identity])
+
+    def bind(self, hint: str, thing: object) -> str:
+        """Return the name of an object."""
+        for name, bound in self._names.items():
+            if bound is thing or (isinstance(thing, MethodType) and bound == thing):
+                return name
+        name = f"{hint}_{len(self._names)}"
+        self._names[name] = thing
+        return name
+
+    def compile(self, *, mapping: bool) -> dict[str, Callable[..., Any]]:
+        """Return the functions `add` and `each` for values of one kind, and `merge`, `result` and `results`."""
+        parts = [self._loop(mapping, each=False), self._loop(mapping, each=True), self._merge(), self._result()]
+        source = "\n\n".join(parts)
+        namespace: dict[str, Any] = dict(self._names)
+        exec(_code(source), namespace)  # noqa: S102 - generated from templates; fields are quoted
+        return {name: namespace[name] for name in ("add", "each", "merge", "result", "results") if name in namespace}
+
+    def _loop(self, mapping: bool, *, each: bool) -> str:
+        lines = [
+            f"def {'each' if each else 'add'}(accs, keys, values, timestamps, admit):",
+            *(("    outcomes = []", "    append = outcomes.append") if each else ()),
+            "    get = accs.get",
+            "    try:",
+            "        for key, v, t in zip(keys, values, timestamps, strict=True):",
+            *_indented(3, self._reads(mapping)),
+            *_indented(3, self._update(each=each)),
+            *((f"            append({self._outcome()})",) if each else ()),
+            "    except Exception as error:",
+            "        explain(error)",
+            "        raise",
+            *(("    return outcomes",) if each else ()),
+        ]
+        return "\n".join(lines)
+
+    def _reads(self, mapping: bool) -> list[str]:
+        lines = []
+        for name, column in self._columns.values():
+            if isinstance(column, str):
+                lines.append(f"{name} = {source_of_field(column, mapping=mapping)}")
+            elif column is not None:
+                lines.append(f"{name} = {self.bind('read', column)}(v)")
+            if self.debug and self._needs_value(column):
+                lines.append(f"if {name} != {name}: refuse_nan({self.bind('field', column)})")
+        return lines
+
+    def _update(self, *, each: bool) -> list[str]:
+        """Return the statements that add one record to the accumulator of its key."""
+        started = ", ".join(map(self._first, self.slots))
+        new = started if self.bare else f"[{started}]"
+        simple = self.bare and not self.slots[0].step
+        lines = ["if key not in accs:" if simple else "a = get(key)"]
+        if not simple:
+            lines.append("if a is None:")
+        lines.append("    if admit is not None: admit(key)")
+        for name, column in self._columns.values():
+            if self._needs_value(column):
+                lines.append(f"    if {name} is None: refuse_none({self.bind('field', column)})")
+        lines += [f"    {'a = ' if each else ''}accs[key] = {new}", "else:"]
+        if simple:
+            lines.append("    a = accs[key]")
+        lines += [f"    {self._step(index, slot, each=each)}" for index, slot in enumerate(self.slots)]
+        if self.bare and each:
+            lines.append("    accs[key] = a")
+        return lines
+
+    def _first(self, slot: Slot) -> str:
+        x = self._columns[_key_of(slot.column)][0]
+        if slot.first:
+            return slot.first.format(x=x, t="t")
+        return f"{self.bind('add', slot.add)}({self.bind('create', slot.create)}(), {x}, t)"
+
+    def _step(self, index: int, slot: Slot, *, each: bool) -> str:
+        x = self._columns[_key_of(slot.column)][0]
+        a = self._state("a", index)
+        to = "accs[key]" if self.bare and not each else a
+        if slot.step:
+            return slot.step.format(a=a, to=to, x=x, t="t")
+        return f"{to} = {self.bind('add', slot.add)}({a}, {x}, t)"
+
+    def _merge(self) -> str:
+        if any(slot.merge is None for slot in self.slots):
+            return ""
+        joined = ", ".join(self._join(index, slot) for index, slot in enumerate(self.slots))
+        return f"def merge(a, b):\n    return {joined if self.bare else f'[{joined}]'}"
+
+    def _join(self, index: int, slot: Slot) -> str:
+        a, b = self._state("a", index), self._state("b", index)
+        return slot.join.format(a=a, b=b) if slot.join else f"{self.bind('merge', slot.merge)}({a}, {b})"
+
+    def _result(self) -> str:
+        outcome = self._outcome()
+        return f"def result(a):\n    return {outcome}\n\ndef results(accs):\n    return [{outcome} for a in accs]"
+
+    def _outcome(self) -> str:
+        outcomes = [aggregator.result_source(self) for aggregator in self.aggregators]
+        return outcomes[0] if len(outcomes) == 1 else f"({', '.join(outcomes)})"
+
+    def _state(self, acc: str, index: int) -> str:
+        return acc if self.bare else f"{acc}[{index}]"
+
+    def _numbered_columns(self) -> dict[object, tuple[str, Field]]:
+        """Return the name of each distinct column; that of the values themselves is ``v``."""
+        columns: dict[object, tuple[str, Field]] = {}
+        for slot in self.slots:
+            name = "v" if slot.column is None else f"x{len(columns)}"
+            columns.setdefault(_key_of(slot.column), (name, slot.column))
+        return columns
+
+    def _needs_value(self, column: Field) -> bool:
+        return any(slot.needs_value for slot in self.slots if _key_of(slot.column) == _key_of(column))
+
+
+def _key_of(column: Field) -> object:
+    return column if isinstance(column, str) else id(column)
+
+
+def _indented(depth: int, lines: Sequence[str]) -> list[str]:
+    return [f"{'    ' * depth}{line}" for line in lines]
+
+
+@lru_cache(maxsize=1024)
+def _code(source: str) -> CodeType:
+    """Compile source code, and keep it for tracebacks, which then show its lines."""
+    name = f"<malflow aggregation {blake2b(source.encode(), digest_size=6).hexdigest()}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    return compile(source, name, "exec")

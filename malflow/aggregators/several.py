@@ -1,0 +1,68 @@
+"""Several aggregators as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.labels import label
+from malflow.aggregators.slots import Layout, Slot, Slotted, slotted, unique
+
+__all__ = ["Into", "Several"]
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, repr=False)
+class Several(Slotted[V, Any, R]):
+    """Several aggregators, whose results are a tuple: see `malflow.agg.tuple_`."""
+
+    parts: tuple[Aggregator[V, Any, Any], ...]
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots of all parts, each once."""
+        return unique(slot for part in self.parts for slot in slotted(part).slots)
+
+    def combine(self, *states: Any) -> Any:
+        """Return the tuple of results."""
+        return tuple(self.results(states))
+
+    def results(self, states: tuple[Any, ...]) -> list[Any]:
+        """Return the result of each part."""
+        places = {slot.identity: state for slot, state in zip(self.slots, states, strict=True)}
+        parts = map(slotted, self.parts)
+        return [part.combine(*[places[slot.identity] for slot in part.slots]) for part in parts]
+
+    def result_source(self, layout: Layout) -> str:
+        """Return the expression of the tuple of results."""
+        return f"({''.join([f'{part.result_source(layout)}, ' for part in map(slotted, self.parts)])})"
+
+    def __repr__(self) -> str:
+        return f"agg.tuple_({', '.join(map(repr, self.parts))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Into(Several[V, R]):
+    """Several aggregators, whose results are the arguments of a class: see `malflow.agg.into`."""
+
+    made: Callable[..., R]
+    names: tuple[str, ...]
+
+    def combine(self, *states: Any) -> R:
+        """Return what the class makes of the results."""
+        return self.made(**dict(zip(self.names, self.results(states), strict=True)))
+
+    def result_source(self, layout: Layout) -> str:
+        """Return the call of the class."""
+        named = [
+            f"{name}={slotted(part).result_source(layout)}" for name, part in zip(self.names, self.parts, strict=True)
+        ]
+        return f"{layout.bind('made', self.made)}({', '.join(named)})"
+
+    def __repr__(self) -> str:
+        named = [f"{name}={part!r}" for name, part in zip(self.names, self.parts, strict=True)]
+        return f"agg.into({', '.join([label(self.made), *named])})"

@@ -1,0 +1,177 @@
+"""Slots: the variables of which the accumulators of aggregators consist, each with its step of the generated loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Protocol, TypeVar
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fields import Field, read, refuse_none
+
+__all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "slotted", "unique"]
+
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+_IMMUTABLE = frozenset({int, float, str, bool, bytes, complex, type(None)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """One variable of an accumulator. Slots of several aggregators with the same `identity` are kept once.
+
+    The templates are source code of the generated loop. In them, ``{a}`` is the state, ``{to}`` is where the next
+    state is stored, and ``{x}`` and ``{t}`` are the column and the timestamp. Without templates the loop calls `add`.
+
+    Attributes:
+        create: returns the empty state.
+        add: ``(state, x, timestamp) -> state``; may change the state in place.
+        merge: ``(state, state) -> state``; must not change either, nor return one that is mutable. None: there is none.
+        column: what ``x`` is.
+        needs_value: whether ``x`` must not be None.
+        first: a template: the expression of the state after one record.
+        step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
+        join: a template: the expression that merges ``{a}`` and ``{b}``, neither of them empty.
+    """
+
+    create: Callable[[], Any]
+    add: Callable[[Any, Any, Any], Any]
+    merge: Callable[[Any, Any], Any] | None
+    column: Field = None
+    needs_value: bool = False
+    first: str = ""
+    step: str = ""
+    join: str = ""
+
+    @property
+    def identity(self) -> object:
+        """What equal slots have in common: the functions, and the column they read."""
+        column = self.column if isinstance(self.column, str) else _same(self.column)
+        return _same(self.create), _same(self.add), _same(self.merge), column
+
+
+class Layout(Protocol):
+    """Where the slots of several aggregators are in one accumulator, and the names that generated code may use."""
+
+    def place(self, slot: Slot) -> str:
+        """Return the expression of a slot's state."""
+
+    def bind(self, hint: str, thing: object) -> str:
+        """Return a name by which generated code finds an object."""
+
+
+class Slotted(Aggregator[V, A, R]):
+    """An aggregator whose accumulator is the state of its only slot, or a list of the states of its slots."""
+
+    outcome = ""
+    """A template of `combine`: an expression in which ``{0}``, ``{1}``, ... are the states of the slots."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots, which are distinct."""
+        raise NotImplementedError
+
+    def combine(self, *states: Any) -> R:
+        """Return the result that belongs to the states of the slots."""
+        raise NotImplementedError
+
+    def create(self) -> A:
+        """Return an empty accumulator."""
+        acc: A = _packed([slot.create() for slot in self.slots])
+        return acc
+
+    def add(self, acc: A, value: V, timestamp: Any) -> A:
+        """Add a record's value and return the accumulator."""
+        states = zip(self.slots, self._unpacked(acc), strict=True)
+        changed: A = _packed(
+            [slot.add(state, _checked(slot, read(slot.column, value)), timestamp) for slot, state in states]
+        )
+        return changed
+
+    def merge(self, one: A, other: A) -> A:
+        """Return the accumulator of the values of both."""
+        parts = zip(self.slots, self._unpacked(one), self._unpacked(other), strict=True)
+        merged: A = _packed([slot.merge(a, b) for slot, a, b in parts if slot.merge is not None])
+        return merged
+
+    def result(self, acc: A) -> R:
+        """Return the result."""
+        return self.combine(*self._unpacked(acc))
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether accumulators can be merged."""
+        return all(slot.merge is not None for slot in self.slots)
+
+    def result_source(self, layout: Layout) -> str:
+        """Return the expression of the result in generated code."""
+        places = [layout.place(slot) for slot in self.slots]
+        if self.outcome:
+            return self.outcome.format(*places)
+        return f"{layout.bind('result', self.combine)}({', '.join(places)})"
+
+    def state_source(self, layout: Layout) -> str:
+        """Return the expression of the aggregator's own accumulator in generated code."""
+        places = [layout.place(slot) for slot in self.slots]
+        return places[0] if len(places) == 1 else f"[{', '.join(places)}]"
+
+    def _unpacked(self, acc: Any) -> Sequence[Any]:
+        return (acc,) if len(self.slots) == 1 else acc
+
+
+class Called(Slotted[V, A, R]):
+    """An aggregator of another kind, whose methods the generated loop calls."""
+
+    def __init__(self, aggregator: Aggregator[V, A, R]) -> None:
+        self.aggregator = aggregator
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """One slot for the whole accumulator."""
+        it = self.aggregator
+        return (Slot(it.create, it.add, it.merge if it.can_merge else None),)
+
+    def combine(self, *states: Any) -> R:
+        """Return the aggregator's result."""
+        return self.aggregator.result(*states)
+
+    def __repr__(self) -> str:
+        return repr(self.aggregator)
+
+
+def slotted(aggregator: Aggregator[V, A, R]) -> Slotted[V, A, R]:
+    """Return the aggregator in the form that is compiled."""
+    return aggregator if isinstance(aggregator, Slotted) else Called(aggregator)
+
+
+def unique(slots: Iterable[Slot]) -> tuple[Slot, ...]:
+    """Return each slot once, in the order of their first occurrence."""
+    kept: dict[object, Slot] = {}
+    for slot in slots:
+        kept.setdefault(slot.identity, slot)
+    return tuple(kept.values())
+
+
+def duplicate(state: Any) -> Any:
+    """Return a deep copy."""
+    return state if type(state) in _IMMUTABLE else deepcopy(state)
+
+
+def _same(function: Any) -> object:
+    """Return what stands for a function in an identity: methods of one object are equal, but not the same."""
+    return function if isinstance(function, MethodType) else id(function)
+
+
+def _checked(slot: Slot, x: Any) -> Any:
+    if x is None and slot.needs_value:
+        refuse_none(slot.column)
+    return x
+
+
+def _packed(states: list[Any]) -> Any:
+    """Return an accumulator made of the states of its slots."""
+    return states[0] if len(states) == 1 else states

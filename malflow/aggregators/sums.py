@@ -1,0 +1,127 @@
+"""Counts, sums and means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import add
+from typing import Any, TypeVar
+
+from malflow.aggregators.fields import Field
+from malflow.aggregators.labels import call
+from malflow.aggregators.slots import Slot, Slotted
+
+__all__ = ["Count", "Mean", "Sum"]
+
+V = TypeVar("V")
+N = TypeVar("N")
+
+
+@dataclass(frozen=True, repr=False)
+class Count(Slotted[V, int, int]):
+    """See `malflow.agg.count`."""
+
+    predicate: Field = None
+    outcome = "{0}"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The count."""
+        return (COUNTED,) if self.predicate is None else (_counted_if(self.predicate),)
+
+    def combine(self, *states: Any) -> int:
+        """Return the count."""
+        (count,) = states
+        return int(count)
+
+    def __repr__(self) -> str:
+        return call("agg.count", self.predicate)
+
+
+@dataclass(frozen=True, repr=False)
+class Sum(Slotted[V, Any, N]):
+    """See `malflow.agg.sum`."""
+
+    field: Field = None
+    outcome = "{0}"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The sum."""
+        return (summed(self.field),)
+
+    def combine(self, *states: Any) -> Any:
+        """Return the sum."""
+        (total,) = states
+        return total
+
+    def __repr__(self) -> str:
+        return call("agg.sum", self.field)
+
+
+@dataclass(frozen=True, repr=False)
+class Mean(Slotted[V, Any, Any]):
+    """See `malflow.agg.mean`."""
+
+    field: Field = None
+    outcome = "{1} / {0}"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The count and the sum."""
+        return (COUNTED, summed(self.field))
+
+    def combine(self, *states: Any) -> Any:
+        """Return the mean."""
+        count, total = states
+        return total / count if count else None
+
+    def __repr__(self) -> str:
+        return call("agg.mean", self.field)
+
+
+def _increment(count: int, _x: Any, _timestamp: Any) -> int:
+    return count + 1
+
+
+def _increment_if(count: int, x: Any, _timestamp: Any) -> int:
+    return count + 1 if x else count
+
+
+def nothing() -> None:
+    """Return the empty state of sums and extremes, which is of no type."""
+
+
+def _plus(total: Any, x: Any, _timestamp: Any) -> Any:
+    return as_number(x) if total is None else total + x
+
+
+def either(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """Merge two states; an empty one, which is None, adds nothing to the other."""
+    if one is None or other is None:
+        return other if one is None else one
+    return merge(one, other)
+
+
+def _merged_sums(one: Any, other: Any) -> Any:
+    return either(add, one, other)
+
+
+def as_number(x: Any) -> Any:
+    """Return the first term of a sum: a truth value counts as 0 or 1."""
+    return int(x) if isinstance(x, bool) else x
+
+
+COUNTED = Slot(int, _increment, add, first="1", step="{to} = {a} + 1", join="{a} + {b}")
+
+
+def _counted_if(predicate: Field) -> Slot:
+    first, step = "1 if {x} else 0", "if {x}: {to} = {a} + 1"
+    return Slot(int, _increment_if, add, predicate, first=first, step=step, join="{a} + {b}")
+
+
+def summed(field: Field) -> Slot:
+    """Return the slot of a sum. ``{a} += {x}`` would change a list that is summed."""
+    first = "{x} if {x} is not True and {x} is not False else int({x})"
+    step = "{to} = {a} + {x}"
+    return Slot(nothing, _plus, _merged_sums, field, needs_value=True, first=first, step=step, join="{a} + {b}")
