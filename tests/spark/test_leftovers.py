@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, users_environment
 from tests.spark.flows import backend_at, sums
+from tests.spark.programs.endless import endless
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
 ROOT = Path(__file__).parents[2]
@@ -261,53 +263,65 @@ def test_a_fenced_run_whose_changes_are_gone_does_not_claim_its_job_back(tmp_pat
         Cluster(plans, supersede).run(compile_graph(graph), settings_at(str(scratch), backend), 2)
 
 
-def newest(backend: FsspecBackend) -> int:
-    """Return the id of the newest snapshot."""
-    return max((it.id for it in snapshots(backend)), default=0)
+def newest(state: Path, job: str) -> int:
+    """Return the id of the newest snapshot of a job."""
+    return max((it.id for it in snapshots(FsspecBackend(str(state), job=job))), default=0)
 
 
 @contextmanager
-def running(tmp_path: Path, job: str, *place: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run without end, and wait until it has a snapshot; kill it at the end."""
-    state = tmp_path / f"state-{job}"
+def killed_driver(state: Path, scratch: Path) -> Iterator[None]:
+    """Start a driver with two runs, wait until both have snapshots of their own; kill it at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.programs.endless", str(state), job, *place],
+        [sys.executable, "-m", "tests.spark.programs.endless", str(state), str(scratch)],
         cwd=ROOT,
         env={**users_environment(), "TMPDIR": tempfile.gettempdir()},
     )
     try:
-        backend = FsspecBackend(str(state), job=job)
-        before = newest(backend)
-        wait_until(lambda: process.poll() is not None or newest(backend) > before + 1)
+        jobs = ("killed", "also-killed")
+        wait_until(lambda: process.poll() is not None or all(newest(state, job) > 1 for job in jobs))
         assert process.poll() is None
-        yield process
+        yield
     finally:
         process.kill()
         process.wait()
 
 
+@contextmanager
+def running(spark: Any, state: Path, job: str, scratch: Path) -> Iterator[None]:
+    """Start a run of a job, and wait until it has a snapshot of its own; stop it at the end."""
+    before = newest(state, job)
+    handle = endless(str(state), job, spark, str(scratch)).start()
+    try:
+        wait_until(lambda: handle.has_ended or newest(state, job) > before)
+        assert not handle.has_ended
+        yield
+    finally:
+        handle.stop()
+        assert handle.await_termination(SECONDS)
+
+
 @pytest.mark.fault("I21")
 @pytest.mark.spark
-def test_the_next_run_sweeps_what_a_killed_driver_left(tmp_path: Path, temporary: Path) -> None:
-    scratch = tmp_path / "scratch"
+def test_the_next_run_sweeps_what_a_killed_driver_left(
+    spark: Any, tmp_path: Path, place: ScratchPlace, temporary: Path
+) -> None:
+    state, scratch = tmp_path / "state", Path(place.url)
 
     def folders() -> set[Path]:
         runs = scratch / RUNS
         return {*temporary.glob("malflow-*"), *(runs.iterdir() if runs.is_dir() else ())}
 
-    with running(tmp_path, "killed", str(scratch)), running(tmp_path, "also-killed"):
-        left = folders()
-    assert folders() >= left
-    assert len(left) == 4, "two of queries, one of changes, one in the scratch folder"
-    with running(tmp_path, "live", str(scratch)) as live:
-        wait_until(lambda: not folders() & left)
-        kept = folders()
-        assert len(kept) == 2, "one of its query, one of its changes"
-        with running(tmp_path, "killed", str(scratch)) as last:
-            assert folders() > kept
-            last.terminate()
-            assert last.wait(SECONDS) == 0
-        assert folders() == kept, "a live run keeps its own, one that ends leaves nothing"
-        live.terminate()
-        assert live.wait(SECONDS) == 0
-    assert not folders()
+    with living(place) as alive:
+        others = {*folders_of(alive, place)}
+        with killed_driver(state, scratch):
+            left = folders() - others
+        assert folders() >= left
+        assert len(left) == 4, "two of queries, one of changes, one in the scratch folder"
+        with running(spark, state, "live", scratch):
+            wait_until(lambda: not folders() & left)
+            kept = folders()
+            assert len(kept - others) == 2, "one of its query, one of its changes"
+            with running(spark, state, "killed", scratch):
+                assert folders() > kept
+            assert folders() == kept, "a live run keeps its own, one that ends leaves nothing"
+        assert folders() == others, "the process that is alive keeps all of its own"

@@ -1,14 +1,19 @@
-"""A run without end: ``python -m tests.spark.programs.endless STATE JOB [SCRATCH]``."""
+"""Two runs without end in one session, the second with a scratch folder of the user's.
+
+Run it as ``python -m tests.spark.programs.endless STATE SCRATCH``; the jobs are "killed" and "also-killed".
+"""
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from malflow import SparkRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from tests.kit.spark_session import started_session
 
 
 class Numbers(StatefulSourceImpl[str, int, int, int]):
@@ -49,11 +54,20 @@ def build(provider: StreamProvider) -> None:
     keyed.stateful_map("count", count, default=int)
 
 
+def endless(state: str, job: str, session: Any, scratch: str | None) -> SparkRuntime:
+    """Make a runtime of a job that counts until it is stopped."""
+    backend = FsspecBackend(state, job=job)
+    return SparkRuntime(
+        build, backend, timedelta(seconds=0.2), 2, max_records_per_tick=100, spark=session, scratch=scratch
+    )
+
+
 def main() -> None:
-    backend = FsspecBackend(sys.argv[1], job=sys.argv[2])
-    place = sys.argv[3] if len(sys.argv) > 3 else None
-    often = timedelta(seconds=0.2)
-    SparkRuntime(build, backend, often, 2, max_records_per_tick=100, scratch=place).execute()
+    state, scratch = sys.argv[1:]
+    session = started_session(Path(state, "warehouse"))
+    places = {"killed": None, "also-killed": scratch}
+    for handle in [endless(state, job, session, place).start() for job, place in places.items()]:
+        handle.await_termination()
 
 
 if __name__ == "__main__":
