@@ -27,7 +27,7 @@ def batch_of(items: list[Any], *, keyed: bool = True) -> Batch:
 
 
 def flow_of(batch: Batch) -> list[Any]:
-    """Give the records and epochs of a batch in their order."""
+    """Return the records and epochs of a batch in order."""
     flow: list[Any] = []
     for records, epochs in batch.segments():
         flow.extend((message.key, message.value) for message in records.messages())

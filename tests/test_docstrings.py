@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "malflow"
+ROOT = Path(__file__).parents[1]
+ROOMS = ("malflow", "tests", "examples", "benchmarks")
 
 BANNED = re.compile(r"(Gives?|Tells?|Lets?|Have|Has|Take what|Say (what|why|how|that))\b")
 """Openings of any docstring that "Return", "Whether", "Raise" or the proper verb replace."""
 
-NOUN_CLAUSE = re.compile(r"(What|How|Where|Why)\b")
+NOUN_CLAUSE = re.compile(r"(What|Whatever|How|Where|Why|Who)\b")
 """Openings of a function's docstring that hide its verb."""
+
+NOUN_CLAUSE_TITLE = re.compile(r"test_(what|whatever|how|where|why|who)_")
+"""Names of tests that hide their subject."""
+
+LONGEST_TITLE = 70
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -37,17 +43,33 @@ def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def modules() -> Iterator[Path]:
-    """Yield the modules of the package."""
-    yield from sorted(PACKAGE.rglob("*.py"))
+    """Yield the modules of the package, of the tests, of the examples and of the benchmarks."""
+    for room in ROOMS:
+        yield from sorted((ROOT / room).rglob("*.py"))
+
+
+def titles(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each test."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name
 
 
 def test_no_docstring_has_a_banned_opening() -> None:
     found = [
-        f"{path.relative_to(PACKAGE.parent)}:{line}: {text}"
-        for path in modules()
-        for line, text in offences(path.read_text())
+        f"{path.relative_to(ROOT)}:{line}: {text}" for path in modules() for line, text in offences(path.read_text())
     ]
     assert not found, "\n".join(["Write 'Return ...', 'Whether ...' or the verb of what is done:", *found])
+
+
+def test_titles_of_tests_are_short_and_name_their_subject() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in modules()
+        for line, name in titles(path.read_text())
+        if len(name) > LONGEST_TITLE or NOUN_CLAUSE_TITLE.match(name)
+    ]
+    assert not found, "\n".join(["Write a title with a noun as its subject:", *found])
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class Changeable:
 
 
 @pytest.mark.parametrize("key", [[1], {1: 2}, {1}, object(), Changeable(1), len, bytearray(b"x"), (1, [2])])
-def test_what_has_no_stable_hash_is_refused(key: Any) -> None:
+def test_key_without_a_stable_hash_is_refused(key: Any) -> None:
     with pytest.raises(TypeError, match="has no stable hash; key by a string"):
         stable_hash(key)
 

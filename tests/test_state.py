@@ -65,7 +65,7 @@ class DeltasRebuildTheState(RuleBasedStateMachine):
 
     @rule(key=some_keys)
     def drop_and_bring_back(self, key: int) -> None:
-        """Let a key come again as another that equals it, and so at the end of the order."""
+        """Insert a key again as another that equals it, at the end of the order."""
         self.drop(key)
         self.set_through_the_view(float(key))
 

@@ -189,7 +189,7 @@ class Ticks(DataSource):
 
 
 class TickReader(DataSourceStreamReader):
-    """Gives another batch whenever it is asked."""
+    """Returns another batch at each poll."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

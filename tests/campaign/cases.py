@@ -17,7 +17,7 @@ class Difference(AssertionError):
 
 @dataclass
 class Campaign:
-    """What is run, for how long, and what came of it.
+    """A part of the campaign, with its seeds and limits.
 
     Attributes:
         part: the name of what is run.

@@ -24,7 +24,7 @@ SPARK = pytest.mark.spark
 
 @pytest.fixture(params=["single_thread", pytest.param("spark", marks=SPARK)])
 def runtime(request: pytest.FixtureRequest) -> Any:
-    """Give a runtime of one worker."""
+    """Return a runtime of one worker."""
     return _runtime(request, request.param, 1)
 
 
@@ -33,7 +33,7 @@ def runtime(request: pytest.FixtureRequest) -> Any:
     ids=["single_thread-one_worker", "single_thread-three_workers", "spark-two_workers"],
 )
 def any_parallelism(request: pytest.FixtureRequest) -> Any:
-    """Give a runtime of one worker, then one of several."""
+    """Return a runtime of one worker, then one of several."""
     return _runtime(request, *request.param)
 
 
@@ -49,18 +49,18 @@ def _runtime(request: pytest.FixtureRequest, name: str, parallelism: int) -> par
 
 @pytest.fixture
 def new_log(tmp_path: Path) -> Callable[[], Log]:
-    """Give a function that makes a log for user code to write to."""
+    """Return a function that makes a log for user code to write to."""
     count = iter(range(1000))
     return lambda: Log(tmp_path / f"log-{next(count)}")
 
 
 @pytest.fixture
 def log(new_log: Callable[[], Log]) -> Log:
-    """Give a log for user code to write to."""
+    """Return a log for user code to write to."""
     return new_log()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> FsspecBackend:
-    """Give a place to keep state in that every process reaches."""
+    """Return a backend that every process reaches."""
     return FsspecBackend(str(tmp_path / "kept"))

@@ -507,7 +507,7 @@ def test_a_source_of_either_kind_takes_both_wrappers() -> None:
         (Stateless, r"write Stateless\(...\)"),
     ],
 )
-def test_what_is_no_source_is_told_what_to_write(thing: Any, message: str) -> None:
+def test_invalid_source_is_refused_with_the_fix(thing: Any, message: str) -> None:
     with refused(f"operator 'op' needs a StatelessSource or a StatefulSource; .*{message}"):
         build(lambda provider: provider.new_stream().source("op", thing))
 
@@ -522,7 +522,7 @@ def test_what_is_no_source_is_told_what_to_write(thing: Any, message: str) -> No
         (VecSink, r"write VecSink\(...\)"),
     ],
 )
-def test_what_is_no_sink_is_told_what_to_write(thing: Any, message: str) -> None:
+def test_invalid_sink_is_refused_with_the_fix(thing: Any, message: str) -> None:
     with refused(f"operator 'op' needs a StatelessSink or a StatefulSink; .*{message}"):
         build(lambda provider: source(provider).sink("op", thing))
 

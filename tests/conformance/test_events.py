@@ -1,4 +1,4 @@
-"""What listeners hear of a run."""
+"""The events that listeners receive of a run."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_refused_rescale_is_reported_and_logged(runtime: Any, caplog: pytest.L
     assert not heard.of(Rescaled)
 
 
-def test_what_ended_a_run_is_reported(runtime: Any) -> None:
+def test_error_that_ended_a_run_is_reported(runtime: Any) -> None:
     heard = Heard()
 
     def build(provider: StreamProvider) -> None:
@@ -177,7 +177,7 @@ def test_a_listener_that_raises_is_dropped(runtime: Any, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("listeners", [print, "log", [object()], [Heard]])
-def test_what_is_no_listener_is_refused(runtime: Any, listeners: Any) -> None:
+def test_invalid_listener_is_refused(runtime: Any, listeners: Any) -> None:
     with pytest.raises(GraphError, match="listeners needs"):
         runtime(sums, listeners=listeners)
 

@@ -1,4 +1,4 @@
-"""What a user sees when user code fails while the dataflow runs."""
+"""Errors of user code while the dataflow runs, as the user sees them."""
 
 from __future__ import annotations
 
@@ -605,7 +605,7 @@ def test_a_text_has_no_elements_for_flatten(text: Any) -> None:
 
 @pytest.mark.parametrize("answer", [7, "x", [DataMessage(1, 2, 3)], (value for value in [1]), (None, 1)])
 @pytest.mark.parametrize("hook", ["function", "on_data", "on_epoch"])
-def test_what_a_logic_returns_is_refused(hook: str, answer: Any) -> None:
+def test_return_value_of_a_logic_is_refused(hook: str, answer: Any) -> None:
     answers = {"on_data": lambda *_: None, hook: lambda *_: answer}
     logic = answers["function"] if hook == "function" else type("Logic", (), answers)()
     error = failure(lambda s: s.stateless_op("op", logic))
@@ -614,7 +614,7 @@ def test_what_a_logic_returns_is_refused(hook: str, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_epoch", "on_schedule"])
-def test_what_a_hook_of_states_returns_is_refused(hook: str) -> None:
+def test_return_value_of_a_state_hook_is_refused(hook: str) -> None:
     logic = type("Logic", (), {"on_data": lambda *_: None, hook: lambda *_: [DataMessage(1, 2, 3)]})()
     error = failure(lambda s: s.key_local("k", lambda m: 1).stateful_op("op", logic))
     assert "which goes nowhere" in str(error)

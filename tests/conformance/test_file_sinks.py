@@ -1,4 +1,4 @@
-"""What the file sinks write is written exactly once, over stops, failures and other numbers of workers."""
+"""File sinks write exactly once, across stops, failures and other numbers of workers."""
 
 import gzip
 import json
@@ -75,7 +75,7 @@ def test_a_run_that_goes_on_keeps_what_was_written(
 
 @pytest.mark.fault("F7")
 @pytest.mark.parametrize("append", [False, True])
-def test_what_a_failed_run_wrote_after_its_snapshot_is_cut_off(
+def test_output_of_a_failed_run_after_its_snapshot_is_cut_off(
     runtime: Any, store: FsspecBackend, tmp_path: Path, append: bool
 ) -> None:
     path = tmp_path / "out.jsonl"
@@ -111,7 +111,7 @@ def test_a_sink_goes_back_with_the_snapshot_that_is_asked_for(
     assert lines_of(path) == expected([*range(4), 99])
 
 
-def test_what_comes_with_the_end_comes_again_more_complete(
+def test_output_at_the_end_comes_again_more_complete(
     any_parallelism: Any, store: FsspecBackend, tmp_path: Path
 ) -> None:
     path = tmp_path / "totals.txt"

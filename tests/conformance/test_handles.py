@@ -91,7 +91,7 @@ def test_a_runtime_has_one_run_at_a_time(runtime: Any) -> None:
     assert second.await_termination(SECONDS)
 
 
-def test_what_keeps_nothing_takes_no_snapshot(runtime: Any) -> None:
+def test_run_without_persistence_takes_no_snapshot(runtime: Any) -> None:
     handle = runtime(endless).start()
     try:
         with pytest.raises(GraphError, match="a snapshot needs a persistence"):

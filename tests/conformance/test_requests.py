@@ -1,4 +1,4 @@
-"""What a run can be asked for while it runs: on every runtime."""
+"""Requests to a run while it runs: on every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job keeps, and where its next run begins: on every runtime."""
+"""Snapshots of a job, and where its next run resumes: on every runtime."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ no_moments = pytest.mark.parametrize("moment", [float("nan"), Decimal("nan"), (1
 @pytest.mark.fault("E25")
 @no_moments
 @pytest.mark.parametrize("first", [0, 5])
-def test_what_is_no_timestamp_is_refused_at_the_record(runtime: Any, moment: Any, first: int) -> None:
+def test_invalid_timestamp_is_refused_at_the_record(runtime: Any, moment: Any, first: int) -> None:
     def build(stream: Any) -> Any:
         stamped = stream.assign_timestamps("stamp", lambda m: moment if m.value == first else 1.0 * m.value)
         return stamped.generate_epochs("epochs", limit_out_of_orderness(1))[0]

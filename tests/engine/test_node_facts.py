@@ -1,4 +1,4 @@
-"""What kinds of nodes say of themselves, by which the passes over a graph go."""
+"""The facts that node kinds declare, which the passes over a graph use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where parts and states belong, which edges are idle, and how states move to other workers."""
+"""Placement of parts and states, idle edges, and states that move to other workers."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_workers_without_a_part_get_the_epoch_of_the_others() -> None:
     assert reroute(timed(), {"epochs": old}, 4, 4) == {"epochs": [*(old[at] for at in range(3)), IDLE | {"epoch": 5}]}
 
 
-def test_what_was_late_on_an_old_worker_stays_late() -> None:
+def test_record_late_on_an_old_worker_stays_late() -> None:
     program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
     (two,) = {str(it): it for it in reroute(program, {"e": {0: {"epoch": 90}, 1: {"epoch": 100}}}, 2, 3)["e"]}.values()
     assert two == {"epoch": 90, "past": ((2, {0: 90, 1: 100}),)}
@@ -238,7 +238,7 @@ def test_what_was_late_on_an_old_worker_stays_late() -> None:
     assert reroute(program, {"e": {0: {**three, "epoch": 100}}}, 1, 2)["e"] == [{"epoch": 100}] * 2
 
 
-def test_what_any_worker_had_reached_counts_after_another_partitioner() -> None:
+def test_epoch_of_any_worker_counts_after_a_change_of_partitioner() -> None:
     program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
     old = {"e": {0: {"epoch": 90}, 1: {"epoch": 100, "past": ((3, {0: 80, 2: 110}),)}}}
     reached = [{"epoch": 90, "past": ((1, {0: 110}),)}] * 2

@@ -134,7 +134,7 @@ class Book:
 
 
 def values_moving_each_tick(source: Any) -> list[Any]:
-    """Give the values of a source whose worker is built anew for each tick, from its deltas alone."""
+    """Return the values of a source whose worker is rebuilt for each tick, from its deltas alone."""
     SEEN.clear()
     graph = Graph()
     StreamProvider(graph).new_stream().source("source", StatelessSource(source)).sink(

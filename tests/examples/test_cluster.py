@@ -27,7 +27,7 @@ TEXTS = {"first.txt": "to be or not to be\n", "second.txt": "that is the questio
 
 
 def commands_under(heading: str) -> str:
-    """Give the shell commands of a section of the README."""
+    """Return the shell commands of a section of the README."""
     section = (FOLDER / "README.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert found is not None

@@ -62,7 +62,7 @@ def counted(lines: Iterable[str]) -> Counter[str]:
 
 @pytest.mark.spark
 def test_all_examples_say_on_spark_what_they_say_on_one_thread(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a user function prints comes from another process, and appears on the standard error."""
+    """Compare the standard output, where sinks print; user functions print to the standard error of other processes."""
     need_spark()
     for name in BUILT:
         module = importlib.import_module(f"examples.{name}")

@@ -92,7 +92,7 @@ VALUES: Mapping[Any, Any] = {
 
 
 def events() -> ScriptedSource:
-    """Give the source: it ends twice, to be restarted, and then at last.
+    """Return the source: it ends twice, to be restarted, and then for good.
 
     The values come in two ticks, in two parts; then single keys change, one a tick.
     """

@@ -50,7 +50,7 @@ KINDS = Counter(type(value).__name__ for value in VALUES.values())
 
 @pytest.fixture(params=product(FORMATS, JOBS), ids=lambda param: f"{param[0]}-{param[1].name}")
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Job, FsspecBackend]:
-    """Give a job, and a backend on a copy of its files."""
+    """Return a job, and a backend on a copy of its files."""
     version, job = request.param
     shutil.copytree(FOLDER / version / job.name, tmp_path / job.name)
     return job, backend_of(job, tmp_path)

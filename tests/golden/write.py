@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Job(NamedTuple):
-    """How a job was written."""
+    """The settings that a job was written with."""
 
     name: str
     codec: str
@@ -44,7 +44,7 @@ JOBS = (
 
 
 def backend_of(job: Job, folder: Path) -> FsspecBackend:
-    """Give the backend of a job in a folder."""
+    """Return the backend of a job in a folder."""
     made = FsspecBackend(
         str(folder),
         job=job.name,

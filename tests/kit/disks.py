@@ -26,7 +26,7 @@ def small_disk(path: Path, kilobytes: int) -> Iterator[Path]:
 
 
 def make_room(disk: Path) -> None:
-    """Let a disk be as large as is needed."""
+    """Enlarge a disk."""
     assert _mount("-o", "remount,size=16m", str(disk)) == 0
 
 

@@ -39,14 +39,14 @@ def finish(run: Run) -> None:
 
 
 class Store:
-    """What the pickled deltas of runs make, and how the last of them was set up."""
+    """The states that the pickled deltas of runs add up to, and the settings of the last run."""
 
     def __init__(self) -> None:
         self.states: dict[str, dict[int, KeyedState]] = {}
         self.set_up: tuple[int, int, Mapping[str, int], Mapping[str, str | None]] | None = None
 
     def commit(self, run: Run, program: Program) -> None:
-        """Take what changed; where the workers are others, nothing of before is left."""
+        """Apply the changes of a run; after a rescale, start from nothing."""
         if self.set_up is not None and self.set_up[1] != run.parallelism:
             self.states = {}
         for worker, name, delta, keys in pickle.loads(pickle.dumps(run.deltas())):
@@ -71,6 +71,6 @@ class Store:
         return run
 
     def merged(self, name: str) -> dict[Any, Any]:
-        """Give all keys of a state."""
+        """Return all keys of a state, with their values."""
         held: Sequence[KeyedState] = list(self.states.get(name, {}).values())
         return {key: state for states in held for key, state in states.items()}

@@ -32,7 +32,7 @@ _BUCKETS = count(1)
 
 
 class Request(NamedTuple):
-    """What a client asked for."""
+    """A request of a client."""
 
     method: str
     path: str
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests of a method to a path that contains a text."""
+    """A fault of the next `times` requests of a method to a path that contains a text."""
 
     kind: str
     method: str
@@ -122,13 +122,13 @@ class FaultyS3:
         seconds: float = 0,
         message: str = "",
     ) -> None:
-        """Let the next requests of this kind fail; `message` is what the server says."""
+        """Make the next requests of this kind fail; `message` is the server's."""
         assert kind in (*_ANSWERS, "delay", "late", "reset_before", "reset_after", "truncate", "trickle"), kind
         with self._lock:
             self._faults.append(Fault(kind, method, path_contains, times, seconds, message))
 
     def release(self) -> None:
-        """Let go of the requests that are held."""
+        """Release the requests that are held."""
         self._released.set()
 
     def reset(self) -> None:

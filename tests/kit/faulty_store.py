@@ -61,13 +61,13 @@ class Call:
 
     @property
     def key_class(self) -> str:
-        """Tell what it is about."""
+        """The class of its key."""
         return key_class_of(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with one call, or several in a row.
+    """A fault of one call, or of several in a row.
 
     Attributes:
         kind: one of
@@ -106,7 +106,7 @@ class Late:
     arrive: Callable[[], None]
 
     def is_due(self, call: Call) -> bool:
-        """Tell whether it arrives before a call."""
+        """Whether it arrives before a call."""
         if self.left is None or not can_tell(call, self.key):
             return False
         self.left -= 1
@@ -117,7 +117,7 @@ class Late:
 
 
 class Faults:
-    """What is to go wrong, for all views of one store, and what has."""
+    """The faults of all views of one store: armed, late and fired."""
 
     def __init__(self, *faults: Fault) -> None:
         self.log: list[Call] = []
@@ -129,21 +129,21 @@ class Faults:
             self.arm(fault)
 
     def arm(self, fault: Fault) -> None:
-        """Have something go wrong from now on."""
+        """Inject a fault from now on."""
         self._armed.append((fault, self._counts[fault.operation, fault.key_class]))
 
     def clear(self) -> None:
-        """Let nothing go wrong any more; what is late stays late."""
+        """Inject no more faults; late writes stay late."""
         self._armed.clear()
 
     def release(self, late: Late | None = None) -> None:
-        """Let one late write arrive, or all of them in their order."""
+        """Apply one late write, or all of them in order."""
         for one in [late] if late is not None else [*self.late]:
             self.late.remove(one)
             one.arrive()
 
     def take(self, call: Call) -> Fault | None:
-        """Note a call, let arrive what is due, and tell what goes wrong with it."""
+        """Log a call and apply the late writes that are due; return the fault of the call, if any."""
         for late in [late for late in self.late if late.is_due(call)]:
             self.release(late)
         self.log.append(call)
@@ -240,12 +240,12 @@ _REFUSALS: dict[str, type[StoreError]] = {
 
 
 def can_tell(call: Call, key: str) -> bool:
-    """Tell whether it makes a difference to a call whether an object is there."""
+    """Whether the result of a call depends on the presence of an object."""
     return call.key == key or (call.operation == "list" and key.startswith(call.key))
 
 
 def key_class_of(key: str) -> str:
-    """Tell what a key or a prefix is about."""
+    """Return the class of a key or a prefix."""
     return next(name for folder, name in _FOLDERS.items() if key.startswith(folder))
 
 

@@ -142,7 +142,7 @@ def data_keys(store: HookedStore) -> set[str]:
 
 
 def seqs(store: HookedStore) -> list[int]:
-    """Give the numbers of the manifests that are there."""
+    """Return the numbers of the manifests that are there."""
     return [int(key[2:22]) for key in sorted(store.objects) if key.startswith("m/")]
 
 

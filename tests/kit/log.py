@@ -1,4 +1,4 @@
-"""What a dataflow tells a test while it runs, from whatever process."""
+"""A log that user code writes to for a test, from any process."""
 
 from __future__ import annotations
 

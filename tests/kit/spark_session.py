@@ -61,7 +61,7 @@ def started_session(folder: Path, master: str = "local[2]", **conf: str) -> Any:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Give a quiet session of two cores on this machine; skip where there is no pyspark or no Java."""
+    """Return a quiet session of two cores on this machine; skip where there is no pyspark or no Java."""
     try:
         require_spark()
         _require_java()

@@ -33,7 +33,7 @@ def epochs(*given: Any, records: int = 0) -> list[Batch]:
 
 
 def tick(merge: Merge, *edges: list[Batch]) -> list[Any]:
-    """Give the epochs that come out."""
+    """Return the epochs that come out."""
     return [epoch for (batch,) in merge.run(edges) for _, epoch in batch.epochs]
 
 
@@ -113,7 +113,7 @@ def test_epochs_that_cannot_be_compared_are_named() -> None:
 
 
 def program(*, timed: bool) -> list[bool]:
-    """Tell of each exchange whether its merging is in turn."""
+    """Return, for each exchange, whether it merges its inputs by time."""
     graph = Graph()
     keyed = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([1]))
     first = keyed.key_distribute("first", lambda msg: msg.value)

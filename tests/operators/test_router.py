@@ -59,7 +59,7 @@ def test_other_exchanges_ask_for_themselves(what: str) -> None:
     assert asked == [5, 5]
 
 
-def test_what_is_remembered_is_bounded_and_goes_with_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_routes_is_bounded_and_belongs_to_its_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "_CACHED_ROUTES", 3)
     asked: list[Any] = []
     choose = counting(asked)

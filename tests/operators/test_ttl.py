@@ -136,7 +136,7 @@ def test_nothing_is_planned_for_keys_that_were_dropped(drop: Callable[[TtlMap, l
     assert len(operator._due) < 20
 
 
-def test_what_a_sweep_deletes_is_told_by_the_next_delta() -> None:
+def test_deletions_of_a_sweep_are_in_the_next_delta() -> None:
     operator = TtlMap(OperatorContext("ttl", tracked=True), _drop)
     operator.apply(Delta({"k": ExpireMap()}, whole=True))
     operator.process(Batch([], [], []))

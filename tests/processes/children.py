@@ -56,7 +56,7 @@ class Child:
                 self.said.extend(text.splitlines())
 
     def tell(self) -> None:
-        """Give it a line to read."""
+        """Write a line to its input."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -94,22 +94,22 @@ def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int 
 
 
 def backend_of(folder: Path) -> FsspecBackend:
-    """Give the backend of the counting program, to look at."""
+    """Return the backend of the counting program, to read from."""
     return FsspecBackend(str(folder / "state"), job="counting")
 
 
 def newest(folder: Path) -> int:
-    """Give the id of the newest snapshot, 0 where there is none."""
+    """Return the id of the newest snapshot, 0 if there is none."""
     return max((snapshot.id for snapshot in snapshots(backend_of(folder))), default=0)
 
 
 def counted(folder: Path) -> int:
-    """Tell how many numbers the newest snapshot has counted."""
+    """Return how many numbers the newest snapshot has counted."""
     return sum(count for count, _ in kept_states(backend_of(folder), "total").values())
 
 
 def emitted(folder: Path) -> list[tuple[str, int, int]]:
-    """Give the running totals that were written, in their order."""
+    """Return the running totals that were written, in order."""
     file = folder / "totals.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return [tuple(json.loads(line)) for line in lines]

@@ -1,4 +1,4 @@
-"""What signals do to a process: they end it with a snapshot, at once, or not at all (H1 to H6)."""
+"""Signals end a process with a snapshot, at once, or not at all (H1 to H6)."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ class Call(NamedTuple):
 
 
 def strace(log: Path, *injected: str) -> list[str]:
-    """Give the command that watches the calls, and makes some of them other than they are."""
+    """Return the command that traces system calls and tampers with some of them."""
     injections = [word for injection in injected for word in ("-e", f"inject={injection}")]
     return ["strace", "-f", "-y", "-s0", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *injections]
 
 
 def can_trace() -> bool:
-    """Tell whether strace is there and may trace."""
+    """Whether strace is there and may trace."""
     if shutil.which("strace") is None:
         return False
     command = [*strace(Path("/dev/null"), "fsync:error=EIO:when=1"), "true"]
@@ -86,7 +86,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 
 def target(trace: list[Call], name: str, path: str, snapshot: int = 2) -> int:
-    """Give the number by which strace counts a call of the background, on a path, and none of the main thread."""
+    """Return strace's number of a call that the background thread makes on a path and the main thread never."""
     main = trace[0].thread
     most = max(call.nth for call in trace if call.thread == main and call.name == name)
     numbers = [

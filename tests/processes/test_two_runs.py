@@ -38,7 +38,7 @@ def assert_fenced(process: Child) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a process stands still, as SIGSTOP makes it."""
+    """Whether a process is stopped, as by SIGSTOP."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
 

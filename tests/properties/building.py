@@ -23,7 +23,7 @@ __all__ = ["Run", "build", "keyed_states", "run", "run_rescaled"]
 
 @dataclass
 class Run:
-    """What malflow's sinks and inspectors got.
+    """The messages that malflow's sinks and inspectors received.
 
     Attributes:
         new_log: makes what inspectors append to: a list, or, where they are in other processes, a `Log`.
@@ -41,7 +41,7 @@ class Run:
 
     @property
     def epochs(self) -> dict[str, dict[int, list[Any]]]:
-        """Give the epochs by step and worker, since the number of workers last changed."""
+        """Return the epochs by step and worker, since the last rescale."""
         epochs: dict[str, dict[int, list[Any]]] = {}
         for name, marks in self.marks.items():
             by_worker = epochs.setdefault(name, {})

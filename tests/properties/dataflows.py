@@ -20,7 +20,7 @@ ONLY_MAX = 0
 
 @dataclass(frozen=True)
 class Traits:
-    """What is known of a stream, and so which operators have a specified result on it.
+    """The known properties of a stream, which decide which operators have a specified result on it.
 
     Attributes:
         keyed: whether it has keys.
@@ -104,7 +104,7 @@ class Draft:
         return least
 
     def may_read(self, index: int) -> bool:
-        """Tell whether one more operator may read a stream: not where another one changes its values."""
+        """Whether one more operator may read a stream: not if another one changes its values."""
         if index in self.hidden:
             return False
         return self.readers[index] == 0 or self.traits[index].family not in self.mutated
@@ -234,7 +234,7 @@ def _distribute(draft: Draft, index: int, key: str, partitioner: str) -> int:
 
 
 def _distributed(traits: Traits, key: str, *, parallel: bool) -> tuple[Order, Place]:
-    """Tell what an exchange leaves of the order: where several workers send the same key, none."""
+    """Return the order after an exchange: none where several workers send the same key."""
     total = traits.order is Order.TOTAL
     if not parallel:
         return (traits.order if total or key == "same" else Order.NONE), Place.SOURCE

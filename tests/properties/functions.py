@@ -17,7 +17,7 @@ FAR = 1000
 
 
 def weight(value: Any) -> int:
-    """Give a number for any value, equal for equal values."""
+    """Return a number for any value, equal for equal values."""
     if isinstance(value, (list, tuple, set)):
         return 1 + sum(map(weight, value))
     if isinstance(value, dict):

@@ -18,7 +18,7 @@ Record = DataMessage[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What sinks and inspectors got, and which epochs the inspectors of epochs saw, by the names of their steps.
+    """The messages of sinks and inspectors, and the epochs of frontier inspectors, by the names of their steps.
 
     Attributes:
         records, epochs: those.
@@ -51,7 +51,7 @@ def interpret(dataflow: Dataflow) -> Interpretation:
 
 
 def _records(parts: Iterable[Part]) -> Iterator[Record]:
-    """Give one record of each part in turn, until all have ended."""
+    """Yield one record of each part in turn, until all have ended."""
     rows = [zip(fresh(part.values), part.timestamps, strict=True) for part in parts]
     keys = [part.key for part in parts]
     while rows:
@@ -94,7 +94,7 @@ class Stream:
 
 
 def owned(value: Any) -> Any:
-    """Give a reader a value of its own."""
+    """Return a copy of a value for one reader."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(owned, value))
     return copy.deepcopy(value)
@@ -190,7 +190,7 @@ class Key(Operator):
 
 
 class Stateful(Operator):
-    """Has a state for every key, in the order in which keys come."""
+    """Holds a state for every key, in the order in which keys come."""
 
     def prepare(self) -> None:
         self._states: dict[Any, Any] = {}

@@ -10,7 +10,7 @@ __all__ = ["Dataflow", "Order", "Part", "Place", "Step", "fresh"]
 
 
 class Order(Enum):
-    """How far the order of a stream is specified."""
+    """The degree to which the order of a stream is specified."""
 
     TOTAL = "total"
     BY_KEY = "by key"
@@ -18,7 +18,7 @@ class Order(Enum):
 
 
 class Place(Enum):
-    """Where the records of a stream are."""
+    """The workers that the records of a stream are on."""
 
     SOURCE = "on one worker; the others are idle"
     GATHERED = "on one worker; the others see the epochs"

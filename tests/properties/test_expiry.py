@@ -1,4 +1,4 @@
-"""What a `ttl_map` still holds: the entries that no epoch has passed, and no key without any."""
+"""A `ttl_map` holds the entries that no epoch has passed, and no key without any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is late stays late, and no window comes twice, when keys move between workers that make epochs of their own."""
+"""Late records stay late, and no window comes twice, when keys move between workers with epochs of their own."""
 
 from __future__ import annotations
 

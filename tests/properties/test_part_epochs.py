@@ -1,4 +1,4 @@
-"""What is late where each part has an epoch of its own is a function of each part's records alone."""
+"""Where each part has an epoch of its own, lateness is a function of each part's records alone."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def expected(script: dict[Any, list[Any]], generators: Sequence[str]) -> list[li
     start=st.integers(1, 4),
     changes=changes,
 )
-def test_what_is_late_depends_on_its_part_alone(
+def test_lateness_depends_on_the_part_alone(
     script: dict[Any, list[Any]], generators: list[str], start: int, changes: list[tuple[int, str, int]]
 ) -> None:
     flow = Flow(script, generators)

@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """How far each part is."""
+    """The position of each part."""
 
     left: int = 0
     right: int = 0
@@ -73,7 +73,7 @@ class Version:
 
 
 class Shape(NamedTuple):
-    """What a snapshot is of: a version of the program, and since when its extra operator counts."""
+    """The subject of a snapshot: a version of the program, and the position at which its extra operator began."""
 
     version: Version
     extra_since: Positions
@@ -158,7 +158,7 @@ class Fed:
 
 
 class FedPart(StatefulSourcePartition[Any, Any, int]):
-    """How far one part is."""
+    """The position of one part."""
 
     def __init__(self, fed: Sequence[Any], position: int) -> None:
         self._fed, self._position = fed, position

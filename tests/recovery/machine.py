@@ -82,7 +82,7 @@ class Job(World):
         return [_parsed(objects[key]) for key in keys if key not in self.bad]
 
     def newest(self) -> Shape:
-        """Tell what the newest snapshot is of."""
+        """Return the version of the program in the newest snapshot."""
         manifests = self.retained()
         return self.engine.shapes[manifests[-1]["snapshot"] if manifests else 0]
 
@@ -382,7 +382,7 @@ class RecoveryMachine(RuleBasedStateMachine):
     # How
 
     def _run(self) -> Process:
-        """Give the newest run, and start one if there is none."""
+        """Return the newest run, and start one if there is none."""
         if self.runs:
             return self.runs[-1]
         self.repair()

@@ -73,7 +73,7 @@ Hunt = Callable[[], object]
 
 
 def enumerated(story: str, *kinds: str, of: str = "", nth: int = 0, engine: type[Toy | Real] = Toy) -> None:
-    """Tell a story without faults, then with every fault of some kinds.
+    """Play a story without faults, then with every fault of some kinds.
 
     Args:
         story: the story.
@@ -91,7 +91,7 @@ def enumerated(story: str, *kinds: str, of: str = "", nth: int = 0, engine: type
 
 
 def doubted(story: str, of: str) -> None:
-    """Tell a story in which it is unknown what became of a write, and the next one is refused."""
+    """Play a story in which a write has an unknown outcome and the next one is refused."""
     setting = next(setting for setting in SETTINGS if repr(setting) == story)
     known: set[int] = set()
     for doubt in doubts_in(calls(setting, Toy)):

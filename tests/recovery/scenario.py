@@ -122,7 +122,7 @@ def fold(records: Sequence[Record]) -> States:
 
 
 class Observed(NamedTuple):
-    """What a snapshot holds: up to which record, and what differs from the model; nothing should."""
+    """The content of a snapshot: its position, and its differences from the model; there should be none."""
 
     snapshot: int
     position: int
@@ -224,7 +224,7 @@ class Toy:
         return Observed(restored.snapshot, position, differs)
 
     def expected(self, position: int, parallelism: int) -> dict[str, dict[int, list[tuple[str, Any]]]]:
-        """Give what must be held: by state and worker the items in their order."""
+        """Return the expected state: the items in order, by state and worker."""
         states: dict[str, dict[str, Any]] = {"source": {"all": position} if position else {}, **self._compact(position)}
         return {
             name: {
@@ -459,7 +459,7 @@ class Process:
         self.run.rescale(parallelism)
 
     def drop(self) -> None:
-        """Let it be gone, as by SIGKILL."""
+        """Drop the process, as SIGKILL would."""
         self.ended = self.ended or "dropped"
 
     def _guarded(self, action: Callable[[], Any]) -> tuple[str, Any]:
@@ -602,7 +602,7 @@ class World:
         self._is_known(copy, thorough)  # the floor may be another now
 
     def _is_known(self, copy: MemoryStore, *facts: Any) -> bool:
-        """Tell whether all this was there before, and note that it was."""
+        """Whether this situation was seen before; record it."""
         here = hash((frozenset(copy.objects.items()), self.floor, self.ceiling, self._may_go_back, *facts))
         if here in self.known:
             return True
@@ -610,7 +610,7 @@ class World:
         return False
 
     def check_recovery(self, copy: MemoryStore) -> None:
-        """What is recovered is the fold up to its position, which is not before a commit and never goes back."""
+        """Check the recovered state: the model's, at a position after each commit that never goes back."""
         try:
             observed = self.recover(copy=copy)
         except SnapshotCorrupt as error:
@@ -656,7 +656,7 @@ class World:
             self._exact.add(snapshot)
 
     def check_collected(self, copy: MemoryStore | None = None) -> None:
-        """What is no longer retained is gone, and no more than that."""
+        """Check that all that is no longer retained is deleted, and nothing else."""
         copy = self.copy() if copy is None else copy
         report = fsck(self.backend(copy))
         manifests, marks = len(copy.list("m/")), len(copy.list("gc/"))
@@ -667,7 +667,7 @@ class World:
             raise Violation("collection", reason)
 
     def finish(self) -> None:
-        """Let nothing go wrong any more: the job must come to its end, and what is of no use any more must go."""
+        """Inject no more faults: the job must reach its end, and unused files must go."""
         self.faults.clear()
         self.faults.release()
         self.check()

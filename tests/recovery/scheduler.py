@@ -168,7 +168,7 @@ class World:
         self._look()
 
     def arrive(self, which: int) -> None:
-        """Let a late call arrive; one that is too late is dropped."""
+        """Apply a late call; one that is too late is dropped."""
         _, operation = self.late.pop(which % len(self.late))
         try:
             operation()
@@ -210,35 +210,35 @@ class World:
         require("collection", not unused, unused)
 
     def newest_log(self) -> tuple[str, ...]:
-        """Give the log of the newest manifest, which is what counts."""
+        """Return the log of the newest manifest, which is authoritative."""
         numbers = self.retained()
         return self._logs[self._manifest(manifest_key(numbers[-1]))["attempt"]] if numbers else ()
 
     def has_counted(self, log: tuple[str, ...]) -> bool:
-        """Tell whether a snapshot of a log came to be where it counted."""
+        """Whether a manifest of this log was the newest at some moment."""
         return log in self._logs.values()
 
     def log_of(self, attempt: str) -> tuple[str, ...]:
-        """Give the log of a manifest that came to be."""
+        """Return the log of a manifest that was written."""
         return self._logs[attempt]
 
     def retained(self) -> list[int]:
-        """Give the numbers of the manifests that count, by a reading of the names that owes nothing to malflow."""
+        """Return the numbers of the valid manifests, read from their names without malflow's code."""
         boundary = max((int(key[3:]) for key in self.objects if key.startswith("gc/")), default=0)
         numbers = sorted(int(key[2:22]) for key in self.objects if key.startswith("m/"))
         return [number for number in numbers if number >= boundary]
 
     def snapshots(self) -> list[int]:
-        """Give the ids of the retained snapshots, the newest first."""
+        """Return the ids of the retained snapshots, the newest first."""
         return sorted({self._manifest(manifest_key(seq))["snapshot"] for seq in self.retained()} - {0}, reverse=True)
 
     def backend(self, store: MemoryStore) -> StoredBackend:
-        """Give a backend above a view of the store."""
+        """Return a backend on a view of the store."""
         options = {"job": "job", "retain": RETAIN, "growth": self.growth, "compression": "none"}
         return StoredBackend(store, self._environment, retry_for=timedelta(seconds=1), **options)
 
     def plain(self) -> StoredBackend:
-        """Give a backend that stands still nowhere."""
+        """Return a backend that never pauses."""
         return self.backend(MemoryStore(self.objects))
 
     def close(self) -> None:
@@ -383,7 +383,7 @@ class Process:
 
     @property
     def believes_it_owns(self) -> bool:
-        """Tell whether it rests, and would find out of no other run if it looked."""
+        """Whether it is idle, and would find no other run that has claimed the job."""
         newest = max(self._world.retained(), default=0)
         return self.stepper.is_idle and self.session is not None and newest <= self.session._claim.head.seq
 
@@ -527,7 +527,7 @@ class Agenda:
 
 
 def interleave(old: tuple[str, ...], new: tuple[str, ...], *, before: int, most: int, old_first: bool = True) -> int:
-    """Let one process stand still before each of its calls, and then the other before each of its own, and go on.
+    """Pause one process before each of its calls, then the other before each of its own, and go on.
 
     Args:
         old: what the process does that has the job, if any has.

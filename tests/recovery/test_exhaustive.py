@@ -34,7 +34,7 @@ MILD = ("throttled", "error_after", "unknown_before", "late")
 
 @dataclass
 class Story:
-    """Tells a world what to do. A run that dies of a fault is started again, and does once more what it died of."""
+    """Steps of a world. A run that dies of a fault is started again, and repeats the step it died of."""
 
     world: World
     careful: bool = True
@@ -74,11 +74,11 @@ class Story:
             self.runs[name].rescale(workers)
 
     def oldest(self) -> int:
-        """Give the id of the oldest snapshot."""
+        """Return the id of the oldest snapshot."""
         return next(snapshots(self.world.backend(self.world.copy()))).id
 
     def _revived(self, name: str) -> bool:
-        """Tell whether a run is there, after starting it anew where it died and no other took its place."""
+        """Restart a run that died, unless another took its place; return whether it is alive."""
         run = self.runs[name]
         if not run.is_alive and run.ended != "fenced" and self.world.claimant <= run.number:
             self.start(name, self._workers[name])
@@ -190,7 +190,7 @@ def told(
     folder: Path | None = None,
     known: set[int] | None = None,
 ) -> Story:
-    """Tell a story with faults, in memory or in a folder, up to its end."""
+    """Play a story with faults to its end, in memory or in a folder."""
     objects, floor = beginning(setting, kind)
     objects = dict(objects)
     for key, data in objects.items() if folder is not None else ():
@@ -216,12 +216,12 @@ def told(
 
 @cache
 def calls(setting: Setting, kind: type[Toy | Real]) -> tuple[Call, ...]:
-    """Give all calls of the store in a story without faults."""
+    """Return all calls of the store in a story without faults."""
     return tuple(told(setting, kind).world.faults.log)
 
 
 def faults_in(log: tuple[Call, ...]) -> Iterator[Fault]:
-    """Let each call go wrong in each way; late writes arrive before each call that can tell, and at the end."""
+    """Yield each fault of each call; late writes arrive before each call that can tell, and at the end."""
     for call, nth, later in _counted(log):
         operation, key_class = call.operation, call.key_class
         for kind in KINDS[operation]:
@@ -236,14 +236,14 @@ def faults_in(log: tuple[Call, ...]) -> Iterator[Fault]:
 
 
 def torn_in(log: tuple[Call, ...]) -> Iterator[Fault]:
-    """Let the process end in the middle of each write."""
+    """Yield a crash in the middle of each write."""
     for call, nth, _ in _counted(log):
         if call.operation == "put_new":
             yield Fault("torn", "put_new", call.key_class, nth)
 
 
 def doubts_in(log: tuple[Call, ...]) -> Iterator[tuple[Fault, Fault]]:
-    """Let it be unknown what became of each write, and let the next one of its kind be refused."""
+    """Yield an unknown outcome of each write, with a refusal of the next one of its kind."""
     for call, nth, later in _counted(log):
         if call.operation != "put_new":
             continue
@@ -254,7 +254,7 @@ def doubts_in(log: tuple[Call, ...]) -> Iterator[tuple[Fault, Fault]]:
 
 
 def _counted(log: tuple[Call, ...]) -> Iterator[tuple[Call, int, int]]:
-    """Give each call with how many of its kind came before, and how many come later to which it matters."""
+    """Yield each call with the number of its kind before it, and of later calls that depend on it."""
     seen: Counter[tuple[str, str]] = Counter()
     for index, call in enumerate(log):
         place = (call.operation, call.key_class)
@@ -269,7 +269,7 @@ def endure(
     folder: Path | None = None,
     known: set[int] | None = None,
 ) -> Story:
-    """Tell a story with faults, and check that they do no harm."""
+    """Play a story with faults, and check that they do no harm."""
     try:
         story = told(setting, kind, *faults, folder=folder, known=known)
         if len(faults) == 1:
@@ -284,7 +284,7 @@ def endure(
 def survive(
     setting: Setting, kind: type[Toy | Real], fault: Fault, *, folder: Path | None = None, known: set[int]
 ) -> None:
-    """Tell a story with a fault, and check that it fires and does no harm."""
+    """Play a story with a fault, and check that it fires and does no harm."""
     story = endure(setting, kind, fault, folder=folder, known=known)
     assert story.world.faults.fired, f"{fault} did not fire in {setting!r}"
 
@@ -301,7 +301,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder, where it can be had on a disk in memory, which syncs faster."""
+    """Return a folder, if possible on a disk in memory, which syncs faster."""
     memory = Path("/dev/shm")  # noqa: S108 - nothing secret is put there
     if not os.access(memory, os.W_OK):
         yield tmp_path

@@ -1,4 +1,4 @@
-"""What the tests of recovery have found, each as the shortest way there: it stays mended."""
+"""Bugs that the tests of recovery have found, each with the shortest way to it."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Disk:
                 self._bytes[facts.st_ino] = written.read()
 
     def after_power_loss(self) -> Iterator[tuple[str, bytes]]:
-        """Give the files that are left; one whose bytes were not synced is empty."""
+        """Return the files that are left; one whose bytes were not synced is empty."""
         yield from self._left(self.top.stat().st_ino, "")
 
     def _left(self, folder: int, path: str) -> Iterator[tuple[str, bytes]]:
@@ -92,7 +92,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def live_through(setting: Setting, disk: Disk, *faults: Fault) -> World:
-    """Tell a story on a disk, and look before each call what would be left if the power failed now."""
+    """Play a story on a disk; before each call, check the files that a power failure would leave."""
     root = disk.top / "jobs" / "job"
     world = PowerlessWorld(
         lambda: LocalStore(root),

@@ -13,5 +13,5 @@ from tests.kit.backends import at_once
 
 @pytest.fixture(params=["disk", "memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> FsspecBackend:
-    """Give a place that keeps."""
+    """Return a backend, on disk and in memory."""
     return at_once(tmp_path if request.param == "disk" else f"memory://{uuid4()}")

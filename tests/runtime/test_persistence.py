@@ -1,4 +1,4 @@
-"""What a run keeps and what the next one makes of it: on disk and in memory, through the runtime only."""
+"""Snapshots of one run and the start of the next: on disk and in memory, through the runtime only."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_state_is_captured_at_the_end_of_the_tick(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restore", ["newest", True, 1.5])
-def test_what_is_no_id_is_refused_before_anything_runs(restore: Any) -> None:
+def test_invalid_snapshot_id_is_refused_before_the_run(restore: Any) -> None:
     with pytest.raises(GraphError, match="restore needs 'latest', the id of a snapshot, or None"):
         SingleThreadRuntime(counting(""), restore=restore)
 

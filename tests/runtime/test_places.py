@@ -1,4 +1,4 @@
-"""Where states may be kept, under which names and keys, and what never shows."""
+"""Places, names and signing keys of snapshots, and the secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_msgpack_needs_no_key_anywhere() -> None:
     FsspecBackend("s3://bucket/prefix", codec="msgpack")
 
 
-def test_what_was_signed_is_read_with_the_key_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signed_snapshot_is_read_with_its_key_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALFLOW_SIGNING_KEY", raising=False)
     counted("aab", at_once(tmp_path, signing_key=KEY))
     with pytest.raises(SnapshotCorrupt, match="it is signed, but no signing key is set"):
@@ -54,7 +54,7 @@ def test_what_was_signed_is_read_with_the_key_only(tmp_path: Path, monkeypatch: 
     assert counted("aabb", at_once(tmp_path)) == [("b", 2)]
 
 
-def test_what_was_not_signed_is_not_taken_where_there_is_a_key(tmp_path: Path) -> None:
+def test_unsigned_snapshot_is_refused_with_a_key(tmp_path: Path) -> None:
     counted("aab", at_once(tmp_path))
     with pytest.raises(SnapshotCorrupt, match="it is not signed, but a signing key is set"):
         counted("aab", at_once(tmp_path, signing_key=KEY))
@@ -269,7 +269,7 @@ def test_pickles_are_not_loaded_from_where_others_may_write(tmp_path: Path, expo
 
 
 @pytest.mark.parametrize("safe", [{"codec": "msgpack"}, {"signing_key": KEY}])
-def test_what_needs_no_trust_is_loaded_from_anywhere(tmp_path: Path, safe: dict[str, Any]) -> None:
+def test_safe_snapshot_is_loaded_from_any_folder(tmp_path: Path, safe: dict[str, Any]) -> None:
     counted("aab", at_once(tmp_path, **safe))
     (tmp_path / "default").chmod(0o777)
     assert counted("aabb", at_once(tmp_path, **safe)) == [("b", 2)]

@@ -1,4 +1,4 @@
-"""What a run tells of itself."""
+"""The progress of a run."""
 
 from __future__ import annotations
 

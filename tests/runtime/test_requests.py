@@ -1,4 +1,4 @@
-"""What may be asked of a run while it runs, from where, and what is answered, whatever ends it."""
+"""Requests to a run while it runs, from any thread, and their answers, whatever ends the run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Asking:
 
 
 def in_a_thread(action: Callable[[], Any]) -> Any:
-    """Have another thread do it, and wait for that."""
+    """Run an action in another thread, and return its result."""
     done: Future[Any] = Future()
 
     def act() -> None:
@@ -75,7 +75,7 @@ def in_a_thread(action: Callable[[], Any]) -> Any:
 
 
 def in_a_signal_handler(action: Callable[[], Any]) -> Any:
-    """Have a signal handler do it."""
+    """Run an action in a signal handler, and return its result."""
     answers: list[Any] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: answers.append(action()))
     try:
@@ -133,7 +133,7 @@ def test_a_stop_ends_the_tick_and_takes_a_last_snapshot(place: Callable[[Callabl
     assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
 
 
-def test_what_is_asked_before_the_run_is_done_when_it_runs() -> None:
+def test_request_before_the_run_is_served_when_it_runs() -> None:
     backend = in_memory()
     asking = Asking({}, persistence=backend)
     asked = asking.runtime.snapshot()
@@ -167,7 +167,7 @@ def test_last_tick_takes_a_requested_snapshot_and_cancels_a_rescale() -> None:
     assert scaled.cancelled() or scaled.result(timeout=0) is None
 
 
-def test_what_was_cancelled_by_who_asked_is_not_done() -> None:
+def test_request_that_its_caller_cancelled_is_not_served() -> None:
     backend = in_memory()
     asking = Asking({4: lambda runtime: runtime.rescale(3).cancel()}, persistence=backend)
     asking.runtime.execute()
@@ -190,7 +190,7 @@ def test_a_run_that_has_ended_takes_no_request(ask: Callable[[SingleThreadRuntim
         ask(asking.runtime)
 
 
-def test_what_was_asked_of_a_run_that_fails_is_cancelled() -> None:
+def test_request_to_a_run_that_fails_is_cancelled() -> None:
     def fail(runtime: SingleThreadRuntime) -> Any:
         asked.extend([runtime.snapshot(), runtime.rescale(2)])
         raise ValueError("no more")
@@ -206,7 +206,7 @@ def test_what_was_asked_of_a_run_that_fails_is_cancelled() -> None:
     assert ids(backend) == []
 
 
-def test_what_was_asked_of_a_run_that_could_not_begin_is_cancelled() -> None:
+def test_request_to_a_run_that_could_not_start_is_cancelled() -> None:
     backend = in_memory()
     counted("ab", backend)
     runtime = SingleThreadRuntime(counting("ab", name="other"), backend)
@@ -216,7 +216,7 @@ def test_what_was_asked_of_a_run_that_could_not_begin_is_cancelled() -> None:
     assert asked.cancelled()
 
 
-def test_what_was_asked_of_a_run_that_could_not_be_built_is_cancelled() -> None:
+def test_request_to_a_run_that_could_not_be_built_is_cancelled() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         asked.append(runtime.snapshot())
         provider.new_stream().source("s", None)  # type: ignore[arg-type, call-overload] # the mistake
@@ -392,7 +392,7 @@ def _outcome(answer: Future[Any]) -> type[BaseException | None] | None:
 @pytest.mark.fault("H3")
 @pytest.mark.parametrize("error", ENDS)
 @pytest.mark.parametrize("asked_with", [[], ["rescale"], ["snapshot", "rescale"]])
-def test_who_asked_is_answered_whatever_a_state_raises(error: type[BaseException], asked_with: list[str]) -> None:
+def test_requests_are_answered_whatever_a_state_raises(error: type[BaseException], asked_with: list[str]) -> None:
     asked: list[Future[Any]] = []
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -444,7 +444,7 @@ class _Part:
 
 
 @pytest.mark.parametrize("error", ENDS)
-def test_who_asked_for_workers_is_answered_whatever_a_source_raises(error: type[BaseException]) -> None:
+def test_rescale_is_answered_whatever_a_source_raises(error: type[BaseException]) -> None:
     asked: list[Future[Any]] = []
 
     def build_dataflow(provider: StreamProvider) -> None:

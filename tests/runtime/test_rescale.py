@@ -33,7 +33,7 @@ PARTS = [f"part {number}" for number in range(7)]
 
 
 class Reader:
-    """Gives one row a poll, and notes what is done to it."""
+    """Returns one row a poll, and logs all calls."""
 
     def __init__(self, source: Scripted, part: Any, position: int) -> None:
         self.source, self.part, self.position = source, part, position
@@ -156,13 +156,13 @@ class Tumble:
 
 
 def look(key: Any, value: Any, timestamp: int, seen: ExpireMap[Any, Any, Any]) -> Any:
-    """Tell the window in which the entry was put that is still there; put one that lives for a bit over two windows."""
+    """Insert an entry that lives for a bit over two windows; return the window of the live one before it."""
     window = timestamp // WINDOW
     return (window, seen.insert("entry", window, (window + 2) * WINDOW + 5)), seen
 
 
 class Seen:
-    """What came out of the dataflow."""
+    """The output of the dataflow."""
 
     def __init__(self) -> None:
         self.sums: list[Any] = []
@@ -172,7 +172,7 @@ class Seen:
 
 
 def flow(sources: Sequence[Scripted], seen: Seen, provider: StreamProvider) -> None:
-    """Give each source epochs of its own, join them, and keep three states for each key."""
+    """Build two sources with epochs of their own, joined, and three states for each key."""
     streams: list[Any] = []
     for at, source in enumerate(sources):
         rows = provider.new_stream().source(f"rows {at}", stateful(source))
@@ -435,7 +435,7 @@ def test_parts_are_polled_in_the_order_in_which_they_were_listed() -> None:
 @pytest.mark.fault("E19")
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_was_late_stays_late_and_the_end_is_not_remembered(workers: int, restart: bool) -> None:
+def test_late_records_stay_late_and_the_end_is_not_remembered(workers: int, restart: bool) -> None:
     source = Scripted({"part": [5, 9]})
     on_time, late = VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()
     asked: list[Any] = []

@@ -1,4 +1,4 @@
-"""How a run ends: by itself, by a stop, by a signal; and how it rests."""
+"""The end of a run, by itself, by a stop or by a signal; and its idle ticks."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_slow_functions_do_not_hold_back_what_is_done() -> None:
     assert all(calls - shown <= 3 for shown, calls in enumerate(called_when_shown))
 
 
-def test_what_a_tick_costs_anyway_does_not_make_it_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_cost_of_a_tick_does_not_shrink_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[int] = []
 
     class SlowToFlush(VecSink[Any, Any, Any]):

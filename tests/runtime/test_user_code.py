@@ -39,7 +39,7 @@ def undisturbed(kind: str) -> Any:
 @pytest.mark.fault("E24")
 @pytest.mark.parametrize(("raised", "parallelism"), list(zip(RAISED, cycle([2, 1]), strict=False)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_user_code_raises_is_told_and_nothing_is_lost(
+def test_error_of_user_code_is_reported_and_nothing_is_lost(
     kind: str, raised: str, parallelism: int, tmp_path: Path
 ) -> None:
     trap, backend = Trap(tmp_path), in_memory()

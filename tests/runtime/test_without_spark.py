@@ -1,4 +1,4 @@
-"""What is there, and what is said, where Spark is not installed."""
+"""The package without Spark installed, and its errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from malflow import MissingDependency, RestartPolicy, SparkRuntime
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pandas", "pyarrow"])
-def test_what_is_missing_is_named_with_the_command_that_installs_it(
-    missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_is_named_with_its_install_command(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     runtime = SparkRuntime(lambda provider: None, restart=RestartPolicy(attempts=0))
     with pytest.raises(MissingDependency, match=r"needs pyspark, pandas and pyarrow: pip install 'malflow\[spark\]'"):

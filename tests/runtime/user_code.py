@@ -41,7 +41,7 @@ RAISED: dict[str, type[BaseException]] = {
 
 
 class Trap:
-    """What raises in user code, in whatever process, as long as it is armed.
+    """Raises in user code, in any process, as long as it is armed.
 
     Args:
         folder: where it is noted whether it is.

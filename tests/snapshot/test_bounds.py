@@ -94,7 +94,7 @@ anything = st.recursive(
 
 @pytest.mark.fault("B14")
 @given(anything)
-def test_whatever_stands_for_a_type_is_read_in_bounds_or_refused(value: Any) -> None:
+def test_any_description_of_a_type_is_read_in_bounds_or_refused(value: Any) -> None:
     read(msgpack.packb(value))
 
 
@@ -132,7 +132,7 @@ BOMBS = {
 
 @pytest.mark.fault("B14")
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_what_no_type_is_made_of_is_refused_at_once(bomb: str) -> None:
+def test_malformed_type_is_refused_at_once(bomb: str) -> None:
     code, facts = BOMBS[bomb]
     data = msgpack.packb(extension(code, facts))
     with bounded(len(data)), pytest.raises((ValueError, TypeError)):

@@ -292,7 +292,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: H
     assert failing.fired == len(tries)
 
 
-def test_what_was_tried_again_is_not_wanted_once_more(store: HookedStore, clock: Clock) -> None:
+def test_retried_snapshot_is_not_requested_again(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock)
     store.before.append(Failing("put", "d/", StoreError("no space left")))
     job.save({"a": 1})
@@ -333,7 +333,7 @@ def test_pauses_between_tries_double_up_to_five_seconds_until_the_deadline(store
 
 
 @pytest.mark.parametrize("operation", ["list", "get", "put"])
-def test_what_passes_is_tried_again_when_a_run_begins(store: HookedStore, clock: Clock, operation: str) -> None:
+def test_transient_error_at_the_start_of_a_run_is_retried(store: HookedStore, clock: Clock, operation: str) -> None:
     job_on(store).save({"a": 1}).result()
     passing = [Failing(operation, folder, Transient("slow down"), times=3) for folder in ("m/", "gc/", "job", "d/")]
     store.before.extend(passing)

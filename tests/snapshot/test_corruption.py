@@ -100,7 +100,7 @@ def test_appended_bytes_are_found(written: dict[str, bytes], tail: bytes) -> Non
 
 
 @pytest.mark.fault("B1")
-def test_what_is_said_names_the_file_both_digests_and_the_way_back(written: dict[str, bytes]) -> None:
+def test_corruption_error_names_file_digests_and_the_way_back(written: dict[str, bytes]) -> None:
     key = next(key for key in written if key.startswith("d/"))
     damaged = flipped(written[key], 30)
     assert str(refusal_of(written, key, damaged)) == (

@@ -1,4 +1,4 @@
-"""What is in a data file: found again exactly, or found damaged, whatever happened to its bytes."""
+"""A data file is read back exactly or found damaged, whatever happened to its bytes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_bytes_after_the_end_are_found_also_with_a_right_checksum(more: bytes) -
             decode_file(NAME, damaged)
 
 
-def test_what_is_no_data_file_is_told_so() -> None:
+def test_foreign_file_is_reported_as_no_data_file() -> None:
     for data in (b"", b"PK\x03\x04" * 10, pickle.dumps({}), whole_file().replace(b"\r\n", b"\n")):
         with pytest.raises(SnapshotCorrupt, match=f"'{NAME}' is not a data file of malflow") as refused:
             decode_file(NAME, data)
@@ -614,14 +614,14 @@ def test_a_chunk_that_is_none_is_found(what: str, value: Any) -> None:
     assert state == {"a": 1}
 
 
-def test_what_is_deleted_and_not_there_is_no_error() -> None:
+def test_deletion_of_an_absent_key_is_no_error() -> None:
     state = {"a": 1}
     apply_chunk(state, "deleted", ["b", "a"])
 
     assert state == {}
 
 
-def test_what_was_before_a_whole_state_counts_no_more() -> None:
+def test_changes_before_a_whole_state_are_dropped() -> None:
     state = {"a": 1}
     apply_chunk(state, "whole", None)
     apply_chunk(state, "changed", {"b": 2})

@@ -1,4 +1,4 @@
-"""What becomes of states when the program has changed: named on both sides, and dropped only where somebody says so."""
+"""States of a program that has changed: named on both sides, and dropped only on request."""
 
 from __future__ import annotations
 

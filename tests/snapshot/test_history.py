@@ -112,7 +112,7 @@ def test_a_store_that_can_not_be_read_is_no_damage(store: HookedStore) -> None:
     assert passing.fired == 3
 
 
-def test_what_a_crash_left_behind_is_told_as_unused(store: HookedStore) -> None:
+def test_leftovers_of_a_crash_are_reported_as_unused(store: HookedStore) -> None:
     job = Job(StoreBackend(store))
     job.save({"a": 1}).result()
     orphan = "d/00000000000000000003-1-0123456789abcdef-0123456789abcdef.mfs"

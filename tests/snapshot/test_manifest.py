@@ -164,7 +164,7 @@ def test_another_spelling_of_the_same_is_not_taken(authenticator: Authenticator,
     ],
     ids=range(13),
 )
-def test_what_is_no_manifest_at_all_is_told_so(authenticator: Authenticator, data: bytes) -> None:
+def test_foreign_file_is_reported_as_no_manifest(authenticator: Authenticator, data: bytes) -> None:
     with pytest.raises(SnapshotCorrupt, match=r"m/7"):
         read(data, authenticator)
 
@@ -362,7 +362,7 @@ def test_a_gap_is_told_and_the_newest_snapshot_still_serves(three: HookedStore) 
 # Signatures
 
 
-def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: HookedStore) -> None:
+def test_signed_manifest_is_read_with_its_key_only(store: HookedStore) -> None:
     Job(StoreBackend(store, signing_key=KEY)).save({"a": 1}).result()
     assert Job(StoreBackend(store, signing_key=KEY)).state == {"a": 1}
     with pytest.raises(SnapshotCorrupt, match=r"it is signed, but no signing key is set; pass signing_key="):
@@ -375,7 +375,7 @@ def test_what_was_signed_is_read_with_the_key_and_by_no_one_else(store: HookedSt
         Job(StoreBackend(store, signing_key="another key of sixteen bytes", allow_unsigned_pickle=True))
 
 
-def test_what_was_not_signed_is_not_taken_where_a_key_is_given(store: HookedStore) -> None:
+def test_unsigned_manifest_is_refused_with_a_key(store: HookedStore) -> None:
     Job(StoreBackend(store)).save({"a": 1}).result()
     before = dict(store.objects)
     with pytest.raises(SnapshotCorrupt, match=r"it is not signed, but a signing key is set; allow_unsigned_pickle"):

@@ -116,7 +116,7 @@ class Place:
 
 
 def paced(*values: Any) -> ScriptedSource:
-    """Give each value in a tick of its own."""
+    """Return a source with each value in a tick of its own."""
     script: list[Any] = []
     for value in values:
         script += [value] if value is CRASH else [value, PAUSE]

@@ -74,7 +74,7 @@ def _clean() -> Iterator[None]:
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[BaseException | None], str]:
-    """Give all that is told of an error, and all that was logged."""
+    """Return a function that collects all texts of an error and all that was logged."""
     caplog.set_level(logging.DEBUG)
 
     def tell(error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""What is signed, and that no secret is told."""
+"""Signatures of files, and secrets that no message shows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_changed_character_of_a_signature_is_found() -> None:
 
 
 @pytest.mark.parametrize("mac", ["", ":", "é" * 73, "0" * 8 + ":" + "0" * 64, "x\n"])
-def test_what_is_no_signature_is_not_one(mac: str) -> None:
+def test_invalid_signature_is_not_accepted(mac: str) -> None:
     assert not signer_of(CANARY).verify(b"data", mac)
 
 
@@ -98,7 +98,7 @@ def test_keys_come_from_the_environment_where_none_are_given(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("keys", [CANARY[:15], CANARY[:15].encode(), [CANARY, CANARY[:9]], [], [CANARY, 5], 5, ""])
-def test_what_is_no_proper_key_is_refused_without_telling_it(keys: Any) -> None:
+def test_invalid_signing_key_is_refused_without_showing_it(keys: Any) -> None:
     with pytest.raises(GraphError) as refused:
         Signer.of(keys)
 
@@ -265,7 +265,7 @@ def test_a_secret_is_never_told_however_it_is_quoted(hidden: str, around: str) -
         'config {"aws_secret_access_key": "CANARY"}',
     ],
 )
-def test_what_looks_secret_is_hidden_without_being_told_what_is(text: str) -> None:
+def test_likely_secrets_are_hidden_by_their_form(text: str) -> None:
     assert "CANARY" not in redacted(text)
 
 
@@ -296,7 +296,7 @@ def test_quoted_spellings_are_hidden() -> None:
 
 
 @given(text=st.text())
-def test_what_is_left_is_one_printable_line(text: str) -> None:
+def test_redacted_text_is_one_printable_line(text: str) -> None:
     safe = redacted(text)
 
     assert len(safe.splitlines()) <= 1

@@ -1,4 +1,4 @@
-"""What a run's hold on its job keeps in mind from one snapshot to the next."""
+"""The memory of a snapshot writer from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_last_snapshot_contains_what_a_failed_one_could_not_write(
     assert Job(StoreBackend(store)).state == {"a": 2}
 
 
-def test_what_was_captured_as_an_increment_is_never_written_as_a_base(store: HookedStore) -> None:
+def test_captured_increment_is_never_written_as_a_base(store: HookedStore) -> None:
     later = Later()
     backend = StoreBackend(store, growth=0.01)
     backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in one tick.
+    """The events of one tick.
 
     Attributes:
         places: the process of each task, in their order; the last ones again and again.

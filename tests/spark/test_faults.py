@@ -93,7 +93,7 @@ def test_a_task_that_always_fails_ends_the_run_with_operator_and_key(cluster: Dr
 
 
 @pytest.mark.fault("I2")
-def test_what_is_lost_between_two_stages_is_made_again_of_the_same_records(cluster: Driver, tmp_path: Path) -> None:
+def test_lost_shuffle_data_is_recomputed_from_the_same_records(cluster: Driver, tmp_path: Path) -> None:
     """Whether a task still had to read what was lost is up to the machine: it has three tries."""
     deeds = [("sum", number, "lose_shuffle") for number in BEFORE_THE_LAST_TASK]
     repeated = []

@@ -79,7 +79,7 @@ def test_a_run_whose_idle_processes_end_goes_on_with_its_state(spark: Any, tmp_p
 
 
 @pytest.mark.fault("I23")
-def test_what_fails_in_between_is_left_to_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_between_ticks_is_left_to_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "_SECONDS", 0.01)
     asked = threading.Semaphore(0)
 

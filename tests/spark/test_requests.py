@@ -61,7 +61,7 @@ def ended_from_outside(handle: SparkHandle) -> list[Future[Any]]:
         (ended_from_outside, RunFailed, [{CancelledError, RunFailed, type(None)}] * 3),
     ],
 )
-def test_who_asked_is_answered_whatever_ends_the_run(
+def test_requests_are_answered_whatever_ends_a_run_on_spark(
     spark: Any, tmp_path: Path, end: Any, error: type[Exception], outcomes: list[set[type[BaseException | None]]]
 ) -> None:
     handle = SparkRuntime(

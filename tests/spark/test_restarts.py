@@ -79,7 +79,7 @@ def test_a_run_is_started_again_as_often_as_told_and_the_pause_doubles(
 
 
 @pytest.mark.fault("I20")
-def test_what_is_asked_of_a_run_that_waits_for_its_restart(
+def test_request_to_a_run_that_waits_for_its_restart(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     away, numbers = Away(backend_at(tmp_path), StoreError("away")), 3_000
@@ -207,7 +207,7 @@ def test_a_setting_that_would_break_a_promise_is_refused(spark: Any, setting: st
 
 
 @pytest.mark.fault("I11")
-def test_what_is_in_the_memory_of_one_process_is_no_place_for_changes(spark: Any) -> None:
+def test_memory_of_one_process_is_refused_as_scratch(spark: Any) -> None:
     with pytest.raises(GraphError, match=r"scratch='memory://x' is in the memory of one process"):
         SparkRuntime(sums(1), spark=spark, scratch="memory://x").execute()
 
@@ -267,7 +267,7 @@ def travelling(value: Any, state: Any) -> Any:
         (int, NoComeBack, "operator 'keep' failed at key [01]: its state .* of type int can't be read .*ValueError"),
     ],
 )
-def test_what_can_not_travel_is_an_operator_error_and_no_restart(
+def test_unpicklable_object_is_an_operator_error_without_a_restart(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any, state: Any, message: str
 ) -> None:
     with pytest.raises(OperatorError, match=message):

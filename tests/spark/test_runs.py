@@ -77,7 +77,7 @@ def test_splits_unions_and_exchanges_in_a_row_come_to_the_same(spark: Any, paral
 
 
 @pytest.mark.fault("I6")
-def test_what_one_runtime_keeps_the_other_goes_on_from(spark: Any, tmp_path: Path) -> None:
+def test_each_runtime_resumes_from_the_snapshots_of_the_other(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
     assert kept_sums(backend) == expected_sums(100)
@@ -212,7 +212,7 @@ def test_nothing_is_left_behind(spark: Any, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.fault("I11")
-def test_what_can_not_work_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
+def test_impossible_run_is_refused_before_it_starts(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="in the memory of one process"):
         SparkRuntime(sums(1), FsspecBackend("memory://place", job="j"), spark=spark).execute()
     with pytest.raises(GraphError, match="SparkSession of this process"):

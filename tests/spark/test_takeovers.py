@@ -48,7 +48,7 @@ Script = Mapping[str, Sequence[Sequence["Command"]]]
 
 @dataclass(frozen=True)
 class Command:
-    """What is to become of a key of one operator: "add" to its state, "drop" it, or "doom" it for the next hook."""
+    """An action on a key of one operator: "add" to its state, "drop" it, or "doom" it for the next hook."""
 
     operator: str
     verb: str

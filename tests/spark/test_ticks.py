@@ -130,9 +130,7 @@ def kept(provider: StreamProvider, *, how: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["alone", "joined", "timed", "scheduled"])
-def test_what_comes_in_pieces_is_taken_as_it_would_be_whole(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_spark()
     graph = Graph()
     kept(StreamProvider(graph), how=how)

@@ -58,7 +58,7 @@ def columns(value: Any, at: int = 3, size: int = 2_000) -> tuple[Any, ...]:
 
 
 class Ends:
-    """What raises what ends a process: on its way out, or on its way in."""
+    """Raises an exception that ends a process, when it is pickled or unpickled."""
 
     def __init__(self, kind: type[BaseException], comes: bool) -> None:
         self.kind = kind
@@ -79,7 +79,7 @@ ENDING = [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration]
 
 @pytest.mark.fault("I15")
 @pytest.mark.parametrize("kind", ENDING)
-def test_what_ends_a_process_is_an_error_of_the_operator(kind: type[BaseException]) -> None:
+def test_end_of_a_process_is_an_operator_error(kind: type[BaseException]) -> None:
     with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*sent .*{kind.__name__}"):
         dump_columns(columns(Ends(kind, comes=False)), "x")
     data = dump_columns(columns(Ends(kind, comes=True)), "x")
@@ -182,7 +182,7 @@ TRACE = "Traceback (most recent call last):\n"
         (f"{TRACE}{PLACES}ValueError: bare", "ValueError: bare"),
     ],
 )  # fmt: skip
-def test_what_spark_says_keeps_the_reason(text: str, told: str) -> None:
+def test_message_of_spark_keeps_the_reason(text: str, told: str) -> None:
     assert said(Exception(text)) == told
     assert not re.search("SQLSTATE|Traceback", told)
 

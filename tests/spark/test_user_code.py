@@ -29,7 +29,7 @@ CASES = [
 
 @pytest.mark.fault("E24", "I15")
 @pytest.mark.parametrize(("kind", "raised"), CASES)
-def test_what_user_code_raises_is_told_and_nothing_is_lost(kind: str, raised: str, spark: Any, tmp_path: Path) -> None:
+def test_error_of_user_code_is_reported_and_nothing_is_lost(kind: str, raised: str, spark: Any, tmp_path: Path) -> None:
     trap, backend = Trap(tmp_path), FsspecBackend(str(tmp_path / "kept"))
     run = partial(_run, kind, trap, backend, spark)
     trap.arm(raised)

@@ -1,4 +1,4 @@
-"""What the type checker makes of each fluent method; checked by mypy, not run."""
+"""The types of each fluent method; checked by mypy, not run."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class LinkingFileSystem(LocalFileSystem):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store is.
+    """The place of a store.
 
     Attributes:
         open: makes another store on the same place.
@@ -79,7 +79,7 @@ def s3_clients(s3: FaultyS3) -> list[Store]:
 
 
 def moved(store: Any, url: str) -> Store:
-    """Give a store with the same client at another place."""
+    """Return a store with the same client at another place."""
     other = copy(store)
     other._root = url.removeprefix("s3://")
     return other  # type: ignore[no-any-return]
@@ -87,13 +87,13 @@ def moved(store: Any, url: str) -> Store:
 
 @pytest.fixture(params=["memory", "local", "generic", pytest.param("s3", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Give an empty place for a store."""
+    """Return an empty place for a store."""
     return {"memory": _memory, "local": _local, "generic": _generic, "s3": _s3}[request.param](request, tmp_path)
 
 
 @pytest.fixture
 def store(place: Place) -> Store:
-    """Give an empty store."""
+    """Return an empty store."""
     return place.open()
 
 

@@ -1,4 +1,4 @@
-"""What every store does, wherever it is."""
+"""The contract of every store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NO_KEYS = [
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_what_was_written_comes_back_byte_by_byte(store: Store, body: bytes) -> None:
+def test_object_is_read_back_byte_by_byte(store: Store, body: bytes) -> None:
     store.put_new("d/1.mfs", body)
     assert store.get("d/1.mfs", 10_000_000) == body
 
@@ -200,7 +200,7 @@ def test_deleting_twice_is_no_error(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", NO_KEYS)
-def test_what_is_no_key_is_refused_and_touches_nothing(store: Store, key: str) -> None:
+def test_invalid_store_key_is_refused_and_touches_nothing(store: Store, key: str) -> None:
     assert not is_key(key)
     for operation in (lambda: store.put_new(key, b""), lambda: store.get(key, 1), lambda: store.delete(key)):
         with pytest.raises(StoreError, match="nothing was touched"):
@@ -209,7 +209,7 @@ def test_what_is_no_key_is_refused_and_touches_nothing(store: Store, key: str) -
 
 
 @pytest.mark.parametrize("prefix", ["m", "/", "/m/", "../", "m//", ".tmp/", "m/*/"])
-def test_what_is_no_folder_is_refused(store: Store, prefix: str) -> None:
+def test_invalid_folder_is_refused(store: Store, prefix: str) -> None:
     for operation in (lambda: store.list(prefix), lambda: store.sweep(prefix, lambda _: True)):
         with pytest.raises(StoreError, match="nothing was touched"):
             operation()

@@ -56,7 +56,7 @@ def store(root: Path) -> LocalStore:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Give a folder that everybody may enter."""
+    """Return a folder that everybody may enter."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -70,7 +70,7 @@ def put_traced(root: Path, *options: str, fast: bool = True) -> subprocess.Compl
 
 
 def calls_of(root: Path) -> list[str]:
-    """Give what the last `put_traced` did below the root's parent, with the random parts taken out."""
+    """Return the calls of the last `put_traced` below the root's parent, without the random parts."""
     lines = (root.parent / "trace").read_text().splitlines()
     told = (re.sub(r"^\d+ +", "", line).replace(str(root), "ROOT") for line in lines)
     told = (line.replace(str(root.parent), "ABOVE") for line in told if str(root.parent) in line or "ROOT" in line)
@@ -151,9 +151,7 @@ def test_two_spellings_of_a_root_are_one_place(root: Path, tmp_path: Path) -> No
 
 @pytest.mark.fault("A2")
 @pytest.mark.parametrize("length", [0, 1, len(BODY) - 1, len(BODY)])
-def test_what_an_interrupted_write_left_is_invisible_until_it_is_swept(
-    store: LocalStore, root: Path, length: int
-) -> None:
+def test_leftover_of_an_interrupted_write_is_invisible_until_swept(store: LocalStore, root: Path, length: int) -> None:
     store.put_new("m/0", b"")
     (root / "m" / ".tmp-1-0123456789abcdef").write_bytes(BODY[:length])
     (root / "m" / ".tmp-2-0123456789abcdef").write_bytes(BODY[:length])
@@ -196,7 +194,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(store: LocalStore, root: Pa
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_not_read(store: LocalStore, root: Path, make: Callable[[Path], object]) -> None:
+def test_path_that_is_no_file_is_not_read(store: LocalStore, root: Path, make: Callable[[Path], object]) -> None:
     store.put_new("m/0", b"")
     make(root / "m" / "1")
     with pytest.raises(StoreError, match="not a regular file"):

@@ -80,13 +80,13 @@ def test_memory_is_of_this_process(url: str) -> None:
         ("memory:/default", "write memory://default"),
     ],
 )
-def test_what_can_hold_no_store_is_refused(url: str, said: str) -> None:
+def test_url_without_a_store_is_refused(url: str, said: str) -> None:
     with pytest.raises(GraphError, match=said):
         open_store(url)
 
 
 @pytest.mark.parametrize("url", [None, 3, b"/tmp/x"])
-def test_what_is_no_path_is_refused(url: Any) -> None:
+def test_invalid_path_is_refused(url: Any) -> None:
     with pytest.raises(GraphError, match="needs a path or URL"):
         open_store(url)
 
@@ -119,7 +119,7 @@ def test_a_file_system_may_be_given(tmp_path: Path) -> None:
     assert isinstance(open_store(tmp_path / "job", filesystem=LinkingFileSystem()), FsspecStore)
 
 
-def test_what_is_no_file_system_is_refused(tmp_path: Path) -> None:
+def test_invalid_file_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="must be an fsspec file system; got str"):
         open_store("job", filesystem="memory")
     with pytest.raises(GraphError, match="exclude each other"):

@@ -1,4 +1,4 @@
-"""What S3 adds: answers that get lost, answers that differ, and one request for each operation."""
+"""S3: lost and differing answers, and one request for each operation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server(s3: FaultyS3) -> Iterator[FaultyS3]:
 
 @pytest.fixture
 def store(server: FaultyS3, s3_clients: list[Store]) -> Store:
-    """Give a store with one object."""
+    """Return a store with one object."""
     store = moved(s3_clients[0], f"{server.bucket}/{time.monotonic_ns()}")
     store.put_new("m/0", b"zero")
     server.reset()

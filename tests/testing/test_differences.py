@@ -125,7 +125,7 @@ MAKERS = [Plain, Slotted, Data, local_class, lambda v: [v], lambda v: {v: v}, la
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_consists_of_the_same_is_alike_and_what_does_not_is_not(make: Any) -> None:
+def test_objects_are_alike_only_if_their_parts_are(make: Any) -> None:
     assert likeness(make(1)) == likeness(make(1))
     assert hash(likeness(make("x"))) == hash(likeness(make("x")))
     assert likeness(make(1)) != likeness(make(2))
@@ -143,7 +143,7 @@ def test_dict_order_and_uncompared_fields_do_not_count() -> None:
     assert likeness(Data(1, cache="x")) == likeness(Data(1, cache="y"))
 
 
-def test_what_holds_itself_has_a_likeness() -> None:
+def test_object_that_holds_itself_has_a_likeness() -> None:
     def ring(length: int) -> list[Any]:
         first: list[Any] = []
         last = first
@@ -157,6 +157,6 @@ def test_what_holds_itself_has_a_likeness() -> None:
     assert likeness(ring(2)) != likeness(ring(3))
 
 
-def test_what_can_not_be_looked_into_is_like_all_of_its_class() -> None:
+def test_opaque_object_is_like_all_of_its_class() -> None:
     assert likeness(Lock()) == likeness(Lock())
     assert likeness(likeness) != likeness(difference)

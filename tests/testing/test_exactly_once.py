@@ -68,7 +68,7 @@ def running_sum(provider: StreamProvider) -> None:
 
 
 def first_schedule(build: Build, inputs: Any, **options: Any) -> list[str]:
-    """Give the lines of the complaint."""
+    """Return the lines of the error."""
     with pytest.raises(AssertionError) as complaint:
         assert_exactly_once(build, inputs, **options)
     return str(complaint.value).splitlines()
@@ -229,13 +229,13 @@ def test_key_local_state_at_a_constant_number_of_workers() -> None:
 
 
 def epochs_of_each_worker(provider: StreamProvider) -> None:
-    """Let each worker find out by itself what is late: the numbers of a key count, and of those on its worker."""
+    """Build a dataflow in which each worker decides by itself which records are late."""
     on_time, late = numbers(provider).generate_epochs("now", lambda msg, _previous: msg.value)
     late.sink("late", sink())
     on_time.sink("on time", sink())
 
 
-def test_what_depends_on_the_number_of_workers_is_right_where_that_stays() -> None:
+def test_result_for_a_fixed_number_of_workers_is_accepted() -> None:
     items = [5, 4, 0, 3, 2, 9, 1, 7]
 
     assert_exactly_once(epochs_of_each_worker, items, rescale=False, max_examples=15)

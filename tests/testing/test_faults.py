@@ -19,7 +19,7 @@ PAIRS = [(kind, operation) for kind, operations in KINDS.items() for operation i
 
 @pytest.fixture(params=["memory", "local"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    """Give a file system, and a folder in it that holds the files "old" and "older"."""
+    """Return a file system, and a folder in it that holds the files "old" and "older"."""
     if request.param == "local":
         filesystem, root = LocalFileSystem(), str(tmp_path)
     else:
@@ -74,7 +74,7 @@ def test_a_fault_fires_once_and_the_same_operation_goes_well_afterwards(
     assert faulty.fired == [fault]
 
 
-def test_what_has_no_fault_is_passed_on(place: tuple[Any, str]) -> None:
+def test_operation_without_a_fault_is_passed_on(place: tuple[Any, str]) -> None:
     filesystem, root = place
     faulty = FaultyFileSystem(filesystem)
 

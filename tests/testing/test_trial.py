@@ -46,7 +46,7 @@ def logged(lines: list[Any]) -> Callable[[StreamProvider], None]:
 
 
 def carry_out(schedule: Schedule, items: Any = "abc") -> tuple[list[Any], Outcome]:
-    """Give what happened on one worker after the other, ticks of idle workers left out, and what came of it."""
+    """Return the events of each worker without idle ticks, and their outcome."""
     lines: list[Any] = []
     build_dataflow = logged(lines)
     feed = feed_of(items, built(build_dataflow).sources)

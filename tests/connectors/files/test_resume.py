@@ -255,7 +255,7 @@ def test_a_reader_does_not_go_back() -> None:
     first.suspend()
 
 
-def test_what_is_decompressed_again_is_told_where_it_is_much(
+def test_large_repeated_decompression_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(files_source, "_LONG", 8)

@@ -76,7 +76,7 @@ def test_a_plain_file_is_resumed_without_reading_it_again(
     assert min(fetched) >= 9_500_000 - SPAN
 
 
-def test_what_a_sink_writes_a_source_reads(options: dict[str, Any]) -> None:
+def test_source_reads_the_output_of_a_sink(options: dict[str, Any]) -> None:
     s3 = fsspec.filesystem("s3", use_listings_cache=False, **options)
     for name in ("out.txt", "out.txt.gz"):
         sink: TextFileSink[Any, Any, Any] = TextFileSink(f"s3://bucket/{name}", storage_options=options)

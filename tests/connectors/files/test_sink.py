@@ -45,7 +45,7 @@ paths = st.sampled_from(["out.txt", "out.txt.gz"])
 
 
 @given(batches, paths, st.booleans())
-def test_what_a_text_sink_writes_a_text_source_reads(
+def test_text_source_reads_the_output_of_a_text_sink(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[str]], name: str, local: bool
 ) -> None:
     path = f"{tmp_path_factory.mktemp('out')}/{name}" if local else f"memory://sinks/{name}"
@@ -64,7 +64,7 @@ def test_what_a_text_sink_writes_a_text_source_reads(
 @given(
     st.lists(st.none() | st.integers() | lines | st.lists(lines) | st.dictionaries(lines, st.floats(allow_nan=False)))
 )
-def test_what_a_json_sink_writes_a_json_source_reads(
+def test_json_source_reads_the_output_of_a_json_sink(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("out") / "out.jsonl"

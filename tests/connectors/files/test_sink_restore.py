@@ -193,7 +193,7 @@ def test_a_job_whose_file_another_job_writes_does_not_begin(tmp_path: Path) -> N
 
 
 @pytest.mark.fault("F14")
-def test_what_an_older_run_still_writes_does_not_come_into_the_file(tmp_path: Path) -> None:
+def test_late_write_of_an_older_run_does_not_reach_the_file(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.touch(mode=0o640)
     older: Any = TextFileSink(path)
@@ -274,7 +274,7 @@ def _write_and_close(sink: Any) -> None:
     sink.close()
 
 
-def test_what_can_not_be_cut_back_has_no_position() -> None:
+def test_file_that_can_not_be_cut_back_has_no_position() -> None:
     sink: Any = TextFileSink(os.devnull)
     assert sink.snapshot() is None
     send(sink, "one")

@@ -389,7 +389,7 @@ def test_a_bad_record_is_raised_after_the_good_ones_before_it(
     assert partition.snapshot().index == index == 1
 
 
-def test_what_is_wrong_is_told_in_one_sentence() -> None:
+def test_bad_record_error_is_one_sentence() -> None:
     bad = BadRecord("flights.csv", 3, "a,b,c,d,e" * 100, "5 fields, expected 19")
     shown = "'" + ("a,b,c,d,e" * 9)[:80] + "'..."
     assert str(bad) == (
@@ -438,7 +438,7 @@ def test_a_function_is_given_each_bad_record_once(tmp_path: Path) -> None:
     assert source.skipped == {path: 2}
 
 
-def test_what_a_dead_letter_function_raises_is_not_swallowed(tmp_path: Path) -> None:
+def test_error_of_a_dead_letter_function_is_not_swallowed(tmp_path: Path) -> None:
     path = str(file_of(tmp_path, b"1\nx\n"))
 
     def refuse(bad: BadRecord) -> None:

@@ -34,7 +34,7 @@ PER_TICK = 10
 
 @dataclass(frozen=True)
 class Options:
-    """What a run does beside counting.
+    """The options of a run.
 
     Attributes:
         size: how many numbers each of the three parts has.
@@ -116,7 +116,7 @@ class Program:
 
 
 def key_of(number: int) -> str:
-    """Give even numbers keys that come again and again, and each odd one a key that never comes again."""
+    """Return a shared key for an even number, and a key of its own for an odd one."""
     return f"own {number}" if number % 2 else f"shared {number % 17}"
 
 
@@ -149,7 +149,7 @@ def until_broken() -> None:
 
 
 def starve(_program: Program, slack: int = 64 << 20) -> None:
-    """Let not much memory be had any more, and take more."""
+    """Limit the memory, and allocate more."""
     size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + slack, size + slack))
     bytearray(1 << 30)

@@ -1,4 +1,4 @@
-"""What codecs take, refuse and give back."""
+"""The states that codecs accept, refuse and restore."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class Zone(tzinfo):
         (len, "the value: "),
     ],
 )
-def test_what_is_not_plain_data_is_refused_with_the_path_to_it(value: Any, path: str) -> None:
+def test_object_that_is_no_plain_data_is_refused_with_its_path(value: Any, path: str) -> None:
     with pytest.raises(TypeError) as refused:
         CODEC.dumps(value)
 
@@ -284,7 +284,7 @@ def test_cached_properties_are_ignored_and_other_attributes_are_not() -> None:
         CODEC.dumps(odd)
 
 
-def test_what_contains_itself_is_refused_and_takes_no_time() -> None:
+def test_state_that_contains_itself_is_refused_quickly() -> None:
     ring: list[Any] = []
     ring.extend([ring] * 1000)
     loop: dict[str, Any] = {}
@@ -417,7 +417,7 @@ def test_crafted_nesting_is_refused_before_it_takes_the_stack() -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "os.path", "a//b", "a/", "", "a" * 65, "UTC\n"])
-def test_what_is_no_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(key: str) -> None:
         raise AssertionError(key)
 
@@ -734,7 +734,7 @@ def test_pickle_refuses_what_it_can_not_find_by_name_and_says_what_to_do() -> No
             PICKLE.dumps(value)
 
 
-def test_what_a_class_raises_while_it_is_pickled_comes_out() -> None:
+def test_error_of_a_class_while_it_is_pickled_is_raised() -> None:
     class Sulky:
         def __reduce__(self) -> Any:
             raise AttributeError("not today")
@@ -781,7 +781,7 @@ class Nameless:
         (Nameless(), "needs a name"),
     ],
 )
-def test_what_is_no_codec_is_refused(given_codec: Any, text: str) -> None:
+def test_invalid_codec_is_refused(given_codec: Any, text: str) -> None:
     with pytest.raises(GraphError, match=text.replace("?", r"\?")):
         codec_of(given_codec)
 

@@ -156,7 +156,7 @@ def test_the_refusal_names_the_place_of_the_class(tmp_path: Path, monkeypatch: p
         ("class Acc:\n pass", "Acc()", "class Acc:\n def more(self): return 1"),
     ],
 )
-def test_what_means_the_same_as_before_is_no_change(before: str, state: str, after: str) -> None:
+def test_equivalent_shape_is_no_change(before: str, state: str, after: str) -> None:
     backend = kept_of(before, state)
     held = module(after)
     ((_, found),) = opened(backend).items()
@@ -281,7 +281,7 @@ def test_a_migration_gets_instances_of_what_has_not_changed() -> None:
     assert found["a"][0] is found["a"][1].n
 
 
-def test_what_one_state_has_twice_is_one_object_in_a_migration() -> None:
+def test_shared_object_of_a_state_is_one_object_in_a_migration() -> None:
     source = "@dataclass\nclass Acc:\n me: Any = None"
     held = module(source)
     state = held.Acc()
@@ -578,7 +578,7 @@ def test_named_tuples_of_old_snapshots_are_migrated_as_tuples() -> None:
         ("class Acc(Enum):\n A = 7", "Acc.A", {"value": 7}),
     ],
 )
-def test_what_a_class_pickled_in_its_own_way_gets_no_name_of_a_field(before: str, state: str, given: Any) -> None:
+def test_class_with_its_own_pickling_has_no_field_names(before: str, state: str, given: Any) -> None:
     backend = kept_of(before, state)
     module("")
     assert opened(backend, version=2, migrate=lambda old, _: dict(old)) == {"a": given}

@@ -26,7 +26,7 @@ SIGNING_KEY = "a key of sixteen bytes or more"
 
 @dataclass(frozen=True)
 class Options:
-    """What a run does.
+    """The options of a run.
 
     Attributes:
         folder: where it keeps everything.
