@@ -6,9 +6,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
 from malflow.runtime.progress import Progress
 
-__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow"]
+__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow", "reserved"]
 
 _TURN = 0.2
 """The longest wait, in seconds, before signals are handled."""
@@ -106,11 +106,13 @@ class RunHandle(ABC):
     Args:
         requests: the requests to the run.
         keeps: whether the run has a persistence.
+        held: reserves the runtime until the run has ended; the handle takes it over.
     """
 
-    def __init__(self, requests: RunRequests, *, keeps: bool) -> None:
+    def __init__(self, requests: RunRequests, *, keeps: bool, held: ExitStack) -> None:
         self._requests = requests
         self._keeps = keeps
+        self._held = held
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._supervise, name="malflow-run", daemon=True)
 
@@ -182,13 +184,30 @@ class RunHandle(ABC):
         return not self._thread.is_alive()
 
     def _begin(self) -> None:
+        self._held = self._held.pop_all()  # not before: until then, the caller's stack is closed after an error
         self._thread.start()
 
     def _supervise(self) -> None:
         try:
-            self._run()
+            with self._held:
+                self._run()
         except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
             self._error = error
+
+
+@contextmanager
+def reserved(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock of a runtime, which has one run at a time.
+
+    Raises:
+        GraphError: if the runtime has a run.
+    """
+    if not lock.acquire(blocking=False):
+        raise GraphError("this runtime is already running a dataflow; create another one for another run")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def follow(requests: Iterable[Request], made: Future[int]) -> None:

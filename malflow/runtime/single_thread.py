@@ -10,11 +10,10 @@ from datetime import timedelta
 from typing import Literal
 
 from malflow.engine.plan import Program, compile_graph
-from malflow.errors import GraphError
 from malflow.events import Listener
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import RunHandle
+from malflow.runtime.control import RunHandle, reserved
 from malflow.runtime.options import NOTHING, RunOptions, check_build, check_parallelism
 from malflow.runtime.progress import Progress
 from malflow.runtime.signals import BROKEN_PIPE
@@ -108,8 +107,7 @@ class SingleThreadRuntime:
         """
         with ExitStack() as stack:
             run = stack.enter_context(self._held())
-            program = self._built()
-            return SingleThreadHandle(run, program, stack.pop_all())
+            return SingleThreadHandle(run, self._built(), stack)
 
     def _built(self) -> Program:
         graph = Graph()
@@ -123,20 +121,18 @@ class SingleThreadRuntime:
         Raises:
             GraphError: if there is a run already.
         """
-        if not self._executing.acquire(blocking=False):
-            raise GraphError("this runtime is already running a dataflow; create another one for another run")
         error: BaseException | None = None
-        self._run = run = self._next
-        try:
-            yield run
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self._next = SingleThreadRun(self._options)
-            run.end(error)
-            error = None  # its traceback holds this frame
-            self._executing.release()
+        with reserved(self._executing):
+            self._run = run = self._next
+            try:
+                yield run
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                self._next = SingleThreadRun(self._options)
+                run.end(error)
+                error = None  # its traceback holds this frame
 
     def stop(self) -> None:
         """Stop the run after the current tick; may be called from another thread, a signal handler or user code.

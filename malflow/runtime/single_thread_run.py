@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any
 
 from malflow.engine.execution import Run
@@ -180,14 +180,13 @@ class SingleThreadHandle(RunHandle):
     Args:
         run: the run.
         program: the program to run.
-        held: reserves the runtime until the run has ended.
+        held: reserves the runtime until the run has ended; the handle takes it over.
     """
 
-    def __init__(self, run: SingleThreadRun, program: Program, held: AbstractContextManager[object]) -> None:
-        super().__init__(run.requests, keeps=run.keeps)
+    def __init__(self, run: SingleThreadRun, program: Program, held: ExitStack) -> None:
+        super().__init__(run.requests, keeps=run.keeps, held=held)
         self._started = run
         self._program = program
-        self._held = held
         self._begin()
 
     @property
@@ -196,5 +195,4 @@ class SingleThreadHandle(RunHandle):
         return self._started.progress
 
     def _run(self) -> None:
-        with self._held:
-            self._started.run(self._program)
+        self._started.run(self._program)

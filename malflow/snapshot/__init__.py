@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from malflow.snapshot.persistence import (
+    NamedJob,
     NoPersistence,
     Persistence,
     RestoredState,
@@ -26,6 +27,7 @@ __all__ = [
     "FsckReport",
     "FsspecBackend",
     "MsgpackCodec",
+    "NamedJob",
     "NoPersistence",
     "Persistence",
     "RestoreOptions",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from malflow.errors import OperatorError, shown, told
 from malflow.state import StateDelta
 from malflow.state_kinds import StateSpec
 
 __all__ = [
+    "NamedJob",
     "NoPersistence",
     "Persistence",
     "RestoreOptions",
@@ -181,6 +182,17 @@ class NoPersistence:
         return "NoPersistence()"
 
 
+@runtime_checkable
+class NamedJob(Protocol):
+    """A persistence of a named job; logs and the queries of Spark bear the name.
+
+    Attributes:
+        job: the name of the job.
+    """
+
+    job: str
+
+
 def job_of(persistence: Persistence, default: str = "default") -> str:
-    """Return the name of the job whose state is kept, where it has one."""
-    return getattr(persistence, "job", None) or default
+    """Return the name of the job whose state is kept, `default` if it has none."""
+    return persistence.job if isinstance(persistence, NamedJob) else default

@@ -20,11 +20,11 @@ from malflow import state
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed, StoreError
 from malflow.runtime.control import Request, RunRequests
-from malflow.runtime.spark import changelog_index, coordinator, driver, settings, worker_cache
+from malflow.runtime.spark import changelog_index, coordinator, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchPlace
-from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
+from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
@@ -83,7 +83,7 @@ class Cluster:
         self.after_tick = after_tick
         self.later = Later() if later is None else later
         self.plan = Plan()
-        self.driver: Driver | None = None
+        self.attempt: RunAttempt | None = None
         self.requests = RunRequests()
         self.takeovers = 0
         self.slices: list[int] = []
@@ -94,9 +94,9 @@ class Cluster:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
             self.requests = RunRequests()
-            self.driver = Driver(self, program, parallelism, started, self.requests)  # type: ignore[arg-type] # stands for a session
+            self.attempt = RunAttempt(self, program, parallelism, started, self.requests)  # type: ignore[arg-type] # stands for a session
             try:
-                self.driver.run()
+                self.attempt.run()
             except (RunFailed, StoreError) as error:
                 if "the driver died" not in str(error) and not self.plan.down:
                     raise
@@ -134,8 +134,8 @@ class Cluster:
             self.after_tick(spec, on_tick)
 
     def _ask(self) -> None:
-        assert self.driver is not None
-        if self.plan.asks and self.driver.has_begun:
+        assert self.attempt is not None
+        if self.plan.asks and self.attempt.has_begun:
             self.requests.ask(Request(None))
         if self.plan.rescale is not None:
             self.requests.ask(Request(self.plan.rescale))
@@ -282,7 +282,7 @@ def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
         longest: how many changes a process may have to read.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(driver, "Query", _Query)
+        patched.setattr(run_attempt, "Query", _Query)
         patched.setattr(settings, "_POLL_SECONDS", 0.0)
         patched.setattr(coordinator, "_SHORTEST_REST", 0.0)
         patched.setattr(coordinator, "_LONGEST_REST", 0.0)

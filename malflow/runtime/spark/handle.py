@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.events import Restarted
 from malflow.runtime.control import RunHandle, RunRequests
-from malflow.runtime.listeners import Listeners
 from malflow.runtime.progress import Progress, finished
-from malflow.runtime.spark.driver import Driver
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.owners import run_name
+from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import gone_told, is_alive, stop_session
 
@@ -29,14 +29,15 @@ _SILENT = logging.NullHandler()
 
 
 class SparkHandle(RunHandle):
-    """The handle of a run on Spark.
+    """The handle of a run on Spark: makes attempts at the run until one ends it, then releases what they shared.
 
     Args:
         session: the Spark session.
         program: the program.
         parallelism: the initial number of workers.
         settings: the run's settings.
-        listeners: the listeners of the run.
+        requests: the requests to the run, and its listeners.
+        held: reserves the runtime until the run has ended; the handle takes it over.
         ours: whether to stop the session at the end.
     """
 
@@ -46,33 +47,34 @@ class SparkHandle(RunHandle):
         program: Program,
         parallelism: int,
         settings: Settings,
-        listeners: Listeners,
+        requests: RunRequests,
+        held: ExitStack,
         *,
         ours: bool,
     ) -> None:
-        super().__init__(RunRequests(listeners), keeps=settings.options.persistence.is_enabled)
+        super().__init__(requests, keeps=settings.options.persistence.is_enabled, held=held)
         self._session = session
         self._program = program
         self._settings = settings
         self._ours = ours
-        self._driver = self._new_driver(parallelism)
+        self._attempt = self._new_attempt(parallelism)
         logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
         self._begin()
 
     @property
     def reader_is_gone(self) -> bool:
         """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
-        return self._driver.reader_is_gone
+        return self._attempt.reader_is_gone
 
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        return self._driver.progress
+        return self._attempt.progress
 
     @property
     def query(self) -> StreamingQuery | None:
         """Spark's own handle; a rescale or restart creates a new one."""
-        query = self._driver.query
+        query = self._attempt.query
         return None if query is None else query.query
 
     def _run(self) -> None:
@@ -95,13 +97,13 @@ class SparkHandle(RunHandle):
         """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
         restarts = failures = 0
         while True:
-            driver, settings, requests = self._driver, self._settings, self._requests
+            attempt, settings, requests = self._attempt, self._settings, self._requests
             options, policy = settings.options, settings.options.restart or RestartPolicy()
             try:
                 with gone_told(self._session, ours=self._ours):
-                    driver.run()
+                    attempt.run()
             except PASSING as error:
-                failures = 1 if driver.has_kept else failures + 1
+                failures = 1 if attempt.has_kept else failures + 1
                 if requests.stopping or not options.persistence.is_enabled or failures > policy.attempts:
                     raise
                 if not is_alive(self._session):
@@ -113,14 +115,14 @@ class SparkHandle(RunHandle):
                 return
             restarts += 1
             scratch = replace(settings.scratch, run=run_name())
-            options = replace(options, restore="latest") if driver.has_begun else options
+            options = replace(options, restore="latest") if attempt.has_begun else options
             self._settings = replace(settings, options=options, scratch=scratch)
-            self._driver = self._new_driver(driver.parallelism, restarts)
+            self._attempt = self._new_attempt(attempt.parallelism, restarts)
 
-    def _new_driver(self, parallelism: int, restarts: int = 0) -> Driver:
+    def _new_attempt(self, parallelism: int, restarts: int = 0) -> RunAttempt:
         settings = self._settings
         sweep = Sweep(settings.scratch, is_temporary=settings.options.scratch is None)
-        return Driver(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
+        return RunAttempt(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
 
 
 def _wait(seconds: float, requests: RunRequests) -> None:

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from malflow.errors import GraphError, SnapshotError
 from malflow.events import Listener
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
+from malflow.runtime.control import RunRequests, reserved
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import NOTHING, check_build
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["RestartPolicy", "SparkHandle", "SparkRuntime", "SparkRuntimeBuilder"]
-
-_BUSY = "this runtime is already running a dataflow; create another one for another run"
 
 
 class SparkRuntime:
@@ -121,8 +120,8 @@ class SparkRuntime:
             debug=debug,
             listeners=listeners,
         )
-        self._starting = threading.Lock()
-        self._stopping = False
+        self._executing = threading.Lock()
+        self._requests = self._new_requests()
         self._handle: SparkHandle | None = None
 
     @classmethod
@@ -140,13 +139,14 @@ class SparkRuntime:
             SnapshotError: if a snapshot can't be read or written.
             RunFailed: if Spark failed more often than `restart` allows, or its Java is gone.
         """
-        with self._held():
+        with ExitStack() as stack:
+            requests = stack.enter_context(self._held())
             program, session, ours = self._prepared()  # before the signal handlers: PySpark sets its own for SIGINT
-            with signals_stop(self.stop, self._is_stopping):
-                handle = self._started(program, session, ours=ours)
+            with signals_stop(requests.stop, lambda: requests.stopping):
+                handle = self._started(program, session, requests, stack, ours=ours)
                 handle.await_termination()
-            if handle.reader_is_gone:
-                raise SystemExit(BROKEN_PIPE)
+        if handle.reader_is_gone:
+            raise SystemExit(BROKEN_PIPE)
 
     def start(self) -> SparkHandle:
         """Build the dataflow and start it; it runs beside the caller.
@@ -154,29 +154,27 @@ class SparkRuntime:
         Raises:
             MalflowError: any error that `execute` raises before anything has run.
         """
-        with self._held():
+        with ExitStack() as stack:
+            requests = stack.enter_context(self._held())
             program, session, ours = self._prepared()
-            return self._started(program, session, ours=ours)
+            return self._started(program, session, requests, stack, ours=ours)
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Reserve the runtime for starting a run; afterwards, clear a stop that was requested before.
+    def _held(self) -> Iterator[RunRequests]:
+        """Reserve the runtime for its next run; afterwards, `stop` is for the one that follows.
 
         Raises:
-            GraphError: if a run is starting or running.
+            GraphError: if there is a run already.
         """
-        if not self._starting.acquire(blocking=False):
-            raise GraphError(_BUSY)
-        try:
-            if self._handle is not None and not self._handle.has_ended:
-                raise GraphError(_BUSY)
+        with reserved(self._executing):
             self._handle = None
             try:
-                yield
+                yield self._requests
             finally:
-                self._stopping = False
-        finally:
-            self._starting.release()
+                self._requests = self._new_requests()
+
+    def _new_requests(self) -> RunRequests:
+        return RunRequests(Listeners(self._options.listeners, job=self._options.job))
 
     def _prepared(self) -> tuple[Program, SparkSession, bool]:
         """Build the dataflow; return it with a session and whether to stop that at the end."""
@@ -189,7 +187,9 @@ class SparkRuntime:
         session = self._options.spark
         return program, *((session, False) if session is not None else make_session())
 
-    def _started(self, program: Program, session: SparkSession, *, ours: bool) -> SparkHandle:
+    def _started(
+        self, program: Program, session: SparkSession, requests: RunRequests, held: ExitStack, *, ours: bool
+    ) -> SparkHandle:
         try:
             with gone_told(session, ours=ours):
                 check_session(session)
@@ -198,14 +198,11 @@ class SparkRuntime:
                 lend_interpreter(session)
                 parallelism = self._options.parallelism or session.sparkContext.defaultParallelism
                 settings = self._settings(session)
+            self._handle = SparkHandle(session, program, parallelism, settings, requests, held, ours=ours)
         except BaseException:
             if ours:
                 stop_session(session)
             raise
-        listeners = Listeners(self._options.listeners, job=self._options.job)
-        self._handle = SparkHandle(session, program, parallelism, settings, listeners, ours=ours)
-        if self._stopping:
-            self._handle.stop()
         return self._handle
 
     def stop(self) -> None:
@@ -213,14 +210,7 @@ class SparkRuntime:
 
         If nothing is running, the next run ends as soon as it has begun.
         """
-        self._stopping = True  # before the look: a run that starts meanwhile looks at it afterwards
-        handle = self._handle
-        if handle is not None and not handle.has_ended:
-            handle.stop()
-            self._stopping = False
-
-    def _is_stopping(self) -> bool:
-        return self._stopping or (self._handle is not None and self._handle.is_stopping)
+        self._requests.stop()
 
     def snapshot(self) -> Future[int]:
         """Request a snapshot after the current tick: see `malflow.SingleThreadRuntime.snapshot`."""

@@ -1,12 +1,9 @@
-"""A run on Spark from start to end: one query per generation of workers."""
+"""One attempt at a run on Spark: one query per generation of workers."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,37 +18,27 @@ from malflow.runtime.progress import Progress, late_of, records_of
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
-from malflow.runtime.spark.error_transport import loaded_error, said
 from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import CENSUS
 from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.process_release import release_processes
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, packed
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
-from malflow.runtime.spark.shuffle import SCHEMA, RowKind
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
-from malflow.runtime.spark.spark_session import is_alive
-from malflow.runtime.spark.worker_cache import ReleaseTask
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Driver"]
-
-_log = logging.getLogger("malflow.runtime")
-
-_RELEASE_SECONDS = 30.0
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds that the release tasks of each round occupy a process, so that each runs in a process of its own."""
-
-_FORGOTTEN_AFTER = 256
-"""Ticks after which an inactive process counts as gone."""
+__all__ = ["RunAttempt"]
 
 
-class Driver:
-    """Runs a program until it ends, is stopped or fails.
+class RunAttempt:
+    """An attempt at a run: claims the job, restores its state, and runs queries until it ends, is stopped or fails.
+
+    A restart makes another attempt, with a claim, a scratch folder, sinks and counts of its own, so an attempt never
+    begins again. It knows nothing of restarts, nor of the session's end: these are the business of the `SparkHandle`.
 
     It works on one thread, except for the coordinator, which Spark calls on another.
 
@@ -61,7 +48,7 @@ class Driver:
         parallelism: the initial number of workers.
         settings: the run's settings.
         requests: the requests to the run.
-        restarts: how often the run was restarted.
+        restarts: how often the run was restarted before.
         sweep: removes leftovers of earlier runs, if given.
 
     Attributes:
@@ -311,52 +298,11 @@ class Driver:
             self._requests.end(error)
 
     def _release(self) -> None:
-        """Evict the run's workers and sinks from every process of Spark."""
-        if self.query is None or not is_alive(self._session):
-            return
-        released: Future[list[Any]] = Future()
-        threading.Thread(target=self._release_all, args=(released,), name="malflow-release", daemon=True).start()
-        try:
-            rows = released.result(_RELEASE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
-            _log.warning("not every process of Spark could release the run: %s", said(error))
-            return
-        failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
-        if failures:
-            first, *others = failures
-            for other in others:
-                first.add_note(f"and while closing: {other}")
-            raise first
-
-    def _release_all(self, released: Future[list[Any]]) -> None:
-        try:
-            rows: list[Any] = []
-            last = max(self._processes.values(), default=0)
-            waiting = {name for name, tick in self._processes.items() if tick > last - _FORGOTTEN_AFTER}
-            for pause in _PAUSES:
-                rows += self._released(pause)
-                waiting -= {bytes(row.blob).decode() for row in rows if row.kind == RowKind.REPORT}
-                if not waiting:  # otherwise some are busy or have ended
-                    break
-            released.set_result(rows)
-        except Exception as error:  # noqa: BLE001 - the future carries it
-            released.set_exception(error)
-
-    def _released(self, pause: float) -> list[Any]:
-        slots = _slots(self._session.sparkContext)
-        task = ReleaseTask(self._settings.scratch.run, pause)
-        rows: list[Any] = self._session.range(slots, numPartitions=slots).mapInArrow(task, SCHEMA).collect()
-        return rows
+        if self.query is not None:
+            release_processes(self._session, self._settings.scratch.run, self._processes)
 
     def _clear(self, generation: int) -> None:
         Scratch(self._settings.scratch, generation).clear()
-
-
-def _slots(context: SparkContext) -> int:
-    """Return how many tasks the current executors can run at once."""
-    scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark does not expose it
-    slots: int = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
-    return max(1, slots)
 
 
 def _put_base(scratch: Scratch, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:

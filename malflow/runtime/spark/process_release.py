@@ -1,0 +1,86 @@
+"""Eviction of a run from the Python processes of Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from malflow.runtime.spark.error_transport import loaded_error, said
+from malflow.runtime.spark.shuffle import SCHEMA, RowKind
+from malflow.runtime.spark.spark_session import is_alive
+from malflow.runtime.spark.worker_cache import ReleaseTask
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["release_processes"]
+
+_log = logging.getLogger("malflow.runtime")
+
+_SECONDS = 30.0
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds that the release tasks of each round occupy a process, so that each runs in a process of its own."""
+
+_FORGOTTEN_AFTER = 256
+"""Ticks after which an inactive process counts as gone."""
+
+
+def release_processes(session: SparkSession, run: str, processes: Mapping[str, int]) -> None:
+    """Evict a run's workers and sinks from every process of Spark, unless Java is gone.
+
+    Args:
+        session: the session.
+        run: the id of the run.
+        processes: the last tick of each process, by its name.
+
+    Raises:
+        Exception: the error of a sink or worker that could not be closed.
+    """
+    if not is_alive(session):
+        return
+    released: Future[list[Any]] = Future()
+    how = session, run, processes, released
+    threading.Thread(target=_release_all, args=how, name="malflow-release", daemon=True).start()
+    try:
+        rows = released.result(_SECONDS)
+    except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
+        _log.warning("not every process of Spark could release the run: %s", said(error))
+        return
+    failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
+    if failures:
+        first, *others = failures
+        for other in others:
+            first.add_note(f"and while closing: {other}")
+        raise first
+
+
+def _release_all(session: SparkSession, run: str, processes: Mapping[str, int], released: Future[list[Any]]) -> None:
+    try:
+        rows: list[Any] = []
+        last = max(processes.values(), default=0)
+        waiting = {name for name, tick in processes.items() if tick > last - _FORGOTTEN_AFTER}
+        for pause in _PAUSES:
+            rows += _released(session, run, pause)
+            waiting -= {bytes(row.blob).decode() for row in rows if row.kind == RowKind.REPORT}
+            if not waiting:  # otherwise some are busy or have ended
+                break
+        released.set_result(rows)
+    except Exception as error:  # noqa: BLE001 - the future carries it
+        released.set_exception(error)
+
+
+def _released(session: SparkSession, run: str, pause: float) -> list[Any]:
+    slots = _slots(session.sparkContext)
+    rows: list[Any] = session.range(slots, numPartitions=slots).mapInArrow(ReleaseTask(run, pause), SCHEMA).collect()
+    return rows
+
+
+def _slots(context: SparkContext) -> int:
+    """Return how many tasks the current executors can run at once."""
+    scala: Any = context._jsc.sc()  # noqa: SLF001 - PySpark does not expose it
+    slots: int = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
+    return max(1, slots)
