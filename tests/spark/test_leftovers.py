@@ -27,10 +27,11 @@ from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoreOptions
+from tests.kit.backends import at_once
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, users_environment
-from tests.spark.flows import backend_at, sums
+from tests.spark.flows import sums
 from tests.spark.programs.endless import endless
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
@@ -248,7 +249,7 @@ def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.Mo
 @pytest.mark.fault("I22")
 def test_a_fenced_run_whose_changes_are_gone_does_not_claim_its_job_back(tmp_path: Path) -> None:
     """Another run may have removed its folder, as it was silent for long."""
-    graph, backend = Graph(), backend_at(tmp_path)
+    graph, backend = Graph(), at_once(tmp_path / "state", job="sums")
     sums(50)(StreamProvider(graph))
     scratch = tmp_path / "scratch"
 
