@@ -361,7 +361,7 @@ def check_name(name: object, location: str | None) -> None:
     """Check that a name is one.
 
     Raises:
-        GraphError: if it is no text, blank, or has a ``/`` or characters that can't be printed.
+        GraphError: if it is not a string, is blank, or has a ``/`` or characters that can't be printed.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         hint = "" if isinstance(name, str) else "; the name is the first argument"

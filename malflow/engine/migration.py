@@ -27,7 +27,7 @@ def migrate_states(
 
     Raises:
         SnapshotError: if a state is of a newer version, or there is no migration.
-        OperatorError: if a migration fails, or returns what is no state.
+        OperatorError: if a migration fails, or returns something other than a state.
     """
     found: dict[str, dict[int, Mapping[Any, Any]]] = {}
     for vertex in program.vertices:

@@ -64,7 +64,7 @@ def reroute(
 
     Raises:
         SnapshotError: if nothing tells where a key belongs, or two workers hold a state for one key.
-        OperatorError: if a partitioner fails, or answers what is no worker.
+        OperatorError: if a partitioner fails, or returns something other than a worker.
     """
     moved: dict[str, list[States]] = {}
     for vertex in program.vertices:
@@ -126,7 +126,7 @@ def _worker_of(name: str, key: Any, after: int, partitioner: Partitioner) -> int
     except Exception as error:
         raise operator_error(name, error, None, partitioner, about=about) from error
     if worker not in workers:
-        reason = f"the partitioner answered {shown(worker)}; it must answer one of {list(workers)}"
+        reason = f"the partitioner returned {shown(worker)}; it must return one of {list(workers)}"
         raise operator_error(name, reason, None, partitioner, about=about)
     return worker
 

@@ -74,7 +74,7 @@ def placement_of(node: Node) -> Partitioner | None:
 
 
 def name_of(partitioner: Partitioner) -> str:
-    """Return a partitioner's name for a snapshot: module and name, without place, so that a moved file is no change.
+    """Return a partitioner's name for a snapshot: its module and name, without its line, so that it may move.
 
     >>> name_of(rendezvous_select)
     'malflow.partitioners.rendezvous_select'

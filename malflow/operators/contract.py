@@ -85,7 +85,7 @@ class Output(Generic[K, V, T]):
         """Emit a message. It should keep the key it came with and not be older than the last epoch.
 
         Raises:
-            TypeError: if it is no `DataMessage`.
+            TypeError: if it is not a `DataMessage`.
         """
         if not isinstance(message, DataMessage):
             raise TypeError(f"output.send takes a DataMessage(key, value, timestamp); got {message!r}")
@@ -113,7 +113,7 @@ class StatelessLogic(Generic[K, V, T, VO]):
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
         """Take an epoch; what is sent here precedes it.
 
-        The last one, when all sources have ended, is `MAX`, which is no number or date.
+        The last one, when all sources have ended, is `MAX`, which is not a number or date.
         """
 
 
@@ -127,7 +127,7 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it.
 
-        The last epoch, when all sources have ended, is `MAX`, which is no number or date: it is greater than each of
+        The last epoch, when all sources have ended, is `MAX`, which is not a number or date: it is greater than each of
         them. What it changes in the states is not kept: a run that goes on from the last snapshot may have more input.
         """
 

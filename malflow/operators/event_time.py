@@ -93,7 +93,7 @@ class AssignTimestamps(Operator):
 
 
 class GenerateEpochs(Operator):
-    """Issue the epochs that the generator answers with, and part late records from those on time.
+    """Issue the epochs that the generator returns, and separate late records from those on time.
 
     A record is on time when there is no epoch yet or its timestamp is greater than the epoch. The generator sees
     every record, late ones too; its answer is issued after the record, if it is greater than the epoch before. Both

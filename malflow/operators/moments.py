@@ -47,7 +47,7 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
     try:
         for moment in rest:
             if not is_moment(moment):
-                _refuse(f"{moment!r} is no timestamp", moment, "filter such records, or give them one")
+                _refuse(f"{moment!r} is not a timestamp", moment, "filter such records, or give them one")
     except Exception as error:
         stamped = Batch(batch.keys, batch.values, timestamps)
         raise operator.fail(error, stamped, rest) from error
@@ -96,13 +96,13 @@ def _is_fixed(zone: tzinfo) -> bool:
 
 
 def check_epoch(epoch: Any) -> None:
-    """Check an epoch that a generator answered with.
+    """Check an epoch that a generator returned.
 
     Raises:
         ValueError: if it does not equal itself.
     """
     if not is_moment(epoch):
-        _refuse(f"the generator answered {epoch!r}, which is no epoch", epoch, "answer None for no epoch")
+        _refuse(f"the generator returned {epoch!r}, which is not an epoch", epoch, "return None for no epoch")
 
 
 def is_moment(moment: Any) -> bool:
@@ -127,8 +127,8 @@ def uncomparable(error: Exception) -> Exception | str:
     if "offset-naive" in told(error):
         return f"its timestamp or those before: one {_MIXED}"
     return (
-        f"a timestamp or what the generator answered can't be compared with the epoch before: {told(error)}; give all "
-        "records timestamps of one kind by .assign_timestamps(), and epochs of that kind"
+        f"a timestamp or the generator's result can't be compared with the epoch before: {told(error)}; use one type "
+        "of timestamp for all records, by .assign_timestamps(), and the same type for epochs"
     )
 
 

@@ -191,7 +191,7 @@ class _Routes(dict[Any, int]):
     def _ask(self, key: Any) -> int:
         worker = self.partitioner(key, self._workers)
         if worker not in self._workers:
-            raise ValueError(f"the partitioner answered {worker!r}; it must answer one of {list(self._workers)}")
+            raise ValueError(f"the partitioner returned {worker!r}; it must return one of {list(self._workers)}")
         return worker
 
 

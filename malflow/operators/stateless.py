@@ -177,7 +177,7 @@ def _elements(value: Any, of: str = "the value is") -> list[Any]:
             f"it [value] for one record, list(value) for its {letters}"
         )
     if value is None:
-        raise TypeError(f"{of} None, which has no elements; an empty list, [], is no record")
+        raise TypeError(f"{of} None, which has no elements; an empty list, [], is not a record")
     return list(value)
 
 

@@ -213,7 +213,7 @@ def _canonical(value: Any) -> bytes:
 
 def _text(value: Any) -> Any:
     if type(value) is not str:
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 

@@ -370,7 +370,9 @@ class SnapshotSession:
             self._fatal = error
         except SnapshotError as error:
             _log.warning(
-                "old snapshots of job '%s' could not be deleted and will be later: %s", self._manifest_log.name, error
+                "old snapshots of job '%s' could not be deleted; the next snapshot tries again: %s",
+                self._manifest_log.name,
+                error,
             )
         except Exception as error:
             _log.warning("old snapshots of job '%s' could not be deleted %s", self._manifest_log.name, _origin(error))

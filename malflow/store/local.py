@@ -83,7 +83,7 @@ class LocalStore:
                 with self._opened(folder) as directory:
                     return self._read(name, directory, limit)
             except FileNotFoundError:
-                raise KeyMissing(f"there is no '{self._root / key}'") from None
+                raise KeyMissing(f"'{self._root / key}' does not exist") from None
 
     def list(self, prefix: str) -> list[str]:
         """List the files in a folder and those below it."""

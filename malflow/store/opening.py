@@ -64,7 +64,7 @@ def open_store(
     else:
         root = _root_in(filesystem, text)
     if not root.strip("/") and protocols_of(filesystem)[0] != "memory":
-        raise GraphError(f"'{shown}' names no bucket or folder for a store; add one")
+        raise GraphError(f"'{shown}' does not name a bucket or folder for a store; add one")
     return FsspecStore(filesystem, root, exclusive=exclusive, secrets=secrets_in(options, text))
 
 
@@ -103,7 +103,7 @@ def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -
     if filesystem is not None and not isinstance(filesystem, AbstractFileSystem):
         raise GraphError(f"filesystem must be an fsspec file system; got {type(filesystem).__name__}")
     if filesystem is not None and options:
-        raise GraphError("storage_options and filesystem exclude each other; pass one of them")
+        raise GraphError("storage_options and filesystem are mutually exclusive; pass one of them")
 
 
 def _is_local(text: str, filesystem: Any) -> bool:

@@ -154,7 +154,7 @@ class FsspecStore:
         if kind is KeyExists:
             text = f"'{url}' already exists"
         elif kind is KeyMissing:
-            text = f"there is no '{url}'"
+            text = f"'{url}' does not exist"
         else:
             hint = s3.hint_for(failure)
             verb = f"confirmed as {done}" if kind is UnknownOutcome else done

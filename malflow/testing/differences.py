@@ -41,7 +41,7 @@ def _of_states(name: str, expected: dict[Hashable, State], got: dict[Hashable, S
             continue
         worker = "" if either.worker is None else f" on worker {either.worker}"
         return [
-            f"operator '{name}' has another state for key {either.key}{worker}:",
+            f"operator '{name}' has a different state for key {either.key}{worker}:",
             f"  expected {'none' if before is None else before.text}",
             f"  got      {'none' if after is None else after.text}",
         ]
@@ -54,7 +54,7 @@ def _of_messages(name: str, expected: Sequence[Written], got: Sequence[Written])
         return []
     key = (missing or surplus)[0].key
     return [
-        f"sink '{name}' got other messages for key {key}:",
+        f"sink '{name}' got different messages for key {key}:",
         f"  expected {_values(missing, key)}",
         f"  got      {_values(surplus, key)}",
     ]

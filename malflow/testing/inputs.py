@@ -99,7 +99,7 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
     if unknown:
         raise GraphError(f"inputs has {_names(unknown)}; the sources of the dataflow are {_names(sources)}")
     if missing:
-        raise GraphError(f"inputs lacks {_names(missing)}; every source of the dataflow needs its items")
+        raise GraphError(f"inputs has no {_names(missing)}; every source of the dataflow needs its items")
     return Feed({name: _parts(node, inputs[name]) for name, node in sources.items()})
 
 
@@ -120,7 +120,7 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
         raise GraphError(f"source '{source}' needs an iterable of items; got {shown(items)}") from None
     for index, item in enumerate(listed):
         if isinstance(item, Mark):
-            raise GraphError(f"source '{source}' has the mark {item!r}; stops and crashes come from the schedule here")
+            raise GraphError(f"source '{source}' contains {item!r}; here stops and crashes come from the schedule")
         timed = item if isinstance(item, Timed) else Timed(item, index)
         yield FeedRecord(source, part, timed.value, timed.timestamp)
 

@@ -180,7 +180,7 @@ def test_a_partitioner_answers_one_of_the_workers(any_parallelism: Any, answer: 
     parallelism = any_parallelism.keywords["parallelism"]
     assert error.operator == "by"
     assert error.key == 1
-    assert f"the partitioner answered {answer!r}; it must answer one of {list(range(parallelism))}" in str(error)
+    assert f"the partitioner returned {answer!r}; it must return one of {list(range(parallelism))}" in str(error)
     assert "test_failures.py" in str(error)
 
 

@@ -339,7 +339,7 @@ def test_invalid_timestamp_is_refused_at_the_record(runtime: Any, moment: Any, f
         stamped = stream.assign_timestamps("stamp", lambda m: moment if m.value == first else 1.0 * m.value)
         return stamped.generate_epochs("epochs", limit_out_of_orderness(1))[0]
 
-    with pytest.raises(OperatorError, match=r"value \d+, timestamp .* is no timestamp") as caught:
+    with pytest.raises(OperatorError, match=r"value \d+, timestamp .* is not a timestamp") as caught:
         values_of(runtime, range(10), build)
     assert (caught.value.operator, caught.value.value) == ("stamp", first)
 
@@ -349,7 +349,7 @@ def test_a_source_gives_timestamps_that_can_be_compared(moment: Any) -> None:
     def restamp(msg: Any, output: Any) -> None:
         output.send(DataMessage(msg.key, msg.value, moment if msg.value == 3 else msg.value))
 
-    with pytest.raises(OperatorError, match=r"operator 'epochs' failed at .*value 3, .* is no timestamp"):
+    with pytest.raises(OperatorError, match=r"operator 'epochs' failed at .*value 3, .* is not a timestamp"):
         values_of(
             SingleThreadRuntime,
             range(10),
@@ -361,7 +361,7 @@ def test_a_source_gives_timestamps_that_can_be_compared(moment: Any) -> None:
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("epoch", [float("nan"), NAT], ids=repr)
 def test_an_epoch_equals_itself(runtime: Any, epoch: Any, first: int) -> None:
-    with pytest.raises(OperatorError, match=f"operator 'epochs' failed at .*value {first}, .*which is no epoch"):
+    with pytest.raises(OperatorError, match=f"operator 'epochs' failed at .*value {first}, .*which is not an epoch"):
         values_of(
             runtime,
             range(10),
@@ -440,7 +440,7 @@ AWARE = datetime(2024, 1, 1, tzinfo=UTC)
         (timedelta(seconds=1), 3, "the timestamps are int, as 3, and the bound is timedelta"),
         (timedelta(seconds=1), "2024-01-01", "the timestamps are str, as '2024-01-01', and the bound is timedelta"),
         (5, AWARE, "the timestamps are datetime, as datetime.datetime(2024, 1, 1"),
-        (1.5, None, "None is no timestamp"),
+        (1.5, None, "None is not a timestamp"),
     ],
 )
 def test_a_bound_of_another_kind_names_both_and_what_to_do(bound: Any, timestamp: Any, told: str) -> None:
@@ -466,5 +466,5 @@ def test_timestamps_of_two_kinds_are_told(runtime: Any, first: Any, second: Any)
         OperatorError, match=r"operator 'epochs' failed at .*value 1.*can't be compared with the epoch"
     ) as caught:
         values_of(runtime, range(3), build)
-    assert "give all records timestamps of one kind" in str(caught.value)
+    assert "use one type of timestamp for all records" in str(caught.value)
     assert isinstance(caught.value.__cause__, TypeError)

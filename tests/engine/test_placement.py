@@ -154,7 +154,7 @@ def test_a_partitioner_that_fails_or_answers_no_worker_is_named() -> None:
     def broken(key: Any, workers: Any) -> int:
         return 7 if key == "far" else key / 0
 
-    for key, reason in (("far", "the partitioner answered 7; it must answer one of"), (1, "ZeroDivisionError")):
+    for key, reason in (("far", "the partitioner returned 7; it must return one of"), (1, "ZeroDivisionError")):
         with pytest.raises(OperatorError, match=rf"operator 'sum' failed at key .*{key}.*: {reason}.*; in .*broken"):
             reroute(summed(broken), {"sum": {0: {key: 0}}}, 1, 2)
 

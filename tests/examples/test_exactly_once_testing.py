@@ -20,7 +20,7 @@ def test_the_example_finds_the_bug(capsys: pytest.CaptureFixture[str]) -> None:
         "  2. process 1 record: 1",
         "  3. stop, which takes a snapshot, and restart from it",
         "  4. process the last 9 records",
-        "sink 'totals' got other messages for key 1:",
+        "sink 'totals' got different messages for key 1:",
         "  expected 4 at timestamp 2, 9 at timestamp 4, 16 at timestamp 6, and 1 more",
         "  got      3 at timestamp 2, 8 at timestamp 4, 15 at timestamp 6, and 1 more",
     ]

@@ -42,7 +42,7 @@ class MemoryStore:
         require_key(key)
         with self._lock:
             if key not in self.objects:
-                raise KeyMissing(f"there is no '{key}'")
+                raise KeyMissing(f"'{key}' does not exist")
             return self.objects[key][: limit + 1]
 
     def list(self, prefix: str) -> list[str]:

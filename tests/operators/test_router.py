@@ -132,5 +132,5 @@ def test_a_partitioner_that_fails_names_the_record() -> None:
 
     with pytest.raises(OperatorError, match=r"'exchange' failed at key 7, value 'value 7', timestamp 7.*not seven"):
         Router("exchange", choose, WORKERS).route(batch_of(1, 2, 7, 3))
-    with pytest.raises(OperatorError, match=r"key 1, .*answered 5; it must answer one of \[0, 1\]"):
+    with pytest.raises(OperatorError, match=r"key 1, .*returned 5; it must return one of \[0, 1\]"):
         Router("exchange", lambda _key, _workers: 5, WORKERS).route(batch_of(1))

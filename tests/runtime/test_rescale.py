@@ -330,7 +330,7 @@ def test_invalid_partitioner_stops_a_rescale_before_anything_moves() -> None:
     run.tick()
     with (
         run,
-        pytest.raises(OperatorError, match=r"operator 'sum' failed at key 1: the partitioner answered 1;.*only_t"),
+        pytest.raises(OperatorError, match=r"operator 'sum' failed at key 1: the partitioner returned 1;.*only_t"),
     ):
         run.rescale(1)
     assert not source.times("collect")

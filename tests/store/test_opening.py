@@ -74,8 +74,8 @@ def test_memory_is_of_this_process(url: str) -> None:
         ("simplecache::s3://bucket/x", "chains file systems"),
         ("zip://a::file:///tmp/x.zip", "chains file systems"),
         ("nope://bucket/x", "protocol unknown to fsspec: nope"),
-        ("s3://", "names no bucket or folder"),
-        ("s3:///", "names no bucket or folder"),
+        ("s3://", "does not name a bucket or folder"),
+        ("s3:///", "does not name a bucket or folder"),
         ("s3:/bucket/x", "write s3://bucket/x"),
         ("memory:/default", "write memory://default"),
     ],
@@ -122,7 +122,7 @@ def test_a_file_system_may_be_given(tmp_path: Path) -> None:
 def test_invalid_file_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="must be an fsspec file system; got str"):
         open_store("job", filesystem="memory")
-    with pytest.raises(GraphError, match="exclude each other"):
+    with pytest.raises(GraphError, match="mutually exclusive"):
         open_store("job", {"key": "k"}, filesystem=MemoryFileSystem())
     with pytest.raises(GraphError, match="wraps another file system"):
         open_store("job", filesystem=DirFileSystem(str(tmp_path), fs=LocalFileSystem()))

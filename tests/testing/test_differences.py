@@ -51,7 +51,7 @@ def test_reordered_and_repeated_messages_are_no_difference() -> None:
 
 def test_the_operator_that_comes_first_is_told() -> None:
     assert difference(PROGRAM, EXPECTED, outcome([1, 3], ["a"], ["x"])) == [
-        "operator 'first' has another state for key 'k':",
+        "operator 'first' has a different state for key 'k':",
         "  expected 2",
         "  got      3",
     ]
@@ -67,7 +67,7 @@ def test_a_worker_is_told_where_it_counts() -> None:
 
     lines = difference(PROGRAM, expected, replace(EXPECTED, states={"in": {}, "first": {}}))
 
-    assert lines[0] == "operator 'first' has another state for key 'k' on worker 1:"
+    assert lines[0] == "operator 'first' has a different state for key 'k' on worker 1:"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_worker_is_told_where_it_counts() -> None:
 )
 def test_messages_too_few_or_too_many_are_told(kept: list[Any], expected: str, got: str) -> None:
     assert difference(PROGRAM, EXPECTED, outcome([1, 2], kept, kept)) == [
-        "sink 'out' got other messages for key 'k':",
+        "sink 'out' got different messages for key 'k':",
         f"  expected {expected}",
         f"  got      {got}",
     ]

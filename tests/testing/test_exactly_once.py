@@ -216,7 +216,7 @@ def test_sink_with_parts_is_replaced_and_its_parts_compared() -> None:
         numbers(provider).sink("parts", StatefulSink(parts))  # type: ignore[arg-type]
 
     assert_exactly_once(build_dataflow, range(6), max_examples=15)
-    assert "sink 'parts' got other messages for key " in "\n".join(first_schedule(build_wrong, range(6)))
+    assert "sink 'parts' got different messages for key " in "\n".join(first_schedule(build_wrong, range(6)))
 
 
 def test_key_local_state_at_a_constant_number_of_workers() -> None:
@@ -275,7 +275,7 @@ def test_state_in_a_closure_is_found_and_told_in_a_few_lines() -> None:
         "  2. process 1 record: 1",
         "  3. stop, which takes a snapshot, and restart from it",
         "  4. process the last 11 records",
-        "sink 'sums' got other messages for key 1:",
+        "sink 'sums' got different messages for key 1:",
         "  expected 5 at timestamp 3, 12 at timestamp 6, 22 at timestamp 9",
         "  got      4 at timestamp 3, 11 at timestamp 6, 21 at timestamp 9",
     ]
@@ -329,7 +329,7 @@ def test_an_object_that_two_keys_share_is_found() -> None:
 
     lines = first_schedule(build_dataflow, range(1, 9))
 
-    assert "operator 'all' has another state for key 1:" in lines
+    assert "operator 'all' has a different state for key 1:" in lines
     assert any("an object that two keys or two operators share" in line for line in lines)
 
 
@@ -349,7 +349,7 @@ def test_an_object_that_two_operators_share_and_one_changes_is_found() -> None:
 
     lines = first_schedule(build_dataflow, [[1], [2], [3], [4]])
 
-    assert any("operator 'keep' has another state for key 0" in line for line in lines)
+    assert any("operator 'keep' has a different state for key 0" in line for line in lines)
     assert len(steps(lines)) <= 5
 
 
@@ -459,11 +459,11 @@ def test_the_same_schedules_are_tried_every_time_and_others_with_a_seed() -> Non
     ("inputs", "message"),
     [
         ([1], "the dataflow has 2 sources: 'left', 'right'; pass a mapping from name to items"),
-        ({"left": [1]}, "inputs lacks 'right'; every source of the dataflow needs its items"),
+        ({"left": [1]}, "inputs has no 'right'; every source of the dataflow needs its items"),
         ({"left": [1], "rihgt": {}}, "inputs has 'rihgt'; the sources of the dataflow are 'left', 'right'"),
         ({"left": [1], "right": [1]}, "source 'right' keys each record by its part; pass a mapping from part"),
         ({"left": 1, "right": {}}, "source 'left' needs an iterable of items; got 1"),
-        ({"left": [1, CRASH], "right": {}}, "source 'left' has the mark CRASH; stops and crashes come from the"),
+        ({"left": [1, CRASH], "right": {}}, "source 'left' contains CRASH; here stops and crashes come"),
     ],
 )
 def test_inputs_that_do_not_fit_the_sources_are_refused(inputs: Any, message: str) -> None:

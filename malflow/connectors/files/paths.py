@@ -105,7 +105,7 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
     found = filesystem.glob(inner, detail=True)
     files = [_part(filesystem, path, file) for file, info in found.items() if info["type"] != "directory"]
     if not files:
-        raise InputFileError(path, "is a glob that matches no file")
+        raise InputFileError(path, "is a glob that matches no files")
     return files
 
 

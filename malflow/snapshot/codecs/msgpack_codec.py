@@ -145,7 +145,7 @@ class MsgpackCodec:
         except Misfit:
             raise
         except _DAMAGED as error:
-            raise ValueError(f"it is not what MsgpackCodec writes: {type(error).__name__}: {error}") from error
+            raise ValueError(f"it was not written by MsgpackCodec: {type(error).__name__}: {error}") from error
 
     def _record(self, facts: list[Any]) -> Any:
         name, *content = facts
@@ -206,7 +206,7 @@ class _Forms(dict[type, Form]):
 
 class _TooDeep(ValueError):
     def __init__(self) -> None:
-        super().__init__("it is nested too deep, or contains itself")
+        super().__init__("it is nested too deeply, or contains itself")
 
 
 class _Writing:
@@ -285,7 +285,7 @@ class _Reading:
 
     def _value(self, code: int, data: bytes) -> Any:
         if code not in self._readers:
-            raise ValueError(f"there is no type {code}; a newer malflow may have written it")
+            raise ValueError(f"type {code} is unknown; a newer malflow may have written it")
         if self._nested > _MOST_NESTED:
             raise _TooDeep
         plain, read = self._readers[code]
@@ -293,7 +293,7 @@ class _Reading:
         facts = self.unpack(data)
         self._nested -= 1
         if type(facts) is not plain:
-            raise ValueError(f"type {code} is made of {plain.__name__}, not of {type(facts).__name__}")
+            raise ValueError(f"type {code} must be encoded as {plain.__name__}; got {type(facts).__name__}")
         return read(facts)
 
     def _check_lengths(self, data: bytes) -> None:
@@ -303,7 +303,7 @@ class _Reading:
         try:
             unpacker.skip()
         except self._msgpack.OutOfData:
-            raise ValueError("it ends too early") from None
+            raise ValueError("it is truncated") from None
 
 
 def _survey(value: Any, deepest: int) -> tuple[set[type], int]:

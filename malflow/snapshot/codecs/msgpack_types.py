@@ -64,14 +64,14 @@ class Form(NamedTuple):
 def _listed(facts: Any) -> list[Any]:
     """Check that the content of a collection is a list, not just something iterable."""
     if type(facts) is not list:
-        raise ValueError(f"a collection is made of a list, not of {type(facts).__name__}")
+        raise ValueError(f"a collection must be encoded as a list; got {type(facts).__name__}")
     return facts
 
 
 def _all_of(kind: type, facts: list[Any], count: int) -> list[Any]:
     """Check the number of facts, and that all are of one type; nothing is parsed."""
     if len(facts) != count or any(type(fact) is not kind for fact in facts):
-        raise ValueError(f"it is made of {count} of {kind.__name__}; these are {len(facts)}, or others")
+        raise ValueError(f"expected {count} values of type {kind.__name__}; got {len(facts)} values, or another type")
     return facts
 
 
@@ -79,7 +79,7 @@ def _fraction(terms: list[Any]) -> Fraction:
     """Return a fraction; long terms, which were written reduced, are not reduced again: that is slow."""
     numerator, denominator = _all_of(int, terms, 2)
     if denominator < 1:
-        raise ValueError(f"a Fraction has a denominator of one or more; got {denominator}")
+        raise ValueError(f"the denominator of a Fraction must be a positive integer; got {denominator}")
     if max(numerator.bit_length(), denominator.bit_length()) <= _LONGEST_REDUCED:
         return Fraction(numerator, denominator)
     fraction: Any = object.__new__(Fraction)
@@ -111,7 +111,7 @@ def _zone(facts: Any) -> tzinfo | None:
         return None
     if isinstance(facts, str):
         if not _ZONE.fullmatch(facts):
-            raise ValueError(f"{facts!r} is no name of a time zone")
+            raise ValueError(f"{facts!r} is not the name of a time zone")
         return ZoneInfo(facts)
     offset, *name = facts
     return timezone(timedelta(microseconds=offset), *name)
@@ -155,7 +155,7 @@ def _factory_facts(states: defaultdict[Any, Any]) -> list[Any]:
 def _defaultdict(facts: list[Any]) -> defaultdict[Any, Any]:
     name, content = facts
     if type(content) is not dict:
-        raise ValueError(f"a defaultdict is made of a dict, not of {type(content).__name__}")
+        raise ValueError(f"a defaultdict must be encoded as a dict; got {type(content).__name__}")
     return defaultdict(None if name is None else _FACTORIES[name], content)
 
 
@@ -265,12 +265,12 @@ def old_record(name: Any, content: list[Any], shapes: Mapping[str, Shape]) -> Ol
     """Make what a migration gets of a record that does not fit the class that is registered.
 
     Raises:
-        ValueError: if it is no record.
+        ValueError: if it is not a record.
     """
     if isinstance(name, str) and len(content) == 1:
         return old_class(Shape(name, ENUM, ()))(*content)
     if not isinstance(name, str) or not all(isinstance(field, str) for field in content[::2]):
-        raise ValueError("a record is no name with fields")
+        raise ValueError("a record must be a name with fields")
     fields = dict(zip(content[::2], content[1::2], strict=True))
     is_tuple = name in shapes and issubclass(old_class(shapes[name]), OldTuple)
     kind = NAMED_TUPLE if is_tuple else "record"
@@ -288,7 +288,7 @@ def _enum_form(name: str, kind: type[Enum]) -> Form:
     def read_flag(content: list[Any]) -> Enum:
         (value,) = _all_of(int, content, 1)
         if value.bit_length() > max([_LARGEST_FLAGS, *(it.value.bit_length() for it in kind.__members__.values())]):
-            raise Misfit(f"enum '{name}' ({kind.__qualname__}) has no flags like those that were written")
+            raise Misfit(f"enum '{name}' ({kind.__qualname__}) lacks flags that were written")
         return kind(value)
 
     if issubclass(kind, Flag):
@@ -373,7 +373,7 @@ def _check_attributes(name: str, value: Any, names: tuple[str, ...]) -> None:
         return
     for attribute in attributes:
         if attribute not in names and not isinstance(getattr(type(value), attribute, None), cached_property):
-            raise TypeError(f"'{name}' has an attribute '{attribute}' that is no field; it would be lost")
+            raise TypeError(f"'{name}' has an attribute '{attribute}' that is not a field; it would be lost")
 
 
 def _check_no_other_state(name: str, kind: type) -> None:
@@ -381,10 +381,10 @@ def _check_no_other_state(name: str, kind: type) -> None:
     is_tuple = hasattr(kind, "_field_defaults")
     for base in kind.__mro__[:-1]:
         if not base.__flags__ & _HEAP_TYPE and not (base is tuple and is_tuple):
-            raise GraphError(f"MsgpackCodec can't write '{name}': {kind.__qualname__} is a {base.__qualname__}, too")
+            raise GraphError(f"MsgpackCodec can't write '{name}': {kind.__qualname__} is also a {base.__qualname__}")
         slots = vars(base).get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:
             if slot not in declared and slot not in ("__dict__", "__weakref__"):
                 raise GraphError(
-                    f"MsgpackCodec can't write '{name}': {kind.__qualname__} has a slot '{slot}' that is no field"
+                    f"MsgpackCodec can't write '{name}': {kind.__qualname__} has a slot '{slot}' that is not a field"
                 )

@@ -226,4 +226,4 @@ def _is_pydantic(state: dict[Any, Any]) -> bool:
 
 
 def _not_a_state(kind: str) -> TypeError:
-    return TypeError(f"the old {kind} that migrate= was given can't be kept as it is; return a new one in its place")
+    return TypeError(f"the old {kind} passed to migrate= can't be kept; return a new object instead")

@@ -37,7 +37,7 @@ def change_of(shape: Shape, since: str) -> str | None:
         was = described(shape.kind, shape.fields, with_kind=True)
         script = f" (the script '{shape.script}')" if shape.script else ""
         reason = f"{type(error).__name__}: {error}"
-        hint = f"; import {shape.script} to have it found" if shape.script else ""
+        hint = f"; import {shape.script} so that it can be found" if shape.script else ""
         return f"class {qualname} of module {module}{script}, {was} in {since}, can't be found: {reason}{hint}"
     if _is_as_it_was(shape, kind):
         return None

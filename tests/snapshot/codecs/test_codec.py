@@ -280,7 +280,7 @@ def test_cached_properties_are_ignored_and_other_attributes_are_not() -> None:
     odd.__dict__["extra"] = 1
 
     assert CODEC.loads(CODEC.dumps(cached)) == cached
-    with pytest.raises(TypeError, match="'order' has an attribute 'extra' that is no field"):
+    with pytest.raises(TypeError, match="'order' has an attribute 'extra' that is not a field"):
         CODEC.dumps(odd)
 
 
@@ -291,7 +291,7 @@ def test_state_that_contains_itself_is_refused_quickly() -> None:
     loop["a"] = (loop,)
 
     for value in (ring, loop, [loop]):
-        with pytest.raises(TypeError, match="nested too deep, or contains itself"):
+        with pytest.raises(TypeError, match="nested too deeply, or contains itself"):
             CODEC.dumps(value)
 
 
@@ -326,7 +326,7 @@ def test_nesting_is_bounded_and_what_can_be_written_can_be_read(wrap: Any, fits:
     thread.join()
 
     assert outcome == [True]
-    with pytest.raises(TypeError, match="nested too deep"):
+    with pytest.raises(TypeError, match="nested too deeply"):
         CODEC.dumps(nested(exceeds, wrap))
 
 
@@ -404,7 +404,7 @@ except ValueError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert done.stdout.endswith("it ends too early\n")
+    assert done.stdout.endswith("it is truncated\n")
 
 
 def test_crafted_nesting_is_refused_before_it_takes_the_stack() -> None:
@@ -412,7 +412,7 @@ def test_crafted_nesting_is_refused_before_it_takes_the_stack() -> None:
     for _ in range(150):
         data = bytes(msgpack.packb(msgpack.ExtType(1, b"\x91" + data)))
 
-    with pytest.raises(ValueError, match="nested too deep"):
+    with pytest.raises(ValueError, match="nested too deeply"):
         CODEC.loads(data)
 
 
@@ -422,7 +422,7 @@ def test_invalid_name_of_a_time_zone_is_not_looked_up(name: str, monkeypatch: py
         raise AssertionError(key)
 
     monkeypatch.setattr("malflow.snapshot.codecs.msgpack_types.ZoneInfo", look_up)
-    with pytest.raises(ValueError, match="is no name of a time zone"):
+    with pytest.raises(ValueError, match="is not the name of a time zone"):
         CODEC.loads(extension(9, [0, 0, 0, 0, 0, name]))
 
 
