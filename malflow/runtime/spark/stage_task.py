@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
-from malflow.diagnostics import shown
 from malflow.engine.worker import Inputs, Worker
-from malflow.errors import MalflowError, OperatorError, RunFailed, release_all, told
+from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
@@ -28,11 +27,9 @@ from malflow.runtime.spark.shuffle import (
     read_rows,
     write_rows,
 )
+from malflow.runtime.spark.stage_changes import deltas_of, write_entry
 from malflow.runtime.spark.transfer import CannotTravel
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
-from malflow.snapshot.codecs.contract import PickleCodec
-from malflow.snapshot.data_file import encode_delta
-from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.recount import Recount
 from malflow.state import Delta, StateDelta
 
@@ -40,9 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["StageTask"]
-
-_MOSTLY = 4 / 3
-"""A full entry is written if a stage has at most so many keys for each key in its full deltas."""
 
 _Arrived = Mapping[tuple[int, int], Sequence[Chunk]]
 """The input of a stage, by channel and the worker that sent it."""
@@ -314,7 +308,7 @@ class StageAttempt:
         if self._command.final:
             return report, 0
         asked = self._command.asks_all_of(self._stage, self._worker)
-        deltas, whole, recent = _deltas(worker, whole=asked)
+        deltas, whole, recent = deltas_of(worker, whole=asked)
         if recent is not None:
             self._check(worker, recent)
         self._check(worker, deltas)
@@ -324,7 +318,7 @@ class StageAttempt:
         if before is None and is_empty and not self._may_come:
             return report, 0
         if before is None:
-            size = self._append(change)
+            size = write_entry(self._scratch, self._stage, self._worker, change)
         else:  # the same size as before, since Spark compares repeated output with the original
             size = self._scratch.size(self._stage, self._worker, self._command.tick)
         if is_empty:  # only a later attempt needs it: it must poll nothing, whatever input there is by then
@@ -350,38 +344,6 @@ class StageAttempt:
             states = {(self._worker, name): state for name, state in live.items()}
             self._recount.check(changes, states, base=False)
 
-    def _append(self, change: ChangelogEntry) -> int | None:
-        try:
-            return self._scratch.write(self._stage, self._worker, change)
-        except MalflowError:
-            raise
-        except BaseException as error:  # classes of the user may raise any
-            raise _unwritable(change.deltas, error) from error
-
-
-def _deltas(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
-    """Return the delta of each state, whether they hold all state, and in that case the recent changes, if separate.
-
-    If full deltas have most of the keys, all other states are returned in full as well, which makes earlier entries
-    obsolete.
-
-    Args:
-        worker: the worker.
-        whole: whether full deltas were requested.
-    """
-    deltas, states = worker.delta(), worker.states()
-    if _is_whole(deltas, states):
-        return deltas, True, None
-    written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
-    is_most = written > 0 and _MOSTLY * written >= sum(map(len, states.values()))
-    if whole or is_most:
-        return worker.delta(whole=True), True, None if is_most else deltas
-    return deltas, False, None
-
-
-def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
-    return all(name in deltas and deltas[name].whole for name in states)
-
 
 def _caught_up(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:
     """Apply changelog entries to a worker, and open its readers at the positions in them."""
@@ -400,20 +362,3 @@ def _pickle_reader(partition: Any) -> bytes:
 
     data: bytes = cloudpickle.dumps(partition, 5)
     return data
-
-
-def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
-    """Return an error that names the state that can't be pickled."""
-    for name, delta in deltas.items():
-        try:
-            for _ in encode_delta(PickleCodec(), delta, BaseException):
-                pass
-        except StateNotSerializable as unwritable:
-            return CannotTravel(
-                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
-                f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
-                "between processes",
-                operator=name,
-                record=(unwritable.key, unwritable.state, None),
-            )
-    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {told(error)}")

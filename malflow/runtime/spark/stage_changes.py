@@ -1,0 +1,76 @@
+"""The changes of one stage of one worker in a tick, and how they are written to the changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from malflow.diagnostics import shown
+from malflow.engine.worker import Worker
+from malflow.errors import MalflowError, RunFailed, told
+from malflow.runtime.spark.changelog import ChangelogEntry, Scratch
+from malflow.runtime.spark.transfer import CannotTravel
+from malflow.snapshot.codecs.contract import PickleCodec
+from malflow.snapshot.data_file import encode_delta
+from malflow.snapshot.persistence import StateNotSerializable
+from malflow.state import Delta
+
+__all__ = ["deltas_of", "write_entry"]
+
+_MOSTLY = 4 / 3
+"""A full entry is written if a stage has at most so many keys for each key in its full deltas."""
+
+
+def deltas_of(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool, Mapping[str, Delta] | None]:
+    """Return the delta of each state, whether they hold all state, and in that case the recent changes, if separate.
+
+    If full deltas have most of the keys, all other states are returned in full as well, which makes earlier entries
+    obsolete.
+
+    Args:
+        worker: the worker.
+        whole: whether full deltas were requested.
+    """
+    deltas, states = worker.delta(), worker.states()
+    if _is_whole(deltas, states):
+        return deltas, True, None
+    written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
+    is_most = written > 0 and _MOSTLY * written >= sum(map(len, states.values()))
+    if whole or is_most:
+        return worker.delta(whole=True), True, None if is_most else deltas
+    return deltas, False, None
+
+
+def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
+    return all(name in deltas and deltas[name].whole for name in states)
+
+
+def write_entry(scratch: Scratch, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
+    """Write an entry; return its size, or None if one is already present.
+
+    Raises:
+        OperatorError: naming a state that can't be pickled.
+        StoreError: if the entry can't be written.
+    """
+    try:
+        return scratch.write(stage, worker, entry)
+    except MalflowError:
+        raise
+    except BaseException as error:  # classes of the user may raise any
+        raise _unwritable(entry.deltas, error) from error
+
+
+def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowError:
+    """Return an error that names the state that can't be pickled."""
+    for name, delta in deltas.items():
+        try:
+            for _ in encode_delta(PickleCodec(), delta, BaseException):
+                pass
+        except StateNotSerializable as unwritable:
+            return CannotTravel(
+                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
+                f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
+                "between processes",
+                operator=name,
+                record=(unwritable.key, unwritable.state, None),
+            )
+    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {told(error)}")
