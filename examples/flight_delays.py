@@ -16,6 +16,7 @@ from malflow import (
     StatefulLogic,
     Stream,
     StreamProvider,
+    limit_out_of_orderness,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import CsvSource
@@ -83,14 +84,6 @@ class HourlyDelays(StatefulLogic[tuple[datetime, str], Flight, datetime, Delays,
             output.send(DataMessage(key, states.pop(key), timestamp=key[0]))
 
 
-def hour_behind(msg: DataMessage[Any, Flight, datetime], _previous: datetime | None) -> datetime:
-    """Make an epoch: `BOUND` before the flight, rounded down, since results are wanted when an hour is over.
-
-    `limit_out_of_orderness` would make one for each minute, and `on_epoch` look at all open hours sixty times as often.
-    """
-    return (msg.timestamp - BOUND).replace(minute=0)
-
-
 def end_of_hour(msg: DataMessage[Any, Flight, datetime]) -> tuple[datetime, str]:
     return msg.timestamp.replace(minute=0) + HOUR, msg.value.origin
 
@@ -115,7 +108,7 @@ def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable
         delays.sink("carriers", StatelessSink(carriers))
 
         timed = by_hour.assign_timestamps("departure", lambda msg: msg.value.departure)
-        on_time, too_late = timed.generate_epochs("epochs", hour_behind)
+        on_time, too_late = timed.generate_epochs("epochs", limit_out_of_orderness(BOUND), every=HOUR)
         count_origins("late", too_late.map("late origin", lambda flight: flight.origin), late)
         hours = on_time.key_distribute("hour and origin", end_of_hour)
         results = hours.stateful_op("hourly delays", HourlyDelays(), default=Delays)

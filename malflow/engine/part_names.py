@@ -9,6 +9,7 @@ from typing import Any
 from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates
+from malflow.operators.event_time import ANSWERED
 from malflow.operators.part_epochs import PART
 from malflow.partitioners import rendezvous_select
 from malflow.sources.contract import StatefulSource
@@ -44,7 +45,7 @@ def with_present_names(
             names.update(here)
         _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
     if names:
-        by_part = {(PART, old): ((PART, new), new) for old, new in names.items()}
+        by_part = {(what, old): ((what, new), new) for old, new in names.items() for what in (PART, ANSWERED)}
         for vertex in program.vertices:
             if vertex.node.issues_epochs and vertex.node.name in states:
                 present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)

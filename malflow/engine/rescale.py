@@ -11,6 +11,7 @@ from malflow.engine.plan import Program
 from malflow.engine.states import OldStates, States, placement_of, spec_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
+from malflow.operators.event_time import ANSWERED
 from malflow.partitioners import Partitioner, index_select, rendezvous_select
 from malflow.state_kinds import Movement, StateSpec
 
@@ -151,9 +152,10 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
     """
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
     least = _least(reached)
+    answered = _answered(old, reached)
     if len(old) == after and known:
         return [
-            _state({**states, "epoch": least}) if idle == Idle.EMPTY and epoch != least else states
+            _state({**states, "epoch": least, ANSWERED: answered}) if idle == Idle.EMPTY and epoch != least else states
             for states, (idle, epoch) in zip(old, reached, strict=True)
         ]
     past = None if placement is None else _past(old, least)
@@ -161,9 +163,16 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
         past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
     return [
-        {**_state({"epoch": least, "past": past}), **parts}
+        {**_state({"epoch": least, ANSWERED: answered, "past": past}), **parts}
         for parts in _by_key(name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
     ]
+
+
+def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
+    """Return the least epoch that the generators answered, or None if they issued all that they answered."""
+    if not any(ANSWERED in states for states in old):
+        return None
+    return _least((idle, states.get(ANSWERED, epoch)) for states, (idle, epoch) in zip(old, reached, strict=True))
 
 
 def _past(old: list[States], least: Any) -> Any:

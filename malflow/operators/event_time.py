@@ -2,79 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from malflow.batch import Batch
-from malflow.errors import GraphError, OperatorError, shown
+from malflow.errors import OperatorError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
 from malflow.operators.moments import check_epoch, check_timestamps, uncomparable
+from malflow.operators.out_of_orderness import LimitedOutOfOrderness
+from malflow.operators.thinning import Step, rounded_down
 from malflow.partitioners import Partitioner
 from malflow.state import Delta, KeyedState
 
-__all__ = ["AssignTimestamps", "Floors", "GenerateEpochs", "Past", "limit_out_of_orderness"]
+__all__ = ["ANSWERED", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "Marks", "Past", "Row"]
 
 Past = Sequence[tuple[int, Mapping[int, Any]]]
 """Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
 
+Late = list[tuple[int, Any]]
+"""The indices of late records, and the epochs by which they are late."""
+
+Marks = list[tuple[int, Any]]
+"""The positions of epochs, and these."""
+
+Row = tuple[int, Any, Any, Any]
+"""The position behind a record, its key, its value and its timestamp."""
+
+ANSWERED = "answered"
+"""The key, in the state, of the epoch that the generator answered where another one was issued."""
+
 _CACHED_FLOORS = 1 << 20
-
-
-class _Subtractable(Protocol):
-    def __sub__(self, other: Any, /) -> Any: ...
-
-
-T = TypeVar("T", bound=_Subtractable)
-
-
-def limit_out_of_orderness(bound: Any) -> Callable[[DataMessage[Any, Any, T], T | None], T]:
-    """Make an epoch generator for streams whose records are less than `bound` behind the newest one.
-
-    The epoch follows the greatest timestamp at a distance of `bound`. Since an epoch's own time is late, a record
-    exactly `bound` behind the newest is late, and with a bound of zero timestamps must strictly ascend.
-
-    So there is an epoch for nearly every record that is newer than those before, and each one runs ``on_epoch`` and
-    looks for what has expired. Where less often will do, a generator of one's own makes it so by rounding down, and
-    makes nothing late that would not be::
-
-        def minute_behind(msg, _previous):
-            return (msg.timestamp - bound).replace(second=0, microsecond=0)
-
-    Args:
-        bound: what is subtracted from a timestamp: a number, a timedelta, ...
-
-    Raises:
-        GraphError: if `bound` is negative.
-
-    >>> generator = limit_out_of_orderness(10)
-    >>> generator(DataMessage("key", "value", 25), None)
-    15
-    """
-    try:
-        negative = bound < bound - bound
-    except TypeError:
-        raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}") from None
-    if negative:
-        raise GraphError(f"limit_out_of_orderness needs a bound of zero or more; got {bound!r}")
-
-    def newest_minus_bound(msg: DataMessage[Any, Any, T], _previous: T | None) -> T:
-        try:
-            return msg.timestamp - bound  # type: ignore[no-any-return] # the type of a difference is the user's
-        except TypeError as error:
-            raise TypeError(_wrong_bound(msg.timestamp, bound)) from error
-
-    return newest_minus_bound
-
-
-def _wrong_bound(timestamp: Any, bound: Any) -> str:
-    kinds = type(timestamp).__name__, type(bound).__name__
-    return (
-        f"the timestamps are {kinds[0]}, as {shown(timestamp)}, and the bound is {kinds[1]}, {shown(bound)}, which "
-        "can't be subtracted; give a bound that can, or timestamps that fit by .assign_timestamps(), such as "
-        "datetimes for a timedelta"
-    )
 
 
 class AssignTimestamps(Operator):
@@ -99,24 +58,33 @@ class GenerateEpochs(Operator):
     every record, late ones too; its answer is issued after the record, if it is greater than the epoch before. Both
     outputs carry all epochs.
 
+    With `every`, epochs are rounded down before they are compared and issued; the generator still gets its own, as it
+    answered. So it answers the same, and a record that is late would be late without `every` too.
+
     Where the number of workers has changed, a record is also late that would have been on the worker that its key
     belonged to before: the stream goes on from the least epoch of the old workers, but what was late stays late.
 
     Args:
         context: what every operator gets.
         generator: makes the epochs.
+        every: what epochs are multiples of; None to issue them as they are.
         checked: whether the timestamps have been checked just before.
 
     """
 
     state: KeyedState
 
-    def __init__(self, context: OperatorContext, generator: Any, *, checked: bool = False) -> None:
+    def __init__(
+        self, context: OperatorContext, generator: Any, *, every: Step | None = None, checked: bool = False
+    ) -> None:
         super().__init__(context, generator)
         self.state = KeyedState(tracked=context.tracked)
+        self._every = every
+        self._keeps_answers = every is not None and not isinstance(generator, LimitedOutOfOrderness)
         self._checked = checked
         self._late = 0
         self._previous: Any = None
+        self._answered: Any = None
         self._idle = 0
         self._floors: Floors | None = None
 
@@ -126,52 +94,80 @@ class GenerateEpochs(Operator):
             check_timestamps(self, batch, batch.timestamps)
         rest = iter(batch.values)
         try:
-            on_time, epochs = self._walk(batch, rest)
+            late, epochs = self._walk(batch, rest)
             if self._floors is not None:
-                on_time = self._above_floors(self._floors, batch, on_time)
+                late = self._with_floors(self._floors, batch, late)
         except OperatorError:
             raise
         except Exception as error:
             raise self.fail(uncomparable(error), batch, rest) from error
         marked = Batch(batch.keys, batch.values, batch.timestamps, epochs)
-        if all(on_time):
+        if not late:
             return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])
-        self._late += on_time.count(False)
+        self._late += len(late)
+        on_time = [True] * len(batch)
+        for index, _ in late:
+            on_time[index] = False
         return marked.select(on_time), marked.select([not flag for flag in on_time])
 
-    def _walk(self, batch: Batch, rest: Any) -> tuple[list[bool], list[tuple[int, Any]]]:
-        generator = self.callback
+    def _walk(self, batch: Batch, rest: Any) -> tuple[Late, Marks]:
+        """Ask the generator about each record; return the late ones and the epochs."""
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
-        rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
-        previous = self._previous
-        on_time: list[bool] = []
-        epochs: list[tuple[int, Any]] = []
+        rows = zip(range(1, len(batch) + 1), batch.key_column(), rest, batch.timestamps, strict=True)
+        late: Late = []
+        epochs: Marks = []
+        done = 0
         for end, arrived in (*batch.epochs, (len(batch), None)):
-            for view.key, view.value, timestamp in islice(rows, end - len(on_time)):
-                view.timestamp = timestamp
-                candidate = generator(view, previous)
-                on_time.append(True if previous is None or timestamp > previous else False)  # noqa: SIM210 - as bool()
-                if candidate is not None and (previous is None or candidate > previous):
-                    if previous is None:
-                        check_epoch(candidate)
-                    previous = candidate
-                    epochs.append((len(on_time), candidate))
-                elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
-                    check_epoch(candidate)
-            if arrived is not None and (previous is None or arrived > previous):
-                previous = arrived
-                epochs.append((end, arrived))
+            self._ask(islice(rows, end - done), view, late, epochs)
+            done = end
+            if arrived is not None:
+                self._receive(end, arrived, epochs)
         if self.context.debug:
             refuse_kept(view)
-        self._previous = previous
-        return on_time, epochs
+        return late, epochs
 
-    def _above_floors(self, floors: Floors, batch: Batch, on_time: list[bool]) -> list[bool]:
-        rows = zip(batch.key_column(), batch.timestamps, on_time, strict=True)
-        above = [True if flag and timestamp > floors[key] else False for key, timestamp, flag in rows]  # noqa: SIM210 - as bool()
+    def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:
+        """Ask the generator about records between two epochs that came in."""
+        generator, every, previous = self.callback, self._every, self._previous
+        answered = previous if self._answered is None else self._answered
+        for position, view.key, view.value, timestamp in rows:
+            view.timestamp = timestamp
+            candidate = generator(view, answered)
+            if previous is not None and not timestamp > previous:
+                late.append((position - 1, previous))
+            if candidate is not None and (answered is None or candidate > answered):
+                if answered is None:
+                    check_epoch(candidate)
+                answered = candidate
+                if every is not None:
+                    candidate = rounded_down(candidate, every)
+                    if previous is not None and not candidate > previous:
+                        continue
+                previous = candidate
+                epochs.append((position, candidate))
+            elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+                check_epoch(candidate)
+        self._previous, self._answered = previous, None if every is None else answered
+
+    def _receive(self, position: int, arrived: Any, epochs: Marks) -> None:
+        """Issue an epoch that came in, if it is greater than the one before."""
+        if self._every is not None:
+            if self._answered is None or arrived > self._answered:
+                self._answered = arrived
+            arrived = rounded_down(arrived, self._every)
+        if self._previous is None or arrived > self._previous:
+            self._previous = arrived
+            epochs.append((position, arrived))
+
+    def _with_floors(self, floors: Floors, batch: Batch, late: Late) -> Late:
+        """Return the late records with those that are late by the floor of their key."""
+        known = dict(late)
+        for index, (key, timestamp) in enumerate(zip(batch.key_column(), batch.timestamps, strict=True)):
+            if index not in known and not timestamp > floors[key]:
+                known[index] = floors[key]
         if floors.are_passed(self._previous):
             self._floors = None
-        return above
+        return list(known.items())
 
     def take_late(self) -> int:
         """Return how many records were late since the last call."""
@@ -185,12 +181,14 @@ class GenerateEpochs(Operator):
     def sync_state(self) -> None:
         """Write the epoch to the state."""
         past = None if self._floors is None else self._floors.past
-        self.state.assign({"epoch": self._previous, "idle": int(self._idle) or None, "past": past})
+        answered = self._answered if self._keeps_answers else None
+        self.state.assign({"epoch": self._previous, ANSWERED: answered, "idle": int(self._idle) or None, "past": past})
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epoch."""
         super().apply(delta)
         self._previous = self.state["epoch"]
+        self._answered = self.state.get(ANSWERED) if self._keeps_answers else None
         past = self.state.get("past")
         self._floors = None if past is None or self.context.placement is None else Floors(self.context.placement, past)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
-from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.message import DataMessage, NoKey
-from malflow.operators.contract import OperatorContext, refuse_kept
-from malflow.operators.event_time import GenerateEpochs
+from malflow.message import DataMessage
+from malflow.operators.contract import OperatorContext
+from malflow.operators.event_time import ANSWERED, GenerateEpochs, Late, Marks, Row
 from malflow.operators.moments import check_epoch
 from malflow.operators.source import Source
+from malflow.operators.thinning import Step, rounded_down
 from malflow.state import Delta
 
 __all__ = ["PART", "GeneratePartEpochs"]
@@ -26,7 +26,8 @@ class GeneratePartEpochs(GenerateEpochs):
 
     The generator is given the epoch of the record's part, and a record is late by that one; so what is late does not
     depend on how the records of the parts interleave. A part without an epoch holds the stream's back, one that has
-    ended does not; where all have ended, the stream's epoch stays. Epochs that come in pass, if they are greater.
+    ended does not; where all have ended, the stream's epoch stays. Epochs that come in pass, if they are greater. With
+    `every`, those of the parts are rounded down too.
 
     What was issued counts too: a record at or before the stream's epoch is late. That makes a difference only for
     records that their part should not have: where a file that had ended has grown, or where the stream that comes in
@@ -39,10 +40,19 @@ class GeneratePartEpochs(GenerateEpochs):
 
     source: Source
 
-    def __init__(self, context: OperatorContext, generator: Any, parts_of: str, *, checked: bool = False) -> None:
-        super().__init__(context, generator, checked=checked)
+    def __init__(
+        self,
+        context: OperatorContext,
+        generator: Any,
+        parts_of: str,
+        *,
+        every: Step | None = None,
+        checked: bool = False,
+    ) -> None:
+        super().__init__(context, generator, every=every, checked=checked)
         self.parts_of = parts_of
         self._by_part: dict[Any, Any] = {}
+        self._answered_by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None
         self._holding: Sequence[Any] = ()
         self._unread: set[Any] = set()
@@ -60,13 +70,19 @@ class GeneratePartEpochs(GenerateEpochs):
         """Write the epochs down: the stream's, and those of the parts that have moved on."""
         super().sync_state()
         self.state.assign({(PART, part): self._by_part[part] for part in self._moved})
+        if self._keeps_answers:
+            self.state.assign({(ANSWERED, part): self._answered_by_part[part] for part in self._moved})
         self._moved.clear()
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epochs."""
         super().apply(delta)
-        self._by_part = {key[1]: epoch for key, epoch in self.state.items() if isinstance(key, tuple)}
+        self._by_part = self._kept_by_part(PART)
+        self._answered_by_part = self._kept_by_part(ANSWERED) if self._keeps_answers else {}
         self._live = None
+
+    def _kept_by_part(self, what: str) -> dict[Any, Any]:
+        return {key[1]: epoch for key, epoch in self.state.items() if isinstance(key, tuple) and key[0] == what}
 
     def _hold(self, live: Sequence[Any]) -> Iterable[Sequence[Batch]]:
         """Find the parts that hold the epoch back, of those that have not ended, and issue what that allows.
@@ -80,62 +96,76 @@ class GeneratePartEpochs(GenerateEpochs):
             self._holding = [*live[:1], *(part for part in live[1:] if part in self._by_part)]
         self._unread = {part for part in self._holding if part not in self._by_part}
         self._heap = []
-        epochs: list[tuple[int, Any]] = []
+        epochs: Marks = []
         self._advance(0, epochs)
         if epochs:
             mark = Batch(None, (), (), epochs)
             yield mark, mark
 
-    def _walk(self, batch: Batch, rest: Any) -> tuple[list[bool], list[tuple[int, Any]]]:
-        if len(self._holding) == 1 and not batch.epochs and self._previous == self._by_part.get(self._holding[0]):
-            return self._walk_one(self._holding[0], batch, rest)
-        generator, by_part, moved = self.callback, self._by_part, self._moved
-        view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
-        rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
-        previous = self._previous
-        on_time: list[bool] = []
-        epochs: list[tuple[int, Any]] = []
-        for end, arrived in (*batch.epochs, (len(batch), None)):
-            for part, view.value, timestamp in islice(rows, end - len(on_time)):
-                view.key, view.timestamp = part, timestamp
-                own = by_part.get(part)
-                candidate = generator(view, own)
-                after_own = own is None or timestamp > own
-                on_time.append(True if after_own and (previous is None or timestamp > previous) else False)  # noqa: SIM210 - as bool()
-                if candidate is not None and (own is None or candidate > own):
-                    if own is None:
-                        check_epoch(candidate)
-                    by_part[part] = candidate
-                    moved.add(part)
-                    if own is None or previous is None or own <= previous:  # it may have held the others back
-                        self._unread.discard(part)
-                        previous = self._advance(len(on_time), epochs)
-                elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+    def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:
+        if self._is_of_one_part:
+            self._ask_one(self._holding[0], rows, view, late, epochs)
+            return
+        generator, every, by_part, previous = self.callback, self._every, self._by_part, self._previous
+        answered = by_part if every is None else self._answered_by_part
+        for position, part, view.value, timestamp in rows:
+            view.key, view.timestamp = part, timestamp
+            own = by_part.get(part)
+            before = answered.get(part, own)
+            candidate = generator(view, before)
+            if own is not None and not timestamp > own:
+                late.append((position - 1, own))
+            elif previous is not None and not timestamp > previous:
+                late.append((position - 1, previous))
+            if candidate is not None and (before is None or candidate > before):
+                if before is None:
                     check_epoch(candidate)
-            if arrived is not None and (previous is None or arrived > previous):
-                self._previous = previous = arrived
-                epochs.append((end, arrived))
-        if self.context.debug:
-            refuse_kept(view)
-        return on_time, epochs
+                answered[part] = candidate
+                epoch = candidate if every is None else rounded_down(candidate, every)
+                previous = self._move(part, own, epoch, position, epochs)
+            elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+                check_epoch(candidate)
 
-    def _walk_one(self, part: Any, batch: Batch, rest: Any) -> tuple[list[bool], list[tuple[int, Any]]]:
-        """Walk through the records of the only part, whose epoch is the stream's."""
-        walked = super()._walk(batch, rest)
+    def _receive(self, position: int, arrived: Any, epochs: Marks) -> None:
+        super()._receive(position, arrived, epochs)
+        self._answered = None  # the parts have their own
+
+    @property
+    def _is_of_one_part(self) -> bool:
+        """Whether there is one part, and the stream's epoch is that one's."""
+        return len(self._holding) == 1 and self._previous == self._by_part.get(self._holding[0])
+
+    def _move(self, part: Any, own: Any, epoch: Any, position: int, epochs: Marks) -> Any:
+        """Set the epoch of a part, which was `own`, if it is greater; issue what that allows; return the stream's."""
+        self._moved.add(part)
+        if self._every is not None and own is not None and not epoch > own:
+            return self._previous
+        self._by_part[part] = epoch
+        if own is None or self._previous is None or own <= self._previous:  # it may have held the others back
+            self._unread.discard(part)
+            self._advance(position, epochs)
+        return self._previous
+
+    def _ask_one(
+        self, part: Any, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks
+    ) -> None:
+        """Ask the generator about records of the only part, whose epoch is the stream's."""
+        self._answered = self._answered_by_part.get(part)
+        super()._ask(rows, view, late, epochs)
         if self._previous is not None:
             self._by_part[part] = self._previous
             self._moved.add(part)
             self._unread.clear()
-        return walked
+        if self._answered is not None:
+            self._answered_by_part[part], self._answered = self._answered, None
 
-    def _advance(self, position: int, epochs: list[tuple[int, Any]]) -> Any:
-        """Issue the least epoch of the parts, if it has grown; return the stream's."""
+    def _advance(self, position: int, epochs: Marks) -> None:
+        """Issue the least epoch of the parts, if it has grown."""
         if self._holding and not self._unread:
             least = self._least()
             if self._previous is None or least > self._previous:
                 self._previous = least
                 epochs.append((position, least))
-        return self._previous
 
     def _least(self) -> Any:
         """Return the least epoch of the parts; a part's place in the heap is brought up to date when it comes first."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 from malflow.callables import deferred, misspelt, takes
@@ -21,6 +25,7 @@ __all__ = [
     "checked_logic",
     "checked_sink",
     "checked_source",
+    "checked_step",
     "location",
     "malformed",
 ]
@@ -101,6 +106,28 @@ def checked_count(name: str, count: Any, what: str) -> None:
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise malformed(name, f"needs a positive integer as its {what}; got {shown(count)}")
+
+
+def checked_step(name: str, every: Any, bound: Any) -> Any:
+    """Return what epochs are to be multiples of, having checked it; None is allowed.
+
+    Args:
+        name: the operator's name.
+        every: the argument.
+        bound: what the generator subtracts from timestamps; None if that is not known.
+    """
+    if every is None:
+        return None
+    is_number = not isinstance(every, bool) and isinstance(every, (Real, Decimal)) and isfinite(every)
+    if not (is_number or isinstance(every, timedelta)) or every <= every - every:
+        raise malformed(name, f"needs a positive number or timedelta as its every; got {shown(every)}")
+    if isinstance(bound, timedelta if is_number else (Real, Decimal)):
+        raise malformed(
+            name,
+            f"has a bound of {shown(bound)} and an every of {shown(every)}; both must fit the timestamps: give two "
+            "timedeltas for datetimes, or two numbers for numbers",
+        )
+    return every
 
 
 def checked_function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:

@@ -12,7 +12,8 @@ from malflow.message import DataMessage
 from malflow.operators.contract import Logic
 from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
-from malflow.streams.arguments import checked_function, malformed
+from malflow.operators.thinning import Step
+from malflow.streams.arguments import checked_function, checked_step, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
@@ -50,6 +51,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         name: str,
         generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
         *,
+        every: Step | None = None,
         per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
@@ -69,12 +71,16 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         `stateful_op`. Everywhere else a worker has one epoch for all of its records.
 
         Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
-        epoch for nearly every record, round it down to the precision that the downstream operators need, such as the
-        minute.
+        epoch for nearly every record, set `every` to the precision that the downstream operators need, such as a
+        minute. Epochs, including incoming ones and those of parts, are then rounded down to a multiple of it, and
+        issued if the multiple is greater than the previous epoch. No record is late that would be on time without it.
+        The generator still receives its epoch before rounding, so it returns the same epochs as without `every`.
 
         Args:
             name: the operator's name; snapshots store the epochs under it.
             generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` returns; None issues no epoch.
+            every: a positive number or timedelta that fits the timestamps. Its multiples count from 0, or from the
+                start of 1970 (UTC if the timestamps have a zone). None issues epochs as they are.
             per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
                 records of the others late.
 
@@ -86,14 +92,23 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         ...     return late
         >>> run([5, 1, 2], late)
         [1, 2]
+        >>> def thinned(stream):
+        ...     on_time, _ = stream.generate_epochs("now", lambda msg, previous: msg.timestamp, every=2)
+        ...     return on_time.inspect_frontier("time", lambda epoch, ctx: print(epoch))
+        >>> run(["at 0", "at 1", "at 2", "at 3"], thinned)
+        0
+        2
+        MAX
+        ['at 0', 'at 1', 'at 2', 'at 3']
         """
         generator, port = checked_function(name, "generator", generator), self._input(name)
         if not isinstance(per_part, bool):
             raise malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
         source = self._graph.parts(port) if per_part else None
         checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
-        logic: Logic = partial(GenerateEpochs, generator=generator, checked=checked)
+        every = checked_step(name, every, getattr(generator, "bound", None))
+        logic: Logic = partial(GenerateEpochs, generator=generator, every=every, checked=checked)
         if source is not None:
-            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, checked=checked)
+            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, every=every, checked=checked)
         port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
         return self._at(port), self._at(Port(port.vertex, 1))

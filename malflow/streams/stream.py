@@ -11,6 +11,7 @@ from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNo
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
 from malflow.operators.routing import AssignPart
+from malflow.operators.thinning import Step
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
@@ -166,6 +167,7 @@ class KeyedStream(StatefulOperators[K, V_co, T], Stream[K, V_co, T]):
             name: str,
             generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
             *,
+            every: Step | None = None,
             per_part: bool = True,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only

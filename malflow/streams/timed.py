@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from malflow.callables import advice
 from malflow.message import DataMessage
+from malflow.operators.thinning import Step
 from malflow.streams.arguments import malformed
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         name: str,
         generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
         *,
+        every: Step | None = None,
         per_part: bool = True,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
@@ -44,7 +46,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         >>> run([5, 1, 7], on_time)
         [5, 7]
         """
-        streams = self._stream.generate_epochs(name, generator, per_part=per_part)
+        streams = self._stream.generate_epochs(name, generator, every=every, per_part=per_part)
         self._unfinished.discard(self._name)
         return streams
 
@@ -75,5 +77,6 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
             name: str,
             generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
             *,
+            every: Step | None = None,
             per_part: bool = True,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...

@@ -241,7 +241,7 @@ def _stateful_op(step: Step, inputs: list[Any], _: Run) -> Any:
 def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
     bound = isinstance(step.arg, int)
     generator = limit_out_of_orderness(step.arg) if bound else functions.GENERATORS[step.arg]
-    return inputs[0].generate_epochs(step.name, generator, per_part=step.per_part)
+    return inputs[0].generate_epochs(step.name, generator, every=step.every, per_part=step.per_part)
 
 
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:

@@ -310,7 +310,7 @@ def generate_epochs(draft: Draft, index: int) -> None:
         return
     known = traits.order is Order.TOTAL and traits.epochs is not None
     name = draft.choose([name for name in functions.GENERATORS if name != "distant"] if known else ["never"])
-    epochs = traits.epochs if name == "never" else len(draft.steps)
+    epochs = len(draft.steps) if name != "never" or traits.epochs not in (None, ONLY_MAX) else traits.epochs
     _generate(draft, index, name, epochs, here=traits.here or (name != "never" and traits.place is Place.GATHERED))
 
 
@@ -319,7 +319,7 @@ def _generate_per_part(draft: Draft, index: int) -> None:
     name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3])
     traits = replace(draft.traits[index], epochs=draft.traits[index].epochs if name == "never" else None)
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
-    draft.add("generate_epochs", (index,), name, on_time, late, per_part=True)
+    draft.add("generate_epochs", (index,), name, on_time, late, per_part=True, every=_every(draft))
 
 
 def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> None:
@@ -327,7 +327,11 @@ def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: 
         draft.movable = False  # the time of the one worker that has records is not that of the others
     traits = replace(draft.traits[index], epochs=epochs, here=here)
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
-    draft.add("generate_epochs", (index,), name, on_time, late)
+    draft.add("generate_epochs", (index,), name, on_time, late, every=_every(draft))
+
+
+def _every(draft: Draft) -> int | None:
+    return draft.choose([None, None, 1, 3, 10])  # type: ignore[no-any-return] # of these
 
 
 def split(draft: Draft, index: int) -> None:

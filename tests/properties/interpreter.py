@@ -285,32 +285,39 @@ class AssignTimestamps(Operator):
 
 class GenerateEpochs(Operator):
     def prepare(self) -> None:
-        self._previous: Any = None
+        self._answered: Any = None
         self._by_part: dict[Any, Any] = {}
 
     def on_record(self, record: Record) -> None:
         if self.step.per_part:
             self._on_record_of_part(record)
             return
-        previous = self._previous
-        candidate = self._candidate(record, previous)
-        on_time = previous is None or record.timestamp > previous
-        self.outputs[0 if on_time else 1].send(record)
+        candidate = self._candidate(record, self._answered)
+        self.outputs[self._is_late(record, self._answered)].send(record)
         if candidate is not None:
             self.on_epoch(candidate)
 
     def on_epoch(self, epoch: Any) -> None:
-        if self._previous is None or epoch > self._previous:
-            self._previous = epoch
-            self.issue(epoch)
+        before = self._answered
+        if before is None or epoch > before:
+            self._answered = epoch
+            if before is None or self._thinned(epoch) > self._thinned(before):
+                self.issue(self._thinned(epoch))
 
     def _on_record_of_part(self, record: Record) -> None:
         """Look at the epoch of the part alone; the epochs of the stream are not specified, and so not made."""
         own = self._by_part.get(record.key)
         candidate = self._candidate(record, own)
-        self.outputs[0 if own is None or record.timestamp > own else 1].send(record)
+        self.outputs[self._is_late(record, own)].send(record)
         if candidate is not None and (own is None or candidate > own):
             self._by_part[record.key] = candidate
+
+    def _is_late(self, record: Record, epoch: Any) -> bool:
+        return epoch is not None and record.timestamp <= self._thinned(epoch)
+
+    def _thinned(self, epoch: Any) -> Any:
+        every = self.step.every
+        return epoch if every is None or epoch is MAX else epoch - epoch % every
 
     def _candidate(self, record: Record, previous: Any) -> Any:
         if isinstance(self.step.arg, int):  # the bound of out-of-orderness

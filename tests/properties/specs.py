@@ -46,6 +46,7 @@ class Step:
         order: for a sink or an inspector, what of the order is specified.
         epochs: for an inspector of epochs, where the epochs are specified; None where they are not.
         per_part: for a generator of epochs, whether each part has its own.
+        every: for a generator of epochs, what they are multiples of.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Step:
     order: Order = Order.NONE
     epochs: Place | None = None
     per_part: bool = False
+    every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Dataflow:
             lines.append(
                 f"{[*range(made, made + step.outputs)]} = {step.name} {step.arg!r} of {[*step.inputs]}"
                 + " per part" * step.per_part
+                + (f" every {step.every}" if step.every else "")
             )
             made += step.outputs
         return "\n".join(lines)

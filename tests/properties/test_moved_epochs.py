@@ -39,9 +39,10 @@ class Tumble:
 class Flow:
     """Windows by key behind epochs that each worker makes of the keys that it has."""
 
-    def __init__(self, items: Sequence[Any], bound: int, partitioner: str) -> None:
+    def __init__(self, items: Sequence[Any], bound: int, every: int | None, partitioner: str) -> None:
         self.source = ScriptedSource(items)
         self.bound = bound
+        self.every = every
         self.partitioner = functions.PARTITIONERS[partitioner]
         self.late: list[tuple[int, int]] = []
         self.windows: list[Any] = []
@@ -49,7 +50,7 @@ class Flow:
     def build(self, provider: StreamProvider) -> None:
         stream = provider.new_stream().source("source", StatefulSource(self.source))
         keyed = stream.key_distribute("key", lambda msg: msg.value, self.partitioner)
-        on_time, late = keyed.generate_epochs("epochs", limit_out_of_orderness(self.bound))
+        on_time, late = keyed.generate_epochs("epochs", limit_out_of_orderness(self.bound), every=self.every)
         late.inspect("late", lambda msg, _: self.late.append((msg.key, msg.timestamp)))
         counted = on_time.stateful_op("windows", Tumble(), lambda: (None, Counter()))
         counted.inspect("counted", lambda msg, _: self.windows.append((msg.key, *msg.value)))
@@ -76,14 +77,35 @@ changes = st.lists(
 @given(
     items=st.builds(timed, rows, skews),
     bound=st.integers(0, 3),
+    every=st.sampled_from([None, 1, 4, SIZE]),
     partitioner=st.sampled_from(sorted(functions.PARTITIONERS)),
     start=st.integers(1, 4),
     changes=changes,
 )
 def test_no_window_comes_twice_and_none_is_lost(
-    items: list[Any], bound: int, partitioner: str, start: int, changes: list[tuple[int, str, int]]
+    items: list[Any],
+    bound: int,
+    every: int | None,
+    partitioner: str,
+    start: int,
+    changes: list[tuple[int, str, int]],
 ) -> None:
-    flow, store = Flow(items, bound, partitioner), Store()
+    flow = Flow(items, bound, every, partitioner)
+    run_through(flow, start, changes)
+    assert max(Counter((key, window) for key, window, _ in flow.windows).values(), default=1) == 1
+    everything = Counter((item.value, item.timestamp // SIZE) for item in items if item is not PAUSE)
+    everything -= Counter((key, timestamp // SIZE) for key, timestamp in flow.late)
+    assert {(key, window): count for key, window, count in flow.windows} == everything
+    event("late" if flow.late else "nothing late")
+    if every is not None:
+        dense = Flow(items, bound, None, partitioner)
+        run_through(dense, start, changes)
+        assert Counter(flow.late) <= Counter(dense.late), "each would be late without 'every'"
+
+
+def run_through(flow: Flow, start: int, changes: list[tuple[int, str, int]]) -> None:
+    """Run to the end, with changes on the way."""
+    store = Store()
     program = compiled(flow.build)
     run = store.restore(program, start)
     for ticks, change, parallelism in changes:
@@ -102,8 +124,3 @@ def test_no_window_comes_twice_and_none_is_lost(
             program = compiled(flow.build)
         run = store.restore(program, parallelism)
     finish(run)
-    assert max(Counter((key, window) for key, window, _ in flow.windows).values(), default=1) == 1
-    everything = Counter((item.value, item.timestamp // SIZE) for item in items if item is not PAUSE)
-    everything -= Counter((key, timestamp // SIZE) for key, timestamp in flow.late)
-    assert {(key, window): count for key, window, count in flow.windows} == everything
-    event("late" if flow.late else "nothing late")

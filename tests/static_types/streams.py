@@ -95,7 +95,7 @@ def times(numbers: Stream[NoKeyType, int, int]) -> None:
 
     stamped = numbers.assign_timestamps("t", moment)
     assert_type(stamped, NeedsEpochs[NoKeyType, int, datetime])
-    on_time, late = stamped.generate_epochs("e", limit_out_of_orderness(timedelta(seconds=1)))
+    on_time, late = stamped.generate_epochs("e", limit_out_of_orderness(timedelta(seconds=1)), every=timedelta(hours=1))
     assert_type(on_time, Stream[NoKeyType, int, datetime])
     assert_type(late, Stream[NoKeyType, int, datetime])
     keyed_stamped = numbers.key_local("k", lambda msg: msg.value).assign_timestamps("kt", moment)

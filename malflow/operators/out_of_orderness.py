@@ -1,0 +1,81 @@
+"""The usual generator of epochs: some distance behind the newest record."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from malflow.errors import GraphError, shown
+from malflow.message import DataMessage
+
+__all__ = ["LimitedOutOfOrderness", "limit_out_of_orderness"]
+
+
+class _Subtractable(Protocol):
+    def __sub__(self, other: Any, /) -> Any: ...
+
+
+T = TypeVar("T", bound=_Subtractable)
+
+
+class LimitedOutOfOrderness:
+    """An epoch generator whose answer depends on the record's timestamp alone; see `limit_out_of_orderness`.
+
+    Args:
+        bound: what is subtracted from a timestamp.
+
+    Attributes:
+        bound: as given.
+    """
+
+    __slots__ = ("bound",)
+
+    def __init__(self, bound: Any) -> None:
+        self.bound = bound
+
+    def __call__(self, msg: DataMessage[Any, Any, T], _previous: T | None) -> T:
+        """Return the timestamp less the bound."""
+        try:
+            return msg.timestamp - self.bound  # type: ignore[no-any-return] # the type of a difference is the user's
+        except TypeError as error:
+            raise TypeError(_wrong_bound(msg.timestamp, self.bound)) from error
+
+    def __repr__(self) -> str:
+        return f"limit_out_of_orderness({self.bound!r})"
+
+
+def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
+    """Make an epoch generator for streams whose records are less than `bound` behind the newest one.
+
+    The epoch follows the greatest timestamp at a distance of `bound`. Since an epoch's own time is late, a record
+    exactly `bound` behind the newest is late, and with a bound of zero timestamps must strictly ascend.
+
+    So there is an epoch for nearly every record that is newer than those before, and each one runs ``on_epoch`` and
+    looks for what has expired. Where less often will do, ``generate_epochs(..., every=timedelta(minutes=1))`` issues
+    one a minute, and makes nothing late that would not be.
+
+    Args:
+        bound: what is subtracted from a timestamp: a number, a timedelta, ...
+
+    Raises:
+        GraphError: if `bound` is negative.
+
+    >>> generator = limit_out_of_orderness(10)
+    >>> generator(DataMessage("key", "value", 25), None)
+    15
+    """
+    try:
+        negative = bound < bound - bound
+    except TypeError:
+        raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}") from None
+    if negative:
+        raise GraphError(f"limit_out_of_orderness needs a bound of zero or more; got {bound!r}")
+    return LimitedOutOfOrderness(bound)
+
+
+def _wrong_bound(timestamp: Any, bound: Any) -> str:
+    kinds = type(timestamp).__name__, type(bound).__name__
+    return (
+        f"the timestamps are {kinds[0]}, as {shown(timestamp)}, and the bound is {kinds[1]}, {shown(bound)}, which "
+        "can't be subtracted; give a bound that can, or timestamps that fit by .assign_timestamps(), such as "
+        "datetimes for a timedelta"
+    )
