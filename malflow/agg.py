@@ -22,19 +22,52 @@ from inspect import signature
 from keyword import iskeyword
 from typing import Any, TypeVar, overload
 
+from malflow.aggregators.collected import Collect, CollectSet
 from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.extremes import Max, Min
-from malflow.aggregators.fields import checked_callable, checked_field
+from malflow.aggregators.distinct import CountDistinct, EstimateDistinct
+from malflow.aggregators.ends import First, Last
+from malflow.aggregators.exact import ExactSum
+from malflow.aggregators.extremes import Max, MaxBy, Min, MinBy
+from malflow.aggregators.fields import checked_callable, checked_field, whole_number
 from malflow.aggregators.folds import Fold
+from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.aggregators.labels import label
+from malflow.aggregators.moments import Deviation, Variance
 from malflow.aggregators.several import Into, Several
+from malflow.aggregators.sketches import Median, Quantiles
+from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
 from malflow.callables import takes
-from malflow.diagnostics import location
+from malflow.diagnostics import location, shown
 from malflow.errors import GraphError
 
-__all__ = ["Aggregator", "count", "fold", "into", "max", "mean", "min", "sum", "tuple_"]
+__all__ = [
+    "Aggregator",
+    "collect",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "first",
+    "fold",
+    "fsum",
+    "into",
+    "last",
+    "max",
+    "max_by",
+    "mean",
+    "median",
+    "merged",
+    "min",
+    "min_by",
+    "partial",
+    "quantiles",
+    "stddev",
+    "sum",
+    "top",
+    "tuple_",
+    "variance",
+]
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -129,6 +162,265 @@ def mean(field: Any = None) -> Any:
     2.5
     """
     return Mean(checked_field("agg.mean", field))
+
+
+@overload
+def variance(*, ddof: int = 1) -> Aggregator[Any, Any, Any]: ...
+@overload
+def variance(field: Callable[[V], N], *, ddof: int = 1) -> Aggregator[V, Any, N | None]: ...
+@overload
+def variance(field: str, *, ddof: int = 1) -> Aggregator[Any, Any, Any]: ...
+def variance(field: Any = None, *, ddof: int = 1) -> Any:
+    """Return the variance of a field; None for fewer than ``ddof + 1`` records. State: [count, mean, squares].
+
+    Args:
+        field: the field, of numbers.
+        ddof: 1 for the variance of the population estimated from a sample, 0 for that of the records themselves.
+
+    Sources: Welford, "Note on a method for calculating corrected sums of squares and products", 1962; to merge, Chan,
+    Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. Large squares
+    are not subtracted from each other, so that few digits are lost. The order of arrival changes only the last ones.
+
+    >>> aggregate(agg.variance(), [1e9 + 1, 1e9 + 2, 1e9 + 3])
+    1.0
+    """
+    return Variance(checked_field("agg.variance", field), whole_number("agg.variance", "ddof", ddof, 0))
+
+
+@overload
+def stddev(*, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
+@overload
+def stddev(field: Callable[[V], Any], *, ddof: int = 1) -> Aggregator[V, Any, float | None]: ...
+@overload
+def stddev(field: str, *, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
+def stddev(field: Any = None, *, ddof: int = 1) -> Any:
+    """Return the standard deviation of a field, a float: the square root of its `variance`, with which it shares state.
+
+    >>> aggregate(agg.stddev(ddof=0), [1, 3])
+    1.0
+    """
+    return Deviation(checked_field("agg.stddev", field), whole_number("agg.stddev", "ddof", ddof, 0))
+
+
+@overload
+def fsum() -> Aggregator[Any, Any, float]: ...
+@overload
+def fsum(field: Callable[[V], float]) -> Aggregator[V, Any, float]: ...
+@overload
+def fsum(field: str) -> Aggregator[Any, Any, float]: ...
+def fsum(field: Any = None) -> Any:
+    """Add up floats and integers without rounding, and return the float nearest to the sum: that of `math.fsum`.
+
+    It does not depend on the order of arrival. Takes several times as long as `sum`. Infinity and NaN are errors.
+
+    State: an integer of up to 2,100 bits, the sum in units of the least float, after Kulisch, "Computer Arithmetic and
+    Validity", 2008.
+
+    >>> aggregate(agg.fsum(), [1e16, 1.0, -1e16]), aggregate(agg.sum(), [1e16, 1.0, -1e16])
+    (1.0, 0.0)
+    """
+    return ExactSum(checked_field("agg.fsum", field))
+
+
+@overload
+def min_by(field: str) -> Aggregator[Any, Any, Any]: ...
+@overload
+def min_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
+def min_by(field: Any) -> Any:
+    """Return the value whose field is the least; of equal ones the earliest, and of these the first to arrive.
+
+    State: the field, the timestamp and the value, which must not be changed afterwards.
+
+    >>> aggregate(agg.min_by("n"), [{"n": 3, "id": "a"}, {"n": 1, "id": "b"}, {"n": 1, "id": "c"}])
+    {'n': 1, 'id': 'b'}
+    """
+    return MinBy(checked_field("agg.min_by", field))
+
+
+@overload
+def max_by(field: str) -> Aggregator[Any, Any, Any]: ...
+@overload
+def max_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
+def max_by(field: Any) -> Any:
+    """Return the value whose field is the greatest; of equal ones the earliest, and of these the first to arrive.
+
+    State: the field, the timestamp and the value, which must not be changed afterwards.
+
+    >>> aggregate(agg.max_by(len), ["to", "you", "and"])
+    'you'
+    """
+    return MaxBy(checked_field("agg.max_by", field))
+
+
+@overload
+def first() -> Aggregator[Any, Any, Any]: ...
+@overload
+def first(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
+@overload
+def first(field: str) -> Aggregator[Any, Any, Any]: ...
+def first(field: Any = None) -> Any:
+    """Return a field of the record with the least timestamp, and of several that of the first to arrive.
+
+    State: the timestamp and the field.
+
+    >>> aggregate(agg.first(), "abc")
+    'a'
+    """
+    return First(checked_field("agg.first", field))
+
+
+@overload
+def last() -> Aggregator[Any, Any, Any]: ...
+@overload
+def last(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
+@overload
+def last(field: str) -> Aggregator[Any, Any, Any]: ...
+def last(field: Any = None) -> Any:
+    """Return a field of the record with the greatest timestamp, and of several that of the last to arrive.
+
+    State: the timestamp and the field.
+
+    >>> aggregate(agg.last(), "abc")
+    'c'
+    """
+    return Last(checked_field("agg.last", field))
+
+
+@overload
+def count_distinct(*, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
+@overload
+def count_distinct(field: Callable[[V], Any], *, approximate: bool = False) -> Aggregator[V, Any, int]: ...
+@overload
+def count_distinct(field: str, *, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
+def count_distinct(field: Any = None, *, approximate: bool = False) -> Any:
+    """Count the distinct values of a field, which are hashable; those that are equal in Python are one.
+
+    Args:
+        field: the field.
+        approximate: estimate. Up to 1,024 values the estimate is exact; beyond, its standard error is 3 %. The values
+            must then have a stable hash, as keys have.
+
+    State: the set of values; if approximate, the 1,024 least 64-bit hashes of values (k minimum values). The estimate
+    does not depend on the order or the repetition of values.
+
+    Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002.
+
+    >>> aggregate(agg.count_distinct(), [1, 1.0, True, 2])
+    2
+    >>> abs(aggregate(agg.count_distinct(approximate=True), range(10_000)) - 10_000) < 1_000
+    True
+    """
+    kind = EstimateDistinct if approximate else CountDistinct
+    return kind(checked_field("agg.count_distinct", field))
+
+
+@overload
+def quantiles(field: str, /, *fractions: float) -> Aggregator[Any, Any, tuple[float, ...]]: ...
+@overload
+def quantiles(field: Callable[[V], Any] | None, /, *fractions: float) -> Aggregator[V, Any, tuple[float, ...]]: ...
+def quantiles(field: Any, /, *fractions: Any) -> Any:
+    """Estimate quantiles of a field of numbers, each with a relative error of at most 1 %.
+
+    The quantile ``q`` of ``n`` numbers is the one at index ``floor(q * (n - 1))`` of the sorted numbers.
+
+    Args:
+        field: the field; None for the value itself.
+        fractions: which quantiles, from 0 to 1.
+
+    State: how many numbers are in each of the buckets whose bounds are the powers of 1.0202: 115 buckets for each
+    factor of ten between the least and the greatest. The estimates do not depend on the order of arrival.
+
+    Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
+    2019.
+
+    >>> [round(it) for it in aggregate(agg.quantiles(None, 0.5, 0.99), range(1, 1001))]
+    [498, 983]
+    """
+    if not fractions:
+        raise GraphError("agg.quantiles needs a fraction such as 0.5 after the field", location=location())
+    for fraction in fractions:
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise GraphError(f"agg.quantiles needs fractions from 0 to 1; got {shown(fraction)}", location=location())
+    return Quantiles(checked_field("agg.quantiles", field), fractions)
+
+
+@overload
+def median() -> Aggregator[Any, Any, float]: ...
+@overload
+def median(field: Callable[[V], Any]) -> Aggregator[V, Any, float]: ...
+@overload
+def median(field: str) -> Aggregator[Any, Any, float]: ...
+def median(field: Any = None) -> Any:
+    """Estimate the median of a field of numbers: see `quantiles`. Of an even number it is the lower one.
+
+    >>> round(aggregate(agg.median(), [1, 100, 10_000]))
+    100
+    """
+    return Median(checked_field("agg.median", field))
+
+
+@overload
+def top(n: int, *, capacity: int | None = None) -> Aggregator[Any, Any, tuple[tuple[Any, int], ...]]: ...
+@overload
+def top(
+    n: int, field: Callable[[V], N], *, capacity: int | None = None
+) -> Aggregator[V, Any, tuple[tuple[N, int], ...]]: ...
+@overload
+def top(n: int, field: str, *, capacity: int | None = None) -> Aggregator[Any, Any, tuple[tuple[Any, int], ...]]: ...
+def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
+    """Return the `n` most frequent values of a field with their counts; of equally frequent ones the first seen.
+
+    Args:
+        n: how many values.
+        field: the field, whose values are hashable.
+        capacity: how many values are counted at most; by default all are, exactly. With a capacity, a value that
+            is one in `capacity` of the records or more frequent is among those that are counted, and a count is too
+            great by at most the number of records divided by `capacity`, never too small. The result depends on the
+            order of arrival.
+
+    State: the counts by value. With a capacity, a value that is not counted yet takes O(capacity).
+
+    Sources: Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
+    2005; to merge, Agarwal et al., "Mergeable summaries", 2012.
+
+    >>> aggregate(agg.top(2), "abracadabra")
+    (('a', 5), ('b', 2))
+    """
+    whole_number("agg.top", "n", n, 1)
+    checked_field("agg.top", field)
+    if capacity is None:
+        return Top(n, field)
+    return MostFrequent(n, field, whole_number("agg.top", "capacity", capacity, n))
+
+
+@overload
+def collect() -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def collect(field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
+@overload
+def collect(field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+def collect(field: Any = None) -> Any:
+    """Return a field of all records in the order of arrival, as a tuple. State: a list of what must not be changed.
+
+    >>> aggregate(agg.collect(str.upper), "abc")
+    ('A', 'B', 'C')
+    """
+    return Collect(checked_field("agg.collect", field))
+
+
+@overload
+def collect_set() -> Aggregator[Any, Any, frozenset[Any]]: ...
+@overload
+def collect_set(field: Callable[[V], N]) -> Aggregator[V, Any, frozenset[N]]: ...
+@overload
+def collect_set(field: str) -> Aggregator[Any, Any, frozenset[Any]]: ...
+def collect_set(field: Any = None) -> Any:
+    """Return the distinct values of a field, which are hashable, as a frozenset. State: a set.
+
+    >>> aggregate(agg.collect_set(), "aab") == {"a", "b"}
+    True
+    """
+    return CollectSet(checked_field("agg.collect_set", field))
 
 
 @overload
@@ -254,3 +546,30 @@ def _refuse_other_names(made: Callable[..., object], names: tuple[str, ...]) -> 
         ) from None
     except ValueError:  # its signature is unknown to Python
         return
+
+
+def partial(aggregator: Aggregator[V, A, Any], /) -> Aggregator[V, A, A]:
+    """Return the accumulator of an aggregator as its result: for aggregation in stages, the last one with `merged`.
+
+    A mean of means is not the mean of all values; the merged accumulators of means are. State: the aggregator's.
+
+    >>> hours = [aggregate(agg.partial(agg.mean()), values) for values in ([1, 2, 3], [10])]
+    >>> hours
+    [[3, 6], [1, 10]]
+    >>> aggregate(agg.merged(agg.mean()), hours)
+    4.0
+    """
+    return Partial(checked_aggregator(aggregator))
+
+
+def merged(aggregator: Aggregator[Any, A, R], /) -> Aggregator[A, A, R]:
+    """Return the result of an aggregator for values that are its accumulators: see `partial`.
+
+    State: the aggregator's.
+
+    Raises:
+        GraphError: if its accumulators cannot be merged.
+    """
+    if not checked_aggregator(aggregator).can_merge:
+        raise GraphError(f"agg.merged needs an aggregator that can merge; {aggregator!r} cannot", location=location())
+    return Merged(aggregator)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
 
 from malflow.diagnostics import shown
 
 __all__ = ["explain"]
+
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 def explain(error: Exception) -> None:
@@ -15,7 +20,7 @@ def explain(error: Exception) -> None:
     An error of a user's function is left as it is.
     """
     trace = error.__traceback__
-    if trace is None or trace.tb_next is not None:
+    if trace is None or not _is_ours(trace):
         return
     names = trace.tb_frame.f_locals
     value = names.get("v")
@@ -25,6 +30,16 @@ def explain(error: Exception) -> None:
         error.add_note(_missing(f"no attribute {error.name!r}"))
     elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
         error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    """Whether generated code, or what it calls of this package, raised."""
+    called = trace.tb_next
+    while called is not None:
+        if not called.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            return False
+        called = called.tb_next
+    return True
 
 
 def _missing(what: str) -> str:

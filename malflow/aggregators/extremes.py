@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
 from malflow.aggregators.sums import either, nothing
 
-__all__ = ["Max", "Min"]
+__all__ = ["Max", "MaxBy", "Min", "MinBy"]
 
 V = TypeVar("V")
 N = TypeVar("N")
@@ -23,9 +24,8 @@ class Min(Slotted[V, Any, N]):
     field: Field = None
     outcome = "{0}"
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The least."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the least."""
         step, join = "if {x} < {a}: {to} = {x}", "{b} if {b} < {a} else {a}"
         return (Slot(nothing, _add_less, _less, self.field, needs_value=True, first="{x}", step=step, join=join),)
 
@@ -45,9 +45,8 @@ class Max(Slotted[V, Any, N]):
     field: Field = None
     outcome = "{0}"
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The greatest."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the greatest."""
         step, join = "if {x} > {a}: {to} = {x}", "{b} if {b} > {a} else {a}"
         return (Slot(nothing, _add_greater, _greater, self.field, needs_value=True, first="{x}", step=step, join=join),)
 
@@ -74,3 +73,65 @@ def _less(one: Any, other: Any) -> Any:
 
 def _greater(one: Any, other: Any) -> Any:
     return either(lambda a, b: b if b > a else a, one, other)
+
+
+@dataclass(frozen=True, repr=False)
+class MinBy(Slotted[V, Any, V]):
+    """See `malflow.agg.min_by`."""
+
+    field: Field
+    outcome = "{0}[2]"
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the least, its timestamp and its value."""
+        return (_value_of_extreme("<", _add_value_of_least, _value_of_least, self.field),)
+
+    def combine(self, *states: Any) -> Any:
+        """Return the value."""
+        (held,) = states
+        return None if held is None else held[2]
+
+    def __repr__(self) -> str:
+        return call("agg.min_by", self.field)
+
+
+@dataclass(frozen=True, repr=False)
+class MaxBy(Slotted[V, Any, V]):
+    """See `malflow.agg.max_by`."""
+
+    field: Field
+    outcome = "{0}[2]"
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the greatest, its timestamp and its value."""
+        return (_value_of_extreme(">", _add_value_of_greatest, _value_of_greatest, self.field),)
+
+    def combine(self, *states: Any) -> Any:
+        """Return the value."""
+        (held,) = states
+        return None if held is None else held[2]
+
+    def __repr__(self) -> str:
+        return call("agg.max_by", self.field)
+
+
+def _value_of_extreme(sign: str, adder: Callable[..., Any], merger: Callable[[Any, Any], Any], field: Field) -> Slot:
+    """Return the slot of a value whose field is extreme; of equal ones the earliest is kept."""
+    step = f"if {{x}} {sign} {{a}}[0] or ({{x}} == {{a}}[0] and {{t}} < {{a}}[1]): {{to}} = ({{x}}, {{t}}, v)"
+    return Slot(nothing, adder, merger, field, "xtv", needs_value=True, first="({x}, {t}, v)", step=step)
+
+
+def _add_value_of_least(held: Any, x: Any, timestamp: Any, value: Any) -> Any:
+    return _value_of_least(held, (x, timestamp, value))
+
+
+def _add_value_of_greatest(held: Any, x: Any, timestamp: Any, value: Any) -> Any:
+    return _value_of_greatest(held, (x, timestamp, value))
+
+
+def _value_of_least(one: Any, other: Any) -> Any:
+    return either(lambda a, b: b if b[0] < a[0] or (b[0] == a[0] and b[1] < a[1]) else a, one, other)
+
+
+def _value_of_greatest(one: Any, other: Any) -> Any:
+    return either(lambda a, b: b if b[0] > a[0] or (b[0] == a[0] and b[1] < a[1]) else a, one, other)

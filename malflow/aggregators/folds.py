@@ -30,17 +30,13 @@ class Fold(Slotted[V, A, R]):
     finisher: Callable[[A], R] | None = None
     timed: bool = False
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """One slot for the whole accumulator."""
-        return (Slot(self.creator, self.adder if self.timed else self._add, self.merger),)
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return one slot for the whole accumulator."""
+        return (Slot(self.creator, self.adder, self.merger, takes="xt" if self.timed else "x"),)
 
     def combine(self, *states: Any) -> Any:
         """Return what the user's function makes of the accumulator, or a copy of it."""
         return duplicate(*states) if self.finisher is None else self.finisher(*states)
-
-    def _add(self, acc: A, value: V, _timestamp: Any) -> A:
-        return self.adder(acc, value)
 
     def __repr__(self) -> str:
         return call("agg.fold", self.creator, self.adder, merge=self.merger, result=self.finisher)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from itertools import chain
 from typing import Any
 
+from malflow.aggregators.checks import Watch
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
@@ -31,13 +32,14 @@ class Kernel:
 
     Args:
         aggregators: the aggregators.
-        debug: whether NaN is refused where numbers are compared or summed.
     """
 
-    def __init__(self, aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False) -> None:
+    refuses_nan = False
+    """Whether NaN is refused where numbers are summed or compared."""
+
+    def __init__(self, aggregators: Sequence[Aggregator[Any, Any, Any]]) -> None:
         self.aggregators = tuple(aggregators)
-        self.debug = debug
-        self._source = Source([slotted(it) for it in aggregators], debug=debug)
+        self._source = Source([slotted(it) for it in aggregators], refuses_nan=self.refuses_nan)
         self._loops: Mapping[str, Callable[..., Any]] | None = None
         functions = self._source.compile(mapping=True)
         if not self._source.reads_fields:
@@ -125,7 +127,74 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the aggregators, from which the kernel is compiled again."""
-        return _kernel, (self.aggregators, self.debug)
+        return type(self), (self.aggregators,)
+
+
+class CheckedKernel(Kernel):
+    """A kernel that checks, at a price, what is not checked otherwise.
+
+    That no NaN is summed or compared, that ``merge`` and ``result`` keep to their contract, and that an accumulator, or
+    a value that is kept in it, changes only while records are added.
+    """
+
+    refuses_nan = True
+
+    def __init__(self, aggregators: Sequence[Aggregator[Any, Any, Any]]) -> None:
+        super().__init__(aggregators)
+        self._watch = Watch([slotted(it) for it in aggregators], self._source.slots)
+
+    def add(
+        self,
+        accs: MutableMapping[Any, Any],
+        keys: Iterable[Any],
+        values: Iterable[Any],
+        timestamps: Iterable[Any],
+        admit: Admit | None = None,
+    ) -> None:
+        """Add each record to the accumulator of its key, in order."""
+        for record in zip(keys, values, timestamps, strict=True):
+            self._add_one(accs, record, admit)
+
+    def each(
+        self,
+        accs: MutableMapping[Any, Any],
+        keys: Iterable[Any],
+        values: Iterable[Any],
+        timestamps: Iterable[Any],
+        admit: Admit | None = None,
+    ) -> list[Any]:
+        """Add each record; return the result of its key after each of them."""
+        outcomes = []
+        for record in zip(keys, values, timestamps, strict=True):
+            self._add_one(accs, record, admit)
+            outcomes.append(self.result(accs[record[0]]))
+        return outcomes
+
+    def _add_one(self, accs: MutableMapping[Any, Any], record: tuple[Any, Any, Any], admit: Admit | None) -> None:
+        key, value, timestamp = record
+        if key in accs:
+            self._watch.verify(accs[key])
+        super().add(accs, (key,), (value,), (timestamp,), admit)
+        self._watch.note(accs[key])
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Return the accumulator of the records of both; check that neither is changed, or given out."""
+        self._watch.verify(one)
+        self._watch.verify(other)
+        merged = self._watch.unchanged("merge", lambda: super(CheckedKernel, self).merge(one, other), one, other)
+        self._watch.refuse_aliases(merged, one, other)
+        return merged
+
+    def result(self, acc: Any) -> Any:
+        """Return the result of an accumulator; check that it is not changed, or given out."""
+        self._watch.verify(acc)
+        outcome = self._watch.unchanged("result", lambda: super(CheckedKernel, self).result(acc), acc)
+        self._watch.refuse_given_out(acc)
+        return outcome
+
+    def results(self, accs: Iterable[Any]) -> list[Any]:
+        """Return the result of each accumulator."""
+        return [self.result(acc) for acc in accs]
 
 
 def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False) -> Kernel:
@@ -141,11 +210,8 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
     """
     if not aggregators:
         raise GraphError("no aggregator is given; write agg.count(), for example", location=location())
-    return _kernel([checked_aggregator(it) for it in aggregators], debug)
-
-
-def _kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], debug: bool) -> Kernel:
-    return Kernel(aggregators, debug=debug)
+    checked = [checked_aggregator(it) for it in aggregators]
+    return CheckedKernel(checked) if debug else Kernel(checked)
 
 
 def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:

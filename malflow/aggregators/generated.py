@@ -23,14 +23,14 @@ class Source:
 
     Args:
         aggregators: the aggregators.
-        debug: whether the loop refuses NaN.
+        refuses_nan: whether the loop refuses NaN where numbers are summed or compared.
     """
 
-    def __init__(self, aggregators: Sequence[Slotted[Any, Any, Any]], *, debug: bool = False) -> None:
+    def __init__(self, aggregators: Sequence[Slotted[Any, Any, Any]], *, refuses_nan: bool) -> None:
         self.aggregators = aggregators
         self.slots = unique(slot for aggregator in aggregators for slot in aggregator.slots)
         self.bare = len(self.slots) == 1
-        self.debug = debug
+        self.refuses_nan = refuses_nan
         self._places = {slot.identity: index for index, slot in enumerate(self.slots)}
         self._names: dict[str, object] = {"explain": explain, "refuse_none": refuse_none, "refuse_nan": refuse_nan}
         self._columns = self._numbered_columns()
@@ -85,7 +85,7 @@ class Source:
                 lines.append(f"{name} = {source_of_field(column, mapping=mapping)}")
             elif column is not None:
                 lines.append(f"{name} = {self.bind('read', column)}(v)")
-            if self.debug and self._needs_value(column):
+            if self.refuses_nan and self._needs_value(column, equality=True):
                 lines.append(f"if {name} != {name}: refuse_nan({self.bind('field', column)})")
         return lines
 
@@ -113,7 +113,7 @@ class Source:
         x = self._columns[_key_of(slot.column)][0]
         if slot.first:
             return slot.first.format(x=x, t="t")
-        return f"{self.bind('add', slot.add)}({self.bind('create', slot.create)}(), {x}, t)"
+        return self._added(slot, f"{self.bind('create', slot.create)}()", x)
 
     def _step(self, index: int, slot: Slot, *, each: bool) -> str:
         x = self._columns[_key_of(slot.column)][0]
@@ -121,7 +121,12 @@ class Source:
         to = "accs[key]" if self.bare and not each else a
         if slot.step:
             return slot.step.format(a=a, to=to, x=x, t="t")
-        return f"{to} = {self.bind('add', slot.add)}({a}, {x}, t)"
+        return f"{to} = {self._added(slot, a, x)}"
+
+    def _added(self, slot: Slot, state: str, x: str) -> str:
+        """Return a call of the function that adds."""
+        arguments = [x if letter == "x" else letter for letter in slot.takes]
+        return f"{self.bind('add', slot.add)}({', '.join([state, *arguments])})"
 
     def _merge(self) -> str:
         if any(slot.merge is None for slot in self.slots):
@@ -152,8 +157,10 @@ class Source:
             columns.setdefault(_key_of(slot.column), (name, slot.column))
         return columns
 
-    def _needs_value(self, column: Field) -> bool:
-        return any(slot.needs_value for slot in self.slots if _key_of(slot.column) == _key_of(column))
+    def _needs_value(self, column: Field, *, equality: bool = False) -> bool:
+        """Whether a slot that reads the column refuses None, or NaN."""
+        readers = [slot for slot in self.slots if _key_of(slot.column) == _key_of(column)]
+        return any(slot.needs_value or (equality and slot.needs_equality) for slot in readers)
 
 
 def _key_of(column: Field) -> object:

@@ -22,9 +22,8 @@ class Several(Slotted[V, Any, R]):
 
     parts: tuple[Aggregator[V, Any, Any], ...]
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The slots of all parts, each once."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the slots of all parts, each once."""
         return unique(slot for part in self.parts for slot in slotted(part).slots)
 
     def combine(self, *states: Any) -> Any:

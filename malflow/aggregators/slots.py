@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fields import Field, read, refuse_none
 
-__all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "slotted", "unique"]
+__all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -29,20 +30,24 @@ class Slot:
 
     Attributes:
         create: returns the empty state.
-        add: ``(state, x, timestamp) -> state``; may change the state in place.
+        add: takes the state and what `takes` says, and returns the state, which it may change in place.
         merge: ``(state, state) -> state``; must not change either, nor return one that is mutable. None: there is none.
         column: what ``x`` is.
+        takes: the other arguments of `add`, a letter each: ``x`` the column, ``t`` the timestamp, ``v`` the value.
         needs_value: whether ``x`` must not be None.
+        needs_equality: whether ``x`` must not be NaN, which is checked with ``debug=True`` only.
         first: a template: the expression of the state after one record.
         step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
         join: a template: the expression that merges ``{a}`` and ``{b}``, neither of them empty.
     """
 
     create: Callable[[], Any]
-    add: Callable[[Any, Any, Any], Any]
+    add: Callable[..., Any]
     merge: Callable[[Any, Any], Any] | None
     column: Field = None
+    takes: str = "xt"
     needs_value: bool = False
+    needs_equality: bool = False
     first: str = ""
     step: str = ""
     join: str = ""
@@ -52,6 +57,14 @@ class Slot:
         """What equal slots have in common: the functions, and the column they read."""
         column = self.column if isinstance(self.column, str) else _same(self.column)
         return _same(self.create), _same(self.add), _same(self.merge), column
+
+    def added(self, state: Any, value: Any, timestamp: Any) -> Any:
+        """Return the state after one record."""
+        x = read(self.column, value)
+        if x is None and self.needs_value:
+            refuse_none(self.column)
+        facts = {"x": x, "t": timestamp, "v": value}
+        return self.add(state, *[facts[letter] for letter in self.takes])
 
 
 class Layout(Protocol):
@@ -70,9 +83,13 @@ class Slotted(Aggregator[V, A, R]):
     outcome = ""
     """A template of `combine`: an expression in which ``{0}``, ``{1}``, ... are the states of the slots."""
 
-    @property
+    @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The slots, which are distinct."""
+        """The slots."""
+        return self.make_slots()
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the slots, which are distinct."""
         raise NotImplementedError
 
     def combine(self, *states: Any) -> R:
@@ -81,21 +98,19 @@ class Slotted(Aggregator[V, A, R]):
 
     def create(self) -> A:
         """Return an empty accumulator."""
-        acc: A = _packed([slot.create() for slot in self.slots])
+        acc: A = packed([slot.create() for slot in self.slots])
         return acc
 
     def add(self, acc: A, value: V, timestamp: Any) -> A:
         """Add a record's value and return the accumulator."""
         states = zip(self.slots, self._unpacked(acc), strict=True)
-        changed: A = _packed(
-            [slot.add(state, _checked(slot, read(slot.column, value)), timestamp) for slot, state in states]
-        )
+        changed: A = packed([slot.added(state, value, timestamp) for slot, state in states])
         return changed
 
     def merge(self, one: A, other: A) -> A:
         """Return the accumulator of the values of both."""
         parts = zip(self.slots, self._unpacked(one), self._unpacked(other), strict=True)
-        merged: A = _packed([slot.merge(a, b) for slot, a, b in parts if slot.merge is not None])
+        merged: A = packed([slot.merge(a, b) for slot, a, b in parts if slot.merge is not None])
         return merged
 
     def result(self, acc: A) -> R:
@@ -119,6 +134,10 @@ class Slotted(Aggregator[V, A, R]):
         places = [layout.place(slot) for slot in self.slots]
         return places[0] if len(places) == 1 else f"[{', '.join(places)}]"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the arguments; the slots follow from them."""
+        return {name: it for name, it in vars(self).items() if name != "slots"}
+
     def _unpacked(self, acc: Any) -> Sequence[Any]:
         return (acc,) if len(self.slots) == 1 else acc
 
@@ -129,9 +148,8 @@ class Called(Slotted[V, A, R]):
     def __init__(self, aggregator: Aggregator[V, A, R]) -> None:
         self.aggregator = aggregator
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """One slot for the whole accumulator."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return one slot for the whole accumulator."""
         it = self.aggregator
         return (Slot(it.create, it.add, it.merge if it.can_merge else None),)
 
@@ -166,12 +184,6 @@ def _same(function: Any) -> object:
     return function if isinstance(function, MethodType) else id(function)
 
 
-def _checked(slot: Slot, x: Any) -> Any:
-    if x is None and slot.needs_value:
-        refuse_none(slot.column)
-    return x
-
-
-def _packed(states: list[Any]) -> Any:
+def packed(states: list[Any]) -> Any:
     """Return an accumulator made of the states of its slots."""
     return states[0] if len(states) == 1 else states

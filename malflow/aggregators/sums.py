@@ -24,9 +24,8 @@ class Count(Slotted[V, int, int]):
     predicate: Field = None
     outcome = "{0}"
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The count."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the count."""
         return (COUNTED,) if self.predicate is None else (_counted_if(self.predicate),)
 
     def combine(self, *states: Any) -> int:
@@ -45,9 +44,8 @@ class Sum(Slotted[V, Any, N]):
     field: Field = None
     outcome = "{0}"
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The sum."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the sum."""
         return (summed(self.field),)
 
     def combine(self, *states: Any) -> Any:
@@ -66,9 +64,8 @@ class Mean(Slotted[V, Any, Any]):
     field: Field = None
     outcome = "{1} / {0}"
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The count and the sum."""
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the count and the sum."""
         return (COUNTED, summed(self.field))
 
     def combine(self, *states: Any) -> Any:

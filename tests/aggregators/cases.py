@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -22,7 +26,8 @@ class Case(NamedTuple):
         aggregator: the aggregator.
         model: makes the result of the records in the order of arrival.
         equal: whether a result is that of the model.
-        ordered: whether the result depends on the order of arrival.
+        ordered: whether the result depends on the order of arrival, even if timestamps differ.
+        rounds: whether the order, or how merges are grouped, changes the last digits of floats.
     """
 
     name: str
@@ -30,6 +35,7 @@ class Case(NamedTuple):
     model: Callable[[Sequence[Record]], Any]
     equal: Callable[[Any, Any], bool] = lambda got, expected: type(got) is type(expected) and got == expected
     ordered: bool = False
+    rounds: bool = False
 
 
 def column(name: str, records: Sequence[Record]) -> list[Any]:
@@ -54,7 +60,53 @@ def number_of(value: dict[str, Any]) -> int:
 
 def about(got: Any, expected: Any) -> bool:
     """Whether two results are equal but for rounding."""
+    if got is None or expected is None:
+        return got is expected
     return bool(abs(got - expected) <= 1e-12 * max(1.0, abs(expected)))
+
+
+def variance_of(numbers: Sequence[Any], ddof: int) -> float | None:
+    """Compute exactly, and round once."""
+    exact = [Fraction(number) for number in numbers]
+    mean = sum(exact) / len(exact)
+    squares = sum((number - mean) ** 2 for number in exact)
+    return float(squares / (len(exact) - ddof)) if len(exact) > ddof else None
+
+
+def root(variance: float | None) -> float | None:
+    return None if variance is None else math.sqrt(variance)
+
+
+def quantile(numbers: Sequence[Any], fraction: float) -> Any:
+    return sorted(numbers)[math.floor(fraction * (len(numbers) - 1))]
+
+
+def near(got: float, expected: float) -> bool:
+    """Whether an estimate keeps to the relative error of sketches."""
+    return abs(got - expected) <= 0.01 * abs(expected) * (1 + 1e-9)
+
+
+def lengths(texts: Sequence[str]) -> list[int]:
+    return [len(text) for text in texts]
+
+
+class Longest(Aggregator[Any, list[str], list[str]]):
+    """Keeps the longest text, in a list, so that there is something that could change."""
+
+    def create(self) -> list[str]:
+        return [""]
+
+    def add(self, acc: list[str], value: Any, timestamp: Any) -> list[str]:
+        text = value["s"] * value["i"]
+        if len(text) > len(acc[0]):
+            acc[0] = text
+        return acc
+
+    def merge(self, one: list[str], other: list[str]) -> list[str]:
+        return [other[0] if len(other[0]) > len(one[0]) else one[0]]
+
+    def result(self, acc: list[str]) -> list[str]:
+        return list(acc)
 
 
 CASES = [
@@ -63,11 +115,43 @@ CASES = [
     Case("count of a field", agg.count("i"), lambda rs: sum(i != 0 for i in column("i", rs))),
     Case("sum", agg.sum("i"), lambda rs: sum(column("i", rs))),
     Case("sum by a function", agg.sum(number_of), lambda rs: sum(column("i", rs))),
-    Case("sum of floats", agg.sum("f"), lambda rs: sequential_sum(column("f", rs)), ordered=True),
+    Case("sum of floats", agg.sum("f"), lambda rs: sequential_sum(column("f", rs)), rounds=True),
     Case("sum of texts", agg.sum("s"), lambda rs: "".join(column("s", rs)), ordered=True),
     Case("min", agg.min("i"), lambda rs: min(column("i", rs))),
     Case("max", agg.max("f"), lambda rs: max(column("f", rs))),
     Case("mean", agg.mean("i"), lambda rs: sum(column("i", rs)) / len(rs)),
+    Case("fsum", agg.fsum("f"), lambda rs: math.fsum(column("f", rs))),
+    Case("variance", agg.variance("f"), lambda rs: variance_of(column("f", rs), 1), equal=about, rounds=True),
+    Case(
+        "variance of all",
+        agg.variance("i", ddof=0),
+        lambda rs: variance_of(column("i", rs), 0),
+        equal=about,
+        rounds=True,
+    ),
+    Case("stddev", agg.stddev("i"), lambda rs: root(variance_of(column("i", rs), 1)), equal=about, rounds=True),
+    Case("min_by", agg.min_by("i"), lambda rs: min(rs, key=lambda r: (r[1]["i"], r[0]))[1]),
+    Case("max_by", agg.max_by("i"), lambda rs: min(rs, key=lambda r: (-r[1]["i"], r[0]))[1]),
+    Case("first", agg.first("s"), lambda rs: min(rs, key=itemgetter(0))[1]["s"]),
+    Case("last", agg.last(), lambda rs: max(reversed(rs), key=itemgetter(0))[1]),
+    Case("count_distinct", agg.count_distinct("s"), lambda rs: len(set(column("s", rs)))),
+    Case("estimate of distinct", agg.count_distinct("f", approximate=True), lambda rs: len(set(column("f", rs)))),
+    Case(
+        "quantiles",
+        agg.quantiles("f", 0, 0.25, 1),
+        lambda rs: [quantile(column("f", rs), q) for q in (0, 0.25, 1)],
+        equal=lambda got, expected: all(map(near, got, expected)),
+    ),
+    Case("median", agg.median("i"), lambda rs: quantile(column("i", rs), 0.5), equal=near),
+    Case("top", agg.top(2, "s"), lambda rs: tuple(Counter(column("s", rs)).most_common(2)), ordered=True),
+    Case(
+        "top with room",
+        agg.top(2, "s", capacity=3),
+        lambda rs: tuple(Counter(column("s", rs)).most_common(2)),
+        ordered=True,
+    ),
+    Case("collect", agg.collect("i"), lambda rs: tuple(column("i", rs)), ordered=True),
+    Case("collect_set", agg.collect_set("s"), lambda rs: frozenset(column("s", rs))),
     Case("fold", agg.fold(int, lambda acc, value: acc + value["i"], int.__add__), lambda rs: sum(column("i", rs))),
     Case(
         "fold of a list",
@@ -84,6 +168,8 @@ CASES = [
             "both": (min(column("i", rs)), sum(column("i", rs)) / len(rs)),
         },
     ),
+    Case("partial", agg.partial(agg.mean("i")), lambda rs: [len(rs), sum(column("i", rs))]),
+    Case("an aggregator of one's own", Longest(), lambda rs: max([[v["s"] * v["i"]] for _, v in rs], key=lengths)),
 ]
 
 case = st.sampled_from(CASES)

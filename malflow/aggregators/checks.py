@@ -1,0 +1,117 @@
+"""Checks of the contract of aggregators, which cost too much to run always: ``debug=True`` on a runtime."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from malflow.aggregators.folds import Fold
+from malflow.aggregators.several import Several
+from malflow.aggregators.slots import Called, Slot, Slotted, packed, slotted
+from malflow.aggregators.stages import Merged
+from malflow.diagnostics import shown
+
+__all__ = ["Watch"]
+
+_MUTABLE = (list, dict, set, bytearray, deque)
+_WATCHED = 10_000
+
+
+class Watch:
+    """What the accumulators of one kernel look like, to find out when one changes that must not.
+
+    Args:
+        aggregators: the aggregators of the kernel.
+        slots: the slots of its accumulators.
+    """
+
+    def __init__(self, aggregators: Sequence[Slotted[Any, Any, Any]], slots: Sequence[Slot]) -> None:
+        self._slots = slots
+        self._leaves = [leaf for aggregator in aggregators for leaf in _leaves(aggregator)]
+        self._noted: OrderedDict[int, tuple[Any, list[Any]]] = OrderedDict()  # the accumulator keeps its id in use
+
+    def note(self, acc: Any) -> None:
+        """Note what an accumulator looks like; those that were noted long ago are forgotten."""
+        self._noted[id(acc)] = (acc, self._looks(acc))
+        if len(self._noted) > _WATCHED:
+            self._noted.popitem(last=False)
+
+    def verify(self, acc: Any) -> None:
+        """Check that an accumulator looks as it did when it was noted.
+
+        Raises:
+            ValueError: if it does not.
+        """
+        noted, looks = self._noted.get(id(acc), (None, []))
+        if noted is acc:
+            self._compare(acc, looks, "something else changed its accumulator, or a value in it; aggregate copies")
+
+    def unchanged(self, method: str, call: Callable[[], Any], *accs: Any) -> Any:
+        """Call a function of some accumulators; check that it changes none.
+
+        Raises:
+            ValueError: if it does.
+        """
+        before = [self._looks(acc) for acc in accs]
+        outcome = call()
+        for acc, looks in zip(accs, before, strict=True):
+            self._compare(acc, looks, f"its {method} changed an accumulator that it was given; return a new one")
+        return outcome
+
+    def refuse_aliases(self, merged: Any, *accs: Any) -> None:
+        """Check that a merged accumulator shares no slot that can change.
+
+        Raises:
+            ValueError: if it does.
+        """
+        given = [id(state) for acc in accs for state in self._states(acc)]
+        for slot, state in zip(self._slots, self._states(merged), strict=True):
+            if isinstance(state, _MUTABLE) and id(state) in given and not slot.join:
+                raise ValueError(
+                    f"{self._owner(slot)!r}: its merge returned an accumulator that it was given; return a new one"
+                )
+
+    def refuse_given_out(self, acc: Any) -> None:
+        """Check that a result is not the accumulator itself.
+
+        Raises:
+            ValueError: if it is, and it can change.
+        """
+        states = {slot.identity: state for slot, state in zip(self._slots, self._states(acc), strict=True)}
+        for leaf in self._leaves:
+            own = packed([states[slot.identity] for slot in leaf.slots])
+            if isinstance(leaf, (Fold, Called, Merged)) and isinstance(own, _MUTABLE) and leaf.result(own) is own:
+                raise ValueError(f"{leaf!r}: its result is the accumulator itself, which goes on changing; copy it")
+
+    def _compare(self, acc: Any, looks: list[Any], what: str) -> None:
+        for slot, state, before in zip(self._slots, self._states(acc), looks, strict=True):
+            if _look(state) != before:
+                was = shown(pickle.loads(before)) if isinstance(before, bytes) else before  # noqa: S301 - pickled here
+                raise ValueError(f"{self._owner(slot)!r}: {what}; it was {was} and is {shown(state)}")
+
+    def _looks(self, acc: Any) -> list[Any]:
+        return [_look(state) for state in self._states(acc)]
+
+    def _states(self, acc: Any) -> Sequence[Any]:
+        return (acc,) if len(self._slots) == 1 else acc
+
+    def _owner(self, slot: Slot) -> Slotted[Any, Any, Any]:
+        return next(leaf for leaf in self._leaves if any(it.identity == slot.identity for it in leaf.slots))
+
+
+def _leaves(aggregator: Slotted[Any, Any, Any]) -> Iterator[Slotted[Any, Any, Any]]:
+    """Yield the aggregators of which one consists."""
+    if isinstance(aggregator, Several):
+        for part in aggregator.parts:
+            yield from _leaves(slotted(part))
+    else:
+        yield aggregator
+
+
+def _look(state: Any) -> bytes | str:
+    try:
+        return pickle.dumps(state)
+    except Exception:  # noqa: BLE001 - what cannot be pickled is compared by its text
+        return shown(state)
