@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
 import s3fs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
+
+from tests.kit.faults import ArmedFaults, Fault
 
 _ANSWERS = {
     "error_before": ("500 Internal Server Error", "InternalError", "We encountered an internal error."),
@@ -39,18 +40,6 @@ class Request(NamedTuple):
     query: str
 
 
-@dataclass
-class Fault:
-    """A fault of the next `times` requests of a method to a path that contains a text."""
-
-    kind: str
-    method: str
-    path_contains: str
-    times: int
-    seconds: float
-    message: str
-
-
 class QuietHandler(MotoRequestHandler):
     """Writes no log."""
 
@@ -61,7 +50,7 @@ class QuietHandler(MotoRequestHandler):
 class FaultyS3:
     """A moto server, and faults in front of it.
 
-    Kinds of fault, with the words of `malflow.testing` where it has them:
+    Kinds of fault, beside those of `tests.kit.faults.Fault`:
 
     - ``error_before`` (500, nothing done), ``error_after`` (done, then 500), ``throttled`` (503, nothing done);
     - ``409``, ``412_without_condition``, ``403``, ``expired``, ``501``, ``404_without_code`` (answered so, not done);
@@ -73,7 +62,6 @@ class FaultyS3:
         endpoint: its URL.
         bucket: a bucket that no other server of this process uses.
         requests: what was asked, in its order.
-        fired: how many faults happened.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -82,11 +70,10 @@ class FaultyS3:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
-        self._faults: list[Fault] = []
+        self._faults = ArmedFaults()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self.bucket = f"bucket{next(_BUCKETS)}"
         self.requests: list[Request] = []
-        self.fired = 0
         self._released = threading.Event()
         self._plain: Any = None
 
@@ -112,6 +99,11 @@ class FaultyS3:
             self._plain = s3fs.S3FileSystem(**self.options, skip_instance_cache=True, use_listings_cache=False)
         return self._plain
 
+    @property
+    def fired(self) -> int:
+        """How many faults happened."""
+        return len(self._faults.fired)
+
     def inject(
         self,
         kind: str,
@@ -119,13 +111,14 @@ class FaultyS3:
         path_contains: str = "",
         times: int = 1,
         *,
+        nth: int = 0,
         seconds: float = 0,
         message: str = "",
     ) -> None:
         """Make the next requests of this kind fail; `message` is the server's."""
         assert kind in (*_ANSWERS, "delay", "late", "reset_before", "reset_after", "truncate", "trickle"), kind
         with self._lock:
-            self._faults.append(Fault(kind, method, path_contains, times, seconds, message))
+            self._faults.arm(Fault(kind, method, path_contains, nth, times, seconds=seconds, message=message))
 
     def release(self) -> None:
         """Release the requests that are held."""
@@ -137,8 +130,7 @@ class FaultyS3:
         self._released = threading.Event()
         with self._lock:
             self.requests.clear()
-            self._faults.clear()
-            self.fired = 0
+            self._faults = ArmedFaults()
 
     def count(self, method: str, path_contains: str = "") -> int:
         """Count the requests."""
@@ -177,12 +169,7 @@ class FaultyS3:
     def _next_fault(self, request: Request) -> Fault | None:
         with self._lock:
             self.requests.append(request)
-            for fault in self._faults:
-                if fault.times and fault.method == request.method and fault.path_contains in request.path:
-                    fault.times -= 1
-                    self.fired += 1
-                    return fault
-        return None
+            return self._faults.take(request.method, request.path)
 
 
 def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:

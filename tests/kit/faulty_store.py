@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,23 +19,19 @@ from malflow.snapshot.layout import BOUNDARIES, DATA, JOB, MANIFESTS
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
 from malflow.testing import Crash
+from tests.kit.faults import ArmedFaults, Fault
 
 __all__ = [
-    "ALWAYS",
     "KEY_CLASSES",
     "KINDS",
     "Call",
     "Crash",
-    "Fault",
     "Faults",
     "FaultyStore",
     "Late",
     "can_tell",
     "key_class_of",
 ]
-
-ALWAYS = 1 << 30
-"""As `times` of a fault: until it is cleared."""
 
 _FOLDERS = {JOB: "job", MANIFESTS: "manifest", DATA: "data", BOUNDARIES: "boundary"}
 KEY_CLASSES = tuple(_FOLDERS.values())
@@ -49,7 +44,14 @@ KINDS: dict[str, tuple[str, ...]] = {
     "delete": ("crash_before", "crash_after", "error_before", "error_after", "throttled"),
     "sweep": ("crash_before", "crash_after", "error_before"),
 }
-"""The kinds of fault that each operation can have, on any store; ``torn`` is one more for `put_new` of a LocalStore."""
+"""The kinds of fault that each operation of any store can have, beside those of `tests.kit.faults.Fault`:
+
+- ``unknown_before``: UnknownOutcome, not done and never will be;
+- ``crash_late``: the process ends, and the write is done when it is released;
+- ``torn``: half of a temporary file is written, and the process ends; only `put_new` above a LocalStore.
+
+An error is a StoreError before, an UnknownOutcome after a write, and otherwise Transient.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +65,6 @@ class Call:
     def key_class(self) -> str:
         """The class of its key."""
         return key_class_of(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault of one call, or of several in a row.
-
-    Attributes:
-        kind: one of
-
-            - ``crash_before``, ``crash_after``: the process ends before or after it is done;
-            - ``error_before``: StoreError, not done; ``throttled``: Transient, not done;
-            - ``error_after``: done, and UnknownOutcome (Transient, where it is no write);
-            - ``unknown_before``: UnknownOutcome, not done and never will be;
-            - ``late``: UnknownOutcome, and done when it is released; ``crash_late``: the process ends instead;
-            - ``torn``: half of a temporary file is written, and the process ends (only above a LocalStore).
-        operation: the method of the store.
-        key_class: one of `KEY_CLASSES`.
-        nth: how many such calls go well before, counted from when the fault was armed.
-        times: how many such calls fail from then on.
-        release_after: before which later call that can tell a late write is done, 0 being the next: those about
-            its key, and lists of its folder. None waits for `Faults.release`.
-    """
-
-    kind: str
-    operation: str
-    key_class: str
-    nth: int = 0
-    times: int = 1
-    release_after: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.kind} of {self.operation} {self.key_class} {self.nth}"
 
 
 @dataclass(eq=False, slots=True)
@@ -117,20 +87,23 @@ class Late:
 
 
 class Faults:
-    """The faults of all views of one store: armed, late and fired."""
+    """The faults of all views of one store; their targets are classes of keys, of `KEY_CLASSES`."""
 
     def __init__(self, *faults: Fault) -> None:
         self.log: list[Call] = []
-        self.fired: list[Fault] = []
         self.late: list[Late] = []
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._armed: list[tuple[Fault, int]] = []
+        self._armed = ArmedFaults()
         for fault in faults:
             self.arm(fault)
 
+    @property
+    def fired(self) -> list[Fault]:
+        """The faults that have fired, in order."""
+        return self._armed.fired
+
     def arm(self, fault: Fault) -> None:
         """Inject a fault from now on."""
-        self._armed.append((fault, self._counts[fault.operation, fault.key_class]))
+        self._armed.arm(fault)
 
     def clear(self) -> None:
         """Inject no more faults; late writes stay late."""
@@ -147,15 +120,7 @@ class Faults:
         for late in [late for late in self.late if late.is_due(call)]:
             self.release(late)
         self.log.append(call)
-        place = (call.operation, call.key_class)
-        number = self._counts[place]
-        self._counts[place] += 1
-        for fault, start in self._armed:
-            at = number - start - fault.nth
-            if (fault.operation, fault.key_class) == place and 0 <= at < fault.times:
-                self.fired.append(fault)
-                return fault
-        return None
+        return self._armed.take(call.operation, call.key_class)
 
 
 class FaultyStore:

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import RestoreOptions
-from tests.kit.faulty_store import Fault
+from tests.kit.faults import Fault
 from tests.kit.memory_store import MemoryStore
 from tests.recovery.flow import Event, Flow, FlowRun, Record, Shape, Version
 from tests.recovery.scenario import Observed, Process, StoredBackend, Violation, World
@@ -418,7 +418,7 @@ class RecoveryMachine(RuleBasedStateMachine):
         finally:
             self.world.faults.clear()
         for it in self.world.faults.fired[fired:]:
-            what = f"{it.kind}, {it.operation} {it.key_class}"
+            what = f"{it.kind}, {it.operation} {it.target}"
             event(what)
             FIRED[what] += 1
 

@@ -23,7 +23,8 @@ from malflow.snapshot import commit, data_file, manifest, manifest_log, restore,
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store import retry
-from tests.kit.faulty_store import ALWAYS, Call, Fault, Faults, FaultyStore
+from tests.kit.faults import ALWAYS, Fault
+from tests.kit.faulty_store import Call, Faults, FaultyStore
 from tests.kit.memory_store import MemoryStore
 from tests.recovery.scenario import Process, Real, Record, Toy, Violation, World
 from tests.recovery.test_exhaustive import FAULTS, SETTINGS, calls, doubts_in, endure
@@ -86,7 +87,7 @@ def enumerated(story: str, *kinds: str, of: str = "", nth: int = 0, engine: type
     known: set[int] = set()
     endure(setting, engine, known=known)
     for fault in FAULTS[setting]:
-        if fault.kind in kinds and of in ("", fault.key_class) and fault.nth >= nth:
+        if fault.kind in kinds and of in ("", fault.target) and fault.nth >= nth:
             endure(setting, engine, fault, known=known)
 
 
@@ -95,7 +96,7 @@ def doubted(story: str, of: str) -> None:
     setting = next(setting for setting in SETTINGS if repr(setting) == story)
     known: set[int] = set()
     for doubt in doubts_in(calls(setting, Toy)):
-        if doubt[0].key_class == of:
+        if doubt[0].target == of:
             endure(setting, Toy, *doubt, known=known)
 
 

@@ -20,7 +20,8 @@ from malflow.snapshot import snapshots
 from malflow.snapshot.data_file import Section, decode_file
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.store.local import LocalStore
-from tests.kit.faulty_store import ALWAYS, KINDS, Call, Fault, Faults, can_tell
+from tests.kit.faults import ALWAYS, Fault
+from tests.kit.faulty_store import KINDS, Call, Faults, can_tell
 from tests.kit.memory_store import MemoryStore
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
@@ -361,7 +362,7 @@ def test_thousands_of_faults_are_tried() -> None:
     assert sum(sizes.values()) > 2_000, sizes
     assert min(sizes.values()) > 250, sizes
     assert {fault.kind for faults in FAULTS.values() for fault in faults} == {*chain.from_iterable(KINDS.values())}
-    assert {(fault.operation, fault.key_class) for faults in FAULTS.values() for fault in faults} == {
+    assert {(fault.operation, fault.target) for faults in FAULTS.values() for fault in faults} == {
         *((operation, kind) for operation in ("put_new", "get") for kind in ("job", "manifest", "data")),
         *((operation, kind) for operation in ("list", "delete", "sweep") for kind in ("manifest", "data", "boundary")),
         ("put_new", "boundary"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
-from tests.kit.faulty_store import Fault
+from tests.kit.faults import Fault
 from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
 
 EXAMPLES = settings().max_examples

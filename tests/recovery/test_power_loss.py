@@ -14,7 +14,8 @@ import pytest
 from malflow.store import local
 from malflow.store.contract import is_key
 from malflow.store.local import LocalStore
-from tests.kit.faulty_store import Call, Fault, Faults
+from tests.kit.faults import Fault
+from tests.kit.faulty_store import Call, Faults
 from tests.kit.memory_store import MemoryStore, contents
 from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Toy, Violation, World

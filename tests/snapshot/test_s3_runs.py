@@ -184,8 +184,8 @@ def test_totals_are_exact_whatever_happens_to_the_reads_of_a_restart(place: Plac
     kinds = ["error_before", "throttled", "reset_before", "truncate", "delay"]
     paths = ["/d/", "/m/", "job.json"]
     for path in paths:
-        for kind in kinds:
-            server.inject(kind, "GET", path, seconds=0.01)
+        for nth, kind in enumerate(kinds):
+            server.inject(kind, "GET", path, nth=nth, seconds=0.01)
     place.run(source)
     assert server.fired == len(kinds) * len(paths)
     assert place.totals == TOTALS
@@ -197,8 +197,8 @@ def test_totals_are_exact_whatever_happens_to_listings(place: Place) -> None:
     kinds = ["error_before", "throttled", "reset_before", "truncate"]
 
     def fail() -> None:
-        for kind in kinds:
-            server.inject(kind, "GET", "", times=2)
+        for number, kind in enumerate(kinds):
+            server.inject(kind, "GET", nth=2 * number, times=2)
 
     place.crash(source, {2: fail})
     assert server.fired == 2 * len(kinds)
@@ -213,8 +213,8 @@ def test_deletions_that_fail_are_made_up_for(place: Place) -> None:
     kinds = ["error_before", "error_after", "reset_before", "throttled", "403"]
 
     def fail() -> None:
-        for kind in kinds:
-            server.inject(kind, "DELETE", "")
+        for nth, kind in enumerate(kinds):
+            server.inject(kind, "DELETE", nth=nth)
 
     place.run(paced(*range(1, 7)), {5: fail}, backend=place.backend(retain=1))
     assert server.fired == len(kinds)

@@ -152,7 +152,7 @@ def test_a_listing_has_all_pages_or_is_none(server: FaultyS3, store: Store, monk
     assert store.list("p/") == keys
     assert server.count("GET") == 3
     server.inject("delay", "GET", times=2)
-    server.inject("error_before", "GET")
+    server.inject("error_before", "GET", nth=2)
     assert type(outcome(lambda store: store.list("p/"), store)) is Transient
     assert server.fired == 3
 
