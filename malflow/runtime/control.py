@@ -220,7 +220,7 @@ def fail(requests: Iterable[Request], error: BaseException) -> None:
     """Fail requests with an error, except those already answered or cancelled."""
     for request in requests:
         with suppress(InvalidStateError):
-            request.answer.set_exception(_told(error))
+            request.answer.set_exception(_for_another_thread(error))
 
 
 def abandon(requests: Iterable[Request], error: BaseException | None = None) -> None:
@@ -244,10 +244,10 @@ def _pass_on(done: Future[int], request: Request) -> None:
         request.answer.set_result(done.result())
 
 
-def _told(error: BaseException) -> Exception:
+def _for_another_thread(error: BaseException) -> Exception:
     """Return an error for another thread: one that ends a process must not be raised there."""
     if isinstance(error, Exception):
         return error
-    told = RunFailed(f"the run was ended by {type(error).__name__} before this was done")
-    told.__cause__ = error
-    return told
+    ended = RunFailed(f"the run was ended by {type(error).__name__} before this was done")
+    ended.__cause__ = error
+    return ended

@@ -21,7 +21,7 @@ from malflow.engine.plan import Program
 from malflow.errors import RunFailed, StoreError
 from malflow.runtime.control import Request, RunRequests
 from malflow.runtime.spark import changelog_index, coordinator, run_attempt, settings, worker_cache
-from malflow.runtime.spark.changelog import ScratchPlace
+from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.run_attempt import RunAttempt
@@ -265,7 +265,7 @@ def settings_at(url: str, persistence: Persistence) -> Settings:
     options = SparkOptions(
         persistence=persistence, scratch=url, restart=RestartPolicy(0, timedelta(0)), name="simulated"
     )
-    return Settings(options, 1, ScratchPlace(url, {}, "run-0", b"k" * 32, pickle.dumps({})))
+    return Settings(options, 1, ScratchFolder(url, {}, "run-0", b"k" * 32, pickle.dumps({})))
 
 
 def _restarted(ended: Settings) -> Settings:

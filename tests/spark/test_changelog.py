@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder
 from malflow.state import Delta, KeyedState
 from tests.kit.faulty_s3 import FaultyS3
 
-PLACE = ScratchPlace("", {}, "ab" * 8, b"a key for tests")
+PLACE = ScratchFolder("", {}, "ab" * 8, b"a key for tests")
 
 
 def change(tick: int, value: int, before: int = NEVER) -> ChangelogEntry:
@@ -30,22 +30,22 @@ def _delta(value: int) -> Delta:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> ScratchPlace:
+def place(tmp_path: Path) -> ScratchFolder:
     return replace(PLACE, url=str(tmp_path))
 
 
 @pytest.mark.fault("I5")
-def test_the_first_change_that_is_written_counts(place: ScratchPlace) -> None:
-    scratch = Scratch(place, 1)
+def test_the_first_change_that_is_written_counts(place: ScratchFolder) -> None:
+    scratch = Changelog(place, 1)
     assert scratch.write(0, 2, change(5, 50))
     assert scratch.write(0, 2, change(5, 51)) is None
     assert scratch.read(0, 2, 5).polls == [{"numbers": {"a": 50}}]
 
 
 @pytest.mark.parametrize("held", [NEVER, 4, 5])
-def test_of_a_whole_change_only_those_behind_read_all(place: ScratchPlace, held: int) -> None:
+def test_of_a_whole_change_only_those_behind_read_all(place: ScratchFolder, held: int) -> None:
     """Whoever has the change before it needs what is recent, and no more."""
-    scratch = Scratch(place, 1)
+    scratch = Changelog(place, 1)
     scratch.write(0, 2, change(5, 50, before=4))
     recent, everything = {"sum": Delta({"key": 60})}, {"sum": Delta({"old": 1, "key": 60}, whole=True)}
     scratch.write(0, 2, ChangelogEntry(6, 5, everything, whole=True, recent=recent))
@@ -56,8 +56,8 @@ def test_of_a_whole_change_only_those_behind_read_all(place: ScratchPlace, held:
 
 @pytest.mark.fault("I5")
 @pytest.mark.parametrize("run", ["ab", "cd"])
-def test_changes_of_a_late_task_are_never_read(place: ScratchPlace, run: str) -> None:
-    late, scratch = Scratch(replace(place, run=8 * run), 1), Scratch(place, 2)
+def test_changes_of_a_late_task_are_never_read(place: ScratchFolder, run: str) -> None:
+    late, scratch = Changelog(replace(place, run=8 * run), 1), Changelog(place, 2)
     assert late.write(0, 2, change(5, 13))
     assert scratch.find(0, 2, 5) is None
     assert scratch.write(0, 2, change(5, 50))
@@ -67,8 +67,8 @@ def test_changes_of_a_late_task_are_never_read(place: ScratchPlace, run: str) ->
         scratch.read(0, 2, 6)
 
 
-def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace, tmp_path: Path) -> None:
-    scratch = Scratch(place, 1)
+def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchFolder, tmp_path: Path) -> None:
+    scratch = Changelog(place, 1)
     scratch.write(0, 2, change(5, 50))
     (file,) = [it for it in tmp_path.rglob("*") if it.is_file()]
     whole = file.read_bytes()
@@ -82,8 +82,8 @@ def test_any_bit_that_flips_and_any_end_that_lacks_is_found(place: ScratchPlace,
 
 
 @pytest.mark.fault("I3")
-def test_leftovers_of_a_killed_process_are_never_read(place: ScratchPlace, tmp_path: Path) -> None:
-    other, scratch = Scratch(place, 1), Scratch(place, 2)
+def test_leftovers_of_a_killed_process_are_never_read(place: ScratchFolder, tmp_path: Path) -> None:
+    other, scratch = Changelog(place, 1), Changelog(place, 2)
     assert other.write(0, 2, change(5, 50))
     assert scratch.write(0, 2, change(5, 50))
     for file in [it for it in tmp_path.rglob("*") if it.is_file()]:
@@ -104,8 +104,8 @@ def server() -> Iterator[FaultyS3]:
 def test_remote_changes_are_signed_and_passing_failures_retried(
     server: FaultyS3, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, *(PLACE.run, PLACE.key))
-    scratch = Scratch(place, 1)
+    place = ScratchFolder(f"s3://{server.bucket}/scratch", server.options, *(PLACE.run, PLACE.key))
+    scratch = Changelog(place, 1)
     server.inject("throttled", "PUT")
     assert scratch.write(0, 2, change(5, 50))
     server.inject("error_after", "PUT")
@@ -115,7 +115,7 @@ def test_remote_changes_are_signed_and_passing_failures_retried(
     assert server.fired == 3
     (name,) = [it for it in server.filesystem().find(place.url) if it.endswith("000005-0-2")]
     data = server.filesystem().cat_file(name)
-    other = Scratch(replace(place, key=b"another key"), 1)
+    other = Changelog(replace(place, key=b"another key"), 1)
     with pytest.raises(RunFailed, match="is damaged: this run wrote something else"):
         other.read(0, 2, 5)
     server.filesystem().pipe_file(name.replace("000005", "000007"), data)

@@ -22,7 +22,7 @@ from malflow.engine.plan import compile_graph
 from malflow.errors import FencedError
 from malflow.graph import Graph
 from malflow.runtime.spark import leftovers, owners
-from malflow.runtime.spark.changelog import NEVER, RUNS, ChangelogEntry, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog, ChangelogEntry, ScratchFolder
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
@@ -50,12 +50,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> ScratchPlace:
-    return ScratchPlace(str(tmp_path / "scratch"), {}, run_name(), KEY)
+def place(tmp_path: Path) -> ScratchFolder:
+    return ScratchFolder(str(tmp_path / "scratch"), {}, run_name(), KEY)
 
 
 @contextmanager
-def living(place: ScratchPlace, *claimed: object) -> Iterator[subprocess.Popen[str]]:
+def living(place: ScratchFolder, *claimed: object) -> Iterator[subprocess.Popen[str]]:
     """Start a process that has a run's folders; it ends at the end, and is reaped."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.programs.live", place.url, *map(str, claimed or ("job", 1))],
@@ -72,7 +72,7 @@ def living(place: ScratchPlace, *claimed: object) -> Iterator[subprocess.Popen[s
         process.communicate()
 
 
-def folders_of(process: subprocess.Popen[str], place: ScratchPlace) -> list[Path]:
+def folders_of(process: subprocess.Popen[str], place: ScratchFolder) -> list[Path]:
     """Wait until the process has its folders, and return them."""
     assert process.stdout is not None
     run, *folders = process.stdout.readline().split()
@@ -86,7 +86,7 @@ def killed(process: subprocess.Popen[str]) -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def swept(place: ScratchPlace, claimed: Claimed | None = None) -> None:
+def swept(place: ScratchFolder, claimed: Claimed | None = None) -> None:
     """Sweep to the end."""
     sweep = Sweep(place, is_temporary=False)
     sweep.start(claimed)
@@ -95,9 +95,9 @@ def swept(place: ScratchPlace, claimed: Claimed | None = None) -> None:
     sweep.close()
 
 
-def written(place: ScratchPlace, run: str, job: str = "job", epoch: int = 1, tick: int = 1) -> Path:
+def written(place: ScratchFolder, run: str, job: str = "job", epoch: int = 1, tick: int = 1) -> Path:
     """Write what a run writes; return its folder, where it is on this machine."""
-    Scratch(replace(place, run=run), 1).write(0, 0, ChangelogEntry(tick, NEVER, {}))
+    Changelog(replace(place, run=run), 1).write(0, 0, ChangelogEntry(tick, NEVER, {}))
     note = Path(place.url, RUNS, run, "claim")
     note.write_text(json.dumps({"job": job, "epoch": epoch}), encoding="utf-8")
     return note.parent
@@ -145,7 +145,7 @@ def test_other_names_have_no_owner(name: str) -> None:
 
 
 @pytest.mark.fault("I21")
-def test_a_killed_process_loses_its_folders_and_a_live_one_keeps_them(place: ScratchPlace) -> None:
+def test_a_killed_process_loses_its_folders_and_a_live_one_keeps_them(place: ScratchFolder) -> None:
     with living(place) as dead, living(place) as alive:
         left, kept = folders_of(dead, place), folders_of(alive, place)
         killed(dead)
@@ -154,10 +154,10 @@ def test_a_killed_process_loses_its_folders_and_a_live_one_keeps_them(place: Scr
         assert [it.exists() for it in kept] == [True] * 3
         swept(place, Claimed("job", 2))
         assert [it.exists() for it in kept] == [True] * 3, "also where another run has its job"
-        assert Scratch(replace(place, run=kept[0].name), 1).find(0, 0, 1) is not None
+        assert Changelog(replace(place, run=kept[0].name), 1).find(0, 0, 1) is not None
 
 
-def test_a_run_removes_nothing_but_folders_of_runs(place: ScratchPlace, temporary: Path) -> None:
+def test_a_run_removes_nothing_but_folders_of_runs(place: ScratchFolder, temporary: Path) -> None:
     dead = replace(Owner.here(), started=0)
     name = f"{OF_QUERY}-{dead}-abcdefgh"
     target = temporary / "target"
@@ -177,7 +177,7 @@ def test_a_run_removes_nothing_but_folders_of_runs(place: ScratchPlace, temporar
     assert strange.is_dir()
 
 
-def test_folders_of_other_users_stay(place: ScratchPlace, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_other_users_stay(place: ScratchFolder, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = replace(Owner.here(), started=0)
     folder = temporary / f"{OF_QUERY}-{dead}-abcdefgh"
     folder.mkdir()
@@ -198,7 +198,7 @@ def test_folders_of_other_users_stay(place: ScratchPlace, temporary: Path, monke
     ("job", "epoch", "goes"), [("job", 1, True), ("job", 2, False), ("job", 3, False), ("another", 1, False)]
 )
 def test_a_silent_run_elsewhere_that_lost_its_job_goes(
-    job: str, epoch: int, goes: bool, place: ScratchPlace, monkeypatch: pytest.MonkeyPatch
+    job: str, epoch: int, goes: bool, place: ScratchFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "_SILENCE", 0.01)
     run = written(place, ELSEWHERE, job, epoch)
@@ -209,7 +209,7 @@ def test_a_silent_run_elsewhere_that_lost_its_job_goes(
 
 
 @pytest.mark.fault("I21")
-def test_a_run_elsewhere_that_is_not_silent_stays(place: ScratchPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_elsewhere_that_is_not_silent_stays(place: ScratchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_SILENCE", 600.0)
     run = written(place, ELSEWHERE)
     sweep = Sweep(place, is_temporary=False)
@@ -231,10 +231,10 @@ def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(leftovers, "_SILENCE", 0.01)
     dead = f"{'ef' * 8}-{replace(Owner.here(), started=0)}"
     with FaultyS3() as server:
-        place = ScratchPlace(f"s3://{server.bucket}/scratch", server.options, run_name(), KEY)
+        place = ScratchFolder(f"s3://{server.bucket}/scratch", server.options, run_name(), KEY)
         filesystem = server.filesystem()
         for run in (place.run, dead, ELSEWHERE):
-            Scratch(replace(place, run=run), 1).write(0, 0, ChangelogEntry(1, NEVER, {}))
+            Changelog(replace(place, run=run), 1).write(0, 0, ChangelogEntry(1, NEVER, {}))
         filesystem.pipe(f"{place.url}/{RUNS}{ELSEWHERE}/claim", b'{"job": "job", "epoch": 1}')
         server.inject("403", "GET")
         swept(place, Claimed("job", 2))
@@ -304,7 +304,7 @@ def running(spark: Any, state: Path, job: str, scratch: Path) -> Iterator[None]:
 @pytest.mark.fault("I21")
 @pytest.mark.spark
 def test_the_next_run_sweeps_what_a_killed_driver_left(
-    spark: Any, tmp_path: Path, place: ScratchPlace, temporary: Path
+    spark: Any, tmp_path: Path, place: ScratchFolder, temporary: Path
 ) -> None:
     state, scratch = tmp_path / "state", Path(place.url)
 

@@ -17,7 +17,7 @@ import pytest
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
 from malflow.errors import FencedError, OperatorError, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
-from malflow.runtime.spark.spark_session import lend_interpreter
+from malflow.runtime.spark.spark_session import share_interpreter
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
@@ -276,7 +276,7 @@ def test_unpicklable_object_is_an_operator_error_without_a_restart(
 
 
 def test_processes_of_python_are_kept_from_run_to_run(spark: Any) -> None:
-    lend_interpreter(spark)
+    share_interpreter(spark)
     told = dict(spark.sparkContext.environment)
     SparkRuntime(sums(1), parallelism=1, spark=spark).execute()
     assert spark.sparkContext.environment == told
@@ -288,7 +288,7 @@ def hashes(keys: Sequence[Any]) -> list[int]:
 
 @pytest.mark.fault("I10")
 def test_keys_have_one_place_whatever_the_seed_of_hashes(spark: Any) -> None:
-    lend_interpreter(spark)
+    share_interpreter(spark)
     keys = ["a", ("b", 1), b"c", 4, None, True, 2.5, frozenset({"x", "y"})]
     seeds = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.environ.get("PYTHONHASHSEED"), hashes(keys)))
     ((seed, there),) = seeds.collect()

@@ -15,7 +15,7 @@ from malflow.batch import Batch, concat
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.shuffle import ShuffleBuffer, opened, pack, unpack
+from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of, pack, unpack
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -72,7 +72,7 @@ def test_shuffle_buffer_does_not_depend_on_the_order_of_its_blobs(
     assert bool(buffer) == bool(sent)
     assert buffer.records == sum(map(len, sent))
     random.shuffle(blobs)
-    chunks = opened(blobs)
+    chunks = chunks_of(blobs)
     assert sum(chunk.records for chunk in chunks) == buffer.records
     assert all(it.timed == bool(it.batch().epochs) for it in chunks)
     came, went = concat([Batch(None, (), ()), *(it.batch() for it in chunks)]), concat([Batch(None, (), ()), *sent])

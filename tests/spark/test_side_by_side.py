@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, GraphError, SparkRuntime
-from malflow.runtime.spark.live_runs import Census
+from malflow.runtime.spark.live_runs import RunRegistry
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource
 from tests.kit.waiting import wait_until
@@ -148,11 +148,11 @@ def test_runs_one_after_the_other_leave_nothing_in_the_processes(spark: Any) -> 
 
 
 def test_a_run_is_over_when_it_has_begun_and_ended() -> None:
-    census = Census()
-    first, second = census.begin(), census.begin()
-    census.end(first)
-    going = census.going
-    third = census.begin()
-    assert [going.is_over(number) for number in (first, second, third)] == [True, False, False]
-    census.end(second)
-    assert [census.going.is_over(number) for number in (0, first, second, third)] == [True, True, True, False]
+    registry = RunRegistry()
+    first, second = registry.begin(), registry.begin()
+    registry.end(first)
+    live = registry.live
+    third = registry.begin()
+    assert [live.is_over(number) for number in (first, second, third)] == [True, False, False]
+    registry.end(second)
+    assert [registry.live.is_over(number) for number in (0, first, second, third)] == [True, True, True, False]

@@ -24,7 +24,7 @@ from malflow.connectors.files import lines
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.graph import Graph
-from malflow.runtime.spark.changelog import NEVER, RUNS, Scratch
+from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog
 from malflow.runtime.spark.stage_task import StageTask
 from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence, fsck, snapshots
@@ -158,7 +158,7 @@ class Checked:
         self.snapshot = 0
 
     def __call__(self, job: Any, coordinator: Any) -> None:
-        scratch = Scratch(job.scratch, job.generation)
+        scratch = Changelog(job.scratch, job.generation)
         held: dict[str, dict[Any, Any]] = {}
         for stage, ticks in enumerate(coordinator.index.last):
             for number, last in enumerate(ticks):

@@ -19,7 +19,7 @@ from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
 from malflow.runtime.control import RunRequests
 from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.pacing import Pace
@@ -44,9 +44,9 @@ def program() -> Program:
     return compile_graph(graph)
 
 
-def place(folder: Path) -> ScratchPlace:
+def place(folder: Path) -> ScratchFolder:
     run = blake2b(str(folder).encode(), digest_size=8).hexdigest()
-    return ScratchPlace(str(folder), {}, run, b"a key for tests", pickle.dumps({}))
+    return ScratchFolder(str(folder), {}, run, b"a key for tests", pickle.dumps({}))
 
 
 def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
@@ -62,7 +62,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         made,
         0,
         ChangelogIndex(2, WORKERS),
-        Scratch(place(tmp_path), 1),
+        Changelog(place(tmp_path), 1),
         DriverSinks(made),
         None,
         RunRequests(),
@@ -159,7 +159,7 @@ def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypat
         runs.clear()
         given = [*StageAttempt(replace(spec, generation=size), 1, 0, command).take(rows)]
         sums = [row for row in given if row.kind == RowKind.SINK]
-        state = Scratch(spec.scratch, size).read(1, 0, 1).deltas["sum"]
+        state = Changelog(spec.scratch, size).read(1, 0, 1).deltas["sum"]
         values = [value for row in sums for batch in unpack(row.blob) for value in batch.values]
         return values, list(state.changed.items()), len(runs)
 

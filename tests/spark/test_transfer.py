@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from malflow.errors import OperatorError
-from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
+from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
 from malflow.runtime.spark.spark_session import require_spark
-from malflow.runtime.spark.transfer import CannotTravel, dump_columns, load_columns, load_states
+from malflow.runtime.spark.transfer import NotPicklable, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
@@ -80,13 +80,13 @@ ENDING = [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration]
 @pytest.mark.fault("I15")
 @pytest.mark.parametrize("kind", ENDING)
 def test_end_of_a_process_is_an_operator_error(kind: type[BaseException]) -> None:
-    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*sent .*{kind.__name__}"):
+    with pytest.raises(NotPicklable, match=rf"operator 'x' failed at key 'k3': its value .*sent .*{kind.__name__}"):
         dump_columns(columns(Ends(kind, comes=False)), "x")
     data = dump_columns(columns(Ends(kind, comes=True)), "x")
-    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k3': its value .*read .*{kind.__name__}"):
+    with pytest.raises(NotPicklable, match=rf"operator 'x' failed at key 'k3': its value .*read .*{kind.__name__}"):
         load_columns(data, "x")
     states = pickle.dumps({"sum": {"a": 1, "b": Ends(kind, comes=True)}})
-    with pytest.raises(CannotTravel, match=rf"operator 'sum' failed at key 'b': its state .*{kind.__name__}"):
+    with pytest.raises(NotPicklable, match=rf"operator 'sum' failed at key 'b': its state .*{kind.__name__}"):
         load_states(states, lambda found: found)
 
 
@@ -113,7 +113,7 @@ def test_an_error_travels_without_the_record_that_can_not() -> None:
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it], lambda it: {"a": (1, it)}])
 def test_a_value_that_can_not_be_pickled_is_named(wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(
-        CannotTravel, match=r"operator 'x' failed at key 'k3': its value .*ValueError: can't go"
+        NotPicklable, match=r"operator 'x' failed at key 'k3': its value .*ValueError: can't go"
     ) as info:
         dump_columns(columns(wrap(NoGo())), "x")
     assert (info.value.operator, info.value.key, info.value.timestamp) == ("x", "k3", 3)
@@ -121,7 +121,7 @@ def test_a_value_that_can_not_be_pickled_is_named(wrap: Callable[[Any], Any]) ->
 
 def test_a_generator_is_named_with_its_type() -> None:
     with pytest.raises(
-        CannotTravel, match=r"its value .* of type generator can't be sent to another process: TypeError"
+        NotPicklable, match=r"its value .* of type generator can't be sent to another process: TypeError"
     ):
         dump_columns(columns(it for it in [1]), "x")
 
@@ -132,7 +132,7 @@ def test_a_generator_is_named_with_its_type() -> None:
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: [it, 1], lambda it: {"a": (1, it)}])
 def test_a_value_that_can_not_be_read_again_is_named(thing: Any, at: int, wrap: Callable[[Any], Any]) -> None:
     data = dump_columns(columns(wrap(thing), at), "x")
-    with pytest.raises(CannotTravel, match=rf"operator 'x' failed at key 'k{at}': its value .*can't come back"):
+    with pytest.raises(NotPicklable, match=rf"operator 'x' failed at key 'k{at}': its value .*can't come back"):
         load_columns(data, "x")
 
 
@@ -140,14 +140,14 @@ def test_a_key_or_a_timestamp_that_can_not_be_read_again_is_named() -> None:
     for what, facts in (("key", ([NoState()], [1], [1])), ("timestamp", (["k"], [1], [NoState()]))):
         data = dump_columns((*facts, ()), "x")
         with pytest.raises(
-            CannotTravel, match=f"its {what} <NoState> of type NoState can't be read in another process"
+            NotPicklable, match=f"its {what} <NoState> of type NoState can't be read in another process"
         ):
             load_columns(data, "x")
 
 
 def test_a_state_that_can_not_be_read_again_is_named() -> None:
     data = pickle.dumps({"sum": {"a": 1, "b": NoState()}})
-    with pytest.raises(CannotTravel, match=r"operator 'sum' failed at key 'b': its state .* of type NoState") as info:
+    with pytest.raises(NotPicklable, match=r"operator 'sum' failed at key 'b': its state .* of type NoState") as info:
         load_states(data, lambda found: found)
     assert info.value.key == "b"
 
@@ -159,7 +159,7 @@ def test_a_class_of_a_module_that_lacks_says_how_to_send_it(monkeypatch: pytest.
     vars(module)["Here"] = here
     data = dump_columns(columns(here()), "x")
     monkeypatch.delitem(sys.modules, "only_here")
-    with pytest.raises(CannotTravel, match=r"key 'k3'.* of type Here .*No module named 'only_here'.*--py-files"):
+    with pytest.raises(NotPicklable, match=r"key 'k3'.* of type Here .*No module named 'only_here'.*--py-files"):
         load_columns(data, "x")
 
 
@@ -183,7 +183,7 @@ TRACE = "Traceback (most recent call last):\n"
     ],
 )  # fmt: skip
 def test_message_of_spark_keeps_the_reason(text: str, told: str) -> None:
-    assert said(Exception(text)) == told
+    assert spark_message(Exception(text)) == told
     assert not re.search("SQLSTATE|Traceback", told)
 
 
@@ -192,4 +192,4 @@ def test_an_error_that_can_not_be_told_is_named_by_its_class() -> None:
         def __str__(self) -> str:
             raise ConnectionRefusedError
 
-    assert said(Gone()) == "Gone"
+    assert spark_message(Gone()) == "Gone"

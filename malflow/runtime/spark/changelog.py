@@ -21,7 +21,7 @@ from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["NEVER", "RUNS", "ChangelogEntry", "Scratch", "ScratchPlace"]
+__all__ = ["NEVER", "RUNS", "Changelog", "ChangelogEntry", "ScratchFolder"]
 
 NEVER = -1
 """The tick of the last entry of a worker that has none."""
@@ -37,8 +37,8 @@ _REMOVERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ScratchPlace:
-    """The place of a run's scratch files, as every process needs to know it.
+class ScratchFolder:
+    """The scratch folder of a run, as every process needs to know it.
 
     Attributes:
         url: a folder that all processes can reach.
@@ -80,7 +80,7 @@ class ChangelogEntry:
     recent: Mapping[str, Delta] | None = None
 
 
-class Scratch:
+class Changelog:
     """The changelog of one generation of workers.
 
     Each entry is written once: the first attempt wins, and a repeated tick must produce the same entry.
@@ -93,7 +93,7 @@ class Scratch:
         generation: the number of the generation.
     """
 
-    def __init__(self, place: ScratchPlace, generation: int) -> None:
+    def __init__(self, place: ScratchFolder, generation: int) -> None:
         self._place = place
         self.generation = generation
         self._shown = redacted(place.url, secrets_in(place.options, place.url))
@@ -127,7 +127,7 @@ class Scratch:
 
         Raises:
             RunFailed: if the entry is missing or damaged.
-            CannotTravel: if a state can't be unpickled.
+            NotPicklable: if a state can't be unpickled.
         """
         entry = self.find(stage, worker, tick, held)
         if entry is None:

@@ -14,13 +14,13 @@ from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.sink import open_sink
 from malflow.runtime.control import Request, RunRequests, abandon
-from malflow.runtime.spark.changelog import Scratch
+from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
-from malflow.runtime.spark.live_runs import CENSUS
+from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.protocol import StageReport, TickCommand, counted
+from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import Row, RowKind, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 
@@ -73,7 +73,7 @@ class TickCoordinator:
         program: the program.
         tick: the number of the last tick.
         index: the index of the changelog.
-        scratch: the changelog.
+        changelog: the changelog.
         sinks: the sinks on the driver.
         snapshots: the run's snapshots; None without persistence.
         requests: the requests to the run.
@@ -92,7 +92,7 @@ class TickCoordinator:
         program: Program,
         tick: int,
         index: ChangelogIndex,
-        scratch: Scratch,
+        changelog: Changelog,
         sinks: DriverSinks,
         snapshots: SparkRunSnapshots | None,
         requests: RunRequests,
@@ -105,10 +105,10 @@ class TickCoordinator:
         self.polled = 0
         self.rescaling: Request | None = None
         self.processes: dict[str, int] = {}
-        self._names = counted(program)
+        self._names = names_of_counts(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(index.workers)))
-        self._scratch = scratch
+        self._changelog = changelog
         self._sinks = sinks
         self._snapshots = snapshots
         self._requests = requests
@@ -170,7 +170,7 @@ class TickCoordinator:
             raise RunFailed(
                 f"tick {command.tick} needs one report per stage and worker; got reports of {sorted(found)}"
             )
-        _check_that_all_has_come(reports)
+        _check_record_counts(reports)
         self.tick = command.tick
         self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
@@ -185,7 +185,7 @@ class TickCoordinator:
     def _forget(self) -> None:
         """Remove obsolete changelog entries."""
         reading = () if self._snapshots is None else self._snapshots.reading
-        self._scratch.discard(self.index.forget(reading))
+        self._changelog.discard(self.index.forget(reading))
 
     def _go_on(self) -> TickCommand | None:
         finished = self._ended == self._sources
@@ -197,14 +197,14 @@ class TickCoordinator:
                 snapshots.settle()
             return None
         if snapshots is not None and not snapshots.keep(
-            self.tick, self.index.workers, self._scratch.generation, self.index, ending=ending
+            self.tick, self.index.workers, self._changelog.generation, self.index, ending=ending
         ):
             return self._next(polls=not ending, whole=True)
         if self._is_stopping:
             return None
         if finished:
             return self._next(final=True)
-        self._rest_a_while()
+        self._pause()
         return self._next(rewrites=self.index.long)
 
     @property
@@ -222,7 +222,7 @@ class TickCoordinator:
             elif request.answer.set_running_or_notify_cancel():
                 self.rescaling = request
 
-    def _rest_a_while(self) -> None:
+    def _pause(self) -> None:
         """Pause if nothing was polled or the trigger interval has not passed."""
         left = 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
         if self.polled:
@@ -241,12 +241,12 @@ class TickCoordinator:
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
         self._command = TickCommand(
-            self.tick + 1, self.index.last, sorted(self._ended), most=self._pace.limit, going=CENSUS.going, **how
+            self.tick + 1, self.index.last, sorted(self._ended), most=self._pace.limit, live_runs=REGISTRY.live, **how
         )
         return self._command
 
 
-def _check_that_all_has_come(reports: list[StageReport]) -> None:
+def _check_record_counts(reports: list[StageReport]) -> None:
     """Check that the counts of sent and received records agree on each channel.
 
     When Spark loses a task's output it repeats the task, and a function that is not deterministic may return something

@@ -14,10 +14,10 @@ from malflow.message import DataMessage
 from malflow.operators.sink import SinkWriter
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 
-__all__ = ["Shipped", "check_sinks", "collected", "driver_sinks", "shipping"]
+__all__ = ["SinkProxy", "check_sinks", "collected", "driver_sinks", "with_sink_proxies"]
 
 
-class Shipped(StatelessSinkImpl[Any, Any, Any]):
+class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
     """Stands in for a sink that is on the driver, and collects its records.
 
     Args:
@@ -48,11 +48,11 @@ def driver_sinks(program: Program) -> list[SinkNode]:
     return [node for node in nodes if isinstance(node, SinkNode) and node.is_on_driver]
 
 
-def shipping(program: Program) -> Program:
-    """Return the program with each driver sink replaced by a `Shipped`."""
+def with_sink_proxies(program: Program) -> Program:
+    """Return the program with each driver sink replaced by a `SinkProxy`."""
     numbers = {id(node): number for number, node in enumerate(driver_sinks(program))}
     vertices = tuple(
-        replace(vertex, node=replace(vertex.node, sink=StatelessSink(Shipped(numbers[id(vertex.node)]))))
+        replace(vertex, node=replace(vertex.node, sink=StatelessSink(SinkProxy(numbers[id(vertex.node)]))))
         if isinstance(vertex.node, SinkNode) and id(vertex.node) in numbers
         else vertex
         for vertex in program.vertices
@@ -63,7 +63,7 @@ def shipping(program: Program) -> Program:
 def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batch]]]:
     """Take the records that a worker has collected for sinks on the driver: their number, their name, the records."""
     for sink in sinks:
-        if isinstance(sink.resource, Shipped) and (batches := sink.resource.take()):
+        if isinstance(sink.resource, SinkProxy) and (batches := sink.resource.take()):
             yield sink.resource.number, sink.context.operator_name, batches
 
 

@@ -11,7 +11,7 @@ from malflow.diagnostics import shown
 from malflow.errors import MalflowError, OperatorError, RunFailed, told
 from malflow.runtime.spark.transfer import missing_module
 
-__all__ = ["dumps_error", "loaded_error", "said"]
+__all__ = ["dumps_error", "loaded_error", "spark_message"]
 
 _TRACEBACK = "Traceback (most recent call last):"
 _NOT_TELLING = (
@@ -48,16 +48,16 @@ def _bare_error(error: MalflowError) -> tuple[Any, ...]:
     """Return an error's parts, with text in place of those that can't be pickled."""
     notes = tuple(getattr(error, "__notes__", ()))
     cause: Any = error.__cause__
-    if cause is not None and not _can_travel(cause):
+    if cause is not None and not _is_picklable(cause):
         cause = RuntimeError(f"{type(cause).__name__}: {told(cause)}")
     if not isinstance(error, OperatorError):
         return type(error)(str(error)), cause, notes
     record = (error.key, error.value, error.timestamp)
-    facts = tuple(fact if _can_travel(fact) else shown(fact) for fact in record) if error.has_record else None
+    facts = tuple(fact if _is_picklable(fact) else shown(fact) for fact in record) if error.has_record else None
     return OperatorError(str(error), operator=error.operator, record=facts, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
 
 
-def _can_travel(thing: Any) -> bool:
+def _is_picklable(thing: Any) -> bool:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     try:
@@ -77,7 +77,7 @@ def loaded_error(data: bytes) -> Exception:
     return error
 
 
-def said(error: object) -> str:
+def spark_message(error: object) -> str:
     """Return the message of a Spark error without the stack traces in its text."""
     reason = _text(error).partition("=== Streaming Query ===")[0]
     before, *_ = reason.split(_TRACEBACK)

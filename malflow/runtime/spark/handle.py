@@ -17,7 +17,7 @@ from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.owners import run_name
 from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
-from malflow.runtime.spark.spark_session import gone_told, is_alive, stop_session
+from malflow.runtime.spark.spark_session import is_alive, java_loss_named, stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ class SparkHandle(RunHandle):
             attempt, settings, requests = self._attempt, self._settings, self._requests
             options, policy = settings.options, settings.options.restart or RestartPolicy()
             try:
-                with gone_told(self._session, ours=self._ours):
+                with java_loss_named(self._session, ours=self._ours):
                     attempt.run()
             except PASSING as error:
                 failures = 1 if attempt.has_kept else failures + 1

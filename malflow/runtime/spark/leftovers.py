@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from malflow.filesystem import is_local, local_path
-from malflow.runtime.spark.changelog import RUNS, ScratchPlace
+from malflow.runtime.spark.changelog import RUNS, ScratchFolder
 from malflow.runtime.spark.owners import Owner
 from malflow.store.contract import KeyMissing
 from malflow.store.opening import open_store
@@ -64,7 +64,7 @@ class Sweep:
         is_temporary: whether the scratch folder belongs to this run alone.
     """
 
-    def __init__(self, place: ScratchPlace, *, is_temporary: bool) -> None:
+    def __init__(self, place: ScratchFolder, *, is_temporary: bool) -> None:
         self._place = place
         self._is_temporary = is_temporary
         self._over = threading.Event()
@@ -120,7 +120,7 @@ class Sweep:
 class _Runs:
     """The folders of runs in a scratch folder."""
 
-    def __init__(self, place: ScratchPlace) -> None:
+    def __init__(self, place: ScratchFolder) -> None:
         self._place = place
         self._store = open_store(place.url, place.options, durable=False)
         self._folder = _local_folder(place)
@@ -152,7 +152,7 @@ class _Runs:
         _log.info("removed the leftovers of run %s, which has ended, from the scratch folder", run)
 
 
-def remove_run(place: ScratchPlace, run: str) -> None:
+def remove_run(place: ScratchFolder, run: str) -> None:
     """Remove the folder of a run from a scratch folder.
 
     Raises:
@@ -185,7 +185,7 @@ def _own_folders(root: Path) -> Iterator[str]:
                     yield entry.name
 
 
-def _local_folder(place: ScratchPlace) -> Path | None:
+def _local_folder(place: ScratchFolder) -> Path | None:
     return Path(local_path(place.url), RUNS) if is_local(place.url) else None
 
 

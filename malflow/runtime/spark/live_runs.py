@@ -7,10 +7,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-__all__ = ["CENSUS", "Census", "Going"]
+__all__ = ["REGISTRY", "LiveRuns", "RunRegistry"]
 
 
-class Going(NamedTuple):
+class LiveRuns(NamedTuple):
     """The runs that were live at some time; never outdated for ended runs, since a run does not start twice.
 
     Attributes:
@@ -26,33 +26,33 @@ class Going(NamedTuple):
         return run < self.before and run not in self.numbers
 
 
-class Census:
+class RunRegistry:
     """Numbers runs in the order in which they begin, and knows which are live."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = 1
-        self._going: set[int] = set()
+        self._live: set[int] = set()
 
     def begin(self) -> int:
         """Return the number of a new run."""
         with self._lock:
             number = self._next
             self._next += 1
-            self._going.add(number)
+            self._live.add(number)
             return number
 
     def end(self, number: int) -> None:
         """Record the end of a run."""
         with self._lock, suppress(KeyError):
-            self._going.remove(number)
+            self._live.remove(number)
 
     @property
-    def going(self) -> Going:
+    def live(self) -> LiveRuns:
         """The runs that are live now."""
         with self._lock:
-            return Going(self._next, sorted(self._going))
+            return LiveRuns(self._next, sorted(self._live))
 
 
-CENSUS: Final = Census()
+REGISTRY: Final = RunRegistry()
 """The runs of this process, which share the processes of one Spark application, even from several sessions."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from malflow.runtime.spark.error_transport import loaded_error, said
+from malflow.runtime.spark.error_transport import loaded_error, spark_message
 from malflow.runtime.spark.shuffle import SCHEMA, RowKind
 from malflow.runtime.spark.spark_session import is_alive
 from malflow.runtime.spark.worker_cache import ReleaseTask
@@ -48,7 +48,7 @@ def release_processes(session: SparkSession, run: str, processes: Mapping[str, i
     try:
         rows = released.result(_SECONDS)
     except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
-        _log.warning("not every process of Spark could release the run: %s", said(error))
+        _log.warning("not every process of Spark could release the run: %s", spark_message(error))
         return
     failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
     if failures:

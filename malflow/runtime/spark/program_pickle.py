@@ -7,7 +7,7 @@ from typing import Any
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
-from malflow.runtime.spark.driver_sinks import shipping
+from malflow.runtime.spark.driver_sinks import with_sink_proxies
 
 __all__ = ["payload"]
 
@@ -24,7 +24,7 @@ def payload(program: Program, parts: Parts) -> bytes:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     try:
-        data: bytes = cloudpickle.dumps((shipping(program), parts), 5)
+        data: bytes = cloudpickle.dumps((with_sink_proxies(program), parts), 5)
     except Exception as error:
         raise _refused(program, error) from error
     return data
@@ -34,7 +34,7 @@ def _refused(program: Program, error: Exception) -> GraphError:
     """Return an error that names the operator that can't be pickled."""
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
-    for vertex in shipping(program).vertices:
+    for vertex in with_sink_proxies(program).vertices:
         try:
             cloudpickle.dumps(vertex.node, 5)
         except Exception as why:  # noqa: BLE001 - classes of the user may raise any

@@ -10,9 +10,9 @@ from typing import Final
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
-from malflow.runtime.spark.changelog import Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 
-__all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "counted", "packed", "unpacked"]
+__all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "names_of_counts", "pack_program", "unpack_program"]
 
 COMMAND: Final = "malflow.command"
 """The Spark local property that carries the command of a tick to its tasks."""
@@ -40,7 +40,7 @@ class RunSpec:
     generation: int
     parallelism: int
     payload: bytes = field(repr=False)
-    scratch: ScratchPlace
+    scratch: ScratchFolder
     attempts: int
     most: int | None
     poll_seconds: float
@@ -61,7 +61,7 @@ class TickCommand:
         whole: whether every worker writes a full changelog entry, not only its changes.
         rewrites: the stages and workers that write a full entry where `whole` is false.
         most: the most records that a worker may poll; None for as many as the spec allows.
-        going: the runs that are going on; see `malflow.runtime.spark.live_runs.Going`.
+        live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
     """
 
     tick: int
@@ -72,9 +72,9 @@ class TickCommand:
     whole: bool = False
     rewrites: Sequence[tuple[int, int]] = ()
     most: int | None = None
-    going: tuple[int, Collection[int]] = (0, ())
+    live_runs: tuple[int, Collection[int]] = (0, ())
 
-    def asks_all_of(self, stage: int, worker: int) -> bool:
+    def asks_full_entry(self, stage: int, worker: int) -> bool:
         """Whether a stage of a worker must write a full changelog entry."""
         return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
 
@@ -120,12 +120,12 @@ class StageReport:
     process: str = ""
 
 
-def counted(program: Program) -> list[str]:
+def names_of_counts(program: Program) -> list[str]:
     """Return the names of the counts in a report, in their order."""
     return [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
 
 
-def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, ScratchPlace]:
+def pack_program(data: bytes, place: ScratchFolder, changelog: Changelog) -> tuple[bytes, ScratchFolder]:
     """Return the program and the place of the changelog as they are sent with each task.
 
     A large program, or large classes of the script, are written to the scratch folder and left out.
@@ -135,17 +135,17 @@ def packed(data: bytes, place: ScratchPlace, scratch: Scratch) -> tuple[bytes, S
     """
     if len(data) + len(place.classes) <= _LARGEST:
         return data, place
-    scratch.write_program(pickle.dumps((place.classes, data), 5))
+    changelog.write_program(pickle.dumps((place.classes, data), 5))
     return b"", replace(place, classes=b"")
 
 
-def unpacked(spec: RunSpec, scratch: Scratch) -> tuple[bytes, bytes]:
-    """Return the classes of the script and the program that were passed to `packed`.
+def unpack_program(spec: RunSpec, changelog: Changelog) -> tuple[bytes, bytes]:
+    """Return the classes of the script and the program that were passed to `pack_program`.
 
     Raises:
         RunFailed: if they can't be read.
     """
     if spec.payload:
         return spec.scratch.classes, spec.payload
-    classes, data = pickle.loads(scratch.read_program())  # noqa: S301 - the driver wrote it
+    classes, data = pickle.loads(changelog.read_program())  # noqa: S301 - the driver wrote it
     return classes, data

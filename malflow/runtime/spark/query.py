@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
-from malflow.runtime.spark.error_transport import said
+from malflow.runtime.spark.error_transport import spark_message
 from malflow.runtime.spark.heartbeat import Heartbeat
 from malflow.runtime.spark.owners import OF_QUERY, temporary_folder
-from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand, counted
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand, names_of_counts
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.shuffle import SCHEMA, Row
 from malflow.runtime.spark.stage_task import StageTask
@@ -60,7 +60,7 @@ class Query:
         self._passing = threading.Lock()
         self._error: BaseException | None = None
         self._folder = ""
-        with _failures_told("plan the query"):
+        with _failures_named("plan the query"):
             self._frame = _plan(session, spec, program)
         self._settings = settings
         self._heartbeat = Heartbeat(session)
@@ -78,7 +78,7 @@ class Query:
         """
         self._folder = temporary_folder(OF_QUERY)
         try:
-            with _failures_told("start the query"), self._first(first), _quick_checkpoints(self._session), _NAMING:
+            with _failures_named("start the query"), self._first(first), _quick_checkpoints(self._session), _NAMING:
                 self.query = (
                     self._frame.writeStream.queryName(self._free_name())
                     .option("checkpointLocation", Path(self._folder).as_uri())
@@ -119,7 +119,7 @@ class Query:
         if query is None:
             raise RunFailed("the query was not started")
         try:
-            with _failures_told("end the query"):
+            with _failures_named("end the query"):
                 self._wait(query)
         finally:
             self._heartbeat.close()
@@ -141,7 +141,7 @@ class Query:
             query.stop()
         if self._error is None and not self._over.is_set():
             ended = query.exception()
-            raise RunFailed(f"Spark ended the query: {'' if ended is None else said(ended)}") from ended
+            raise RunFailed(f"Spark ended the query: {'' if ended is None else spark_message(ended)}") from ended
 
     def _after_tick(self, frame: DataFrame, _batch: int) -> None:
         with self._passing:
@@ -225,7 +225,7 @@ def _plan(session: SparkSession, spec: RunSpec, program: Program) -> DataFrame:
     for stage in range(1, len(program.stages)):
         frame = frame.repartitionById(workers, "worker").mapInArrow(StageTask(spec, stage), SCHEMA)
     counts = functions.col("counts")
-    observed = (functions.sum(counts[at]).alias(name) for at, name in enumerate(counted(program)))
+    observed = (functions.sum(counts[at]).alias(name) for at, name in enumerate(names_of_counts(program)))
     return frame.observe("malflow", *observed)
 
 
@@ -235,14 +235,14 @@ def _collected(frame: DataFrame) -> list[Row]:
     Raises:
         RunFailed: if Spark failed.
     """
-    with _failures_told("finish a tick"):
+    with _failures_named("finish a tick"):
         return [
             Row(row.worker, row.kind, row.number, row.sender, bytes(row.blob), row.counts) for row in frame.collect()
         ]
 
 
 @contextmanager
-def _failures_told(deed: str) -> Iterator[None]:
+def _failures_named(deed: str) -> Iterator[None]:
     """Convert failures of Spark, and of py4j when Java is gone, to errors that name the step that failed.
 
     Raises:
@@ -253,4 +253,4 @@ def _failures_told(deed: str) -> Iterator[None]:
     except MalflowError:
         raise
     except Exception as error:
-        raise RunFailed(f"Spark could not {deed}: {said(error)}") from error
+        raise RunFailed(f"Spark could not {deed}: {spark_message(error)}") from error

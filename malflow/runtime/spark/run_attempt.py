@@ -15,15 +15,15 @@ from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError,
 from malflow.events import Rescaled, RescaleRefused
 from malflow.runtime.control import Request, RunRequests, abandon, fail
 from malflow.runtime.progress import Progress, late_of, records_of
-from malflow.runtime.spark.changelog import NEVER, ChangelogEntry, Scratch
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.leftovers import Sweep, remove_run
-from malflow.runtime.spark.live_runs import CENSUS
+from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.process_release import release_processes
 from malflow.runtime.spark.program_pickle import payload
-from malflow.runtime.spark.protocol import RunSpec, packed
+from malflow.runtime.spark.protocol import RunSpec, pack_program
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
@@ -81,7 +81,7 @@ class RunAttempt:
         self._listed: Mapping[str, Sequence[Any]] | None = None
         self._coordinator: TickCoordinator | None = None
         self._counts: Counter[str] = Counter()
-        self._number = CENSUS.begin()
+        self._number = REGISTRY.begin()
         self._processes: dict[str, int] = {}
 
     # From other threads
@@ -205,17 +205,17 @@ class RunAttempt:
         settings, options = self._settings, self._settings.options
         self._generation += 1
         self.parallelism = run.parallelism
-        scratch = Scratch(settings.scratch, self._generation)
+        changelog = Changelog(settings.scratch, self._generation)
         index = ChangelogIndex(len(self._program.stages), run.parallelism)
         for stage, workers in enumerate(run.stages):
             for worker in workers:
-                _put_base(scratch, index, stage, worker, run.ticks)
+                _put_base(changelog, index, stage, worker, run.ticks)
         if self._generation > 1:
             self._clear(self._generation - 1)
         elif self._snapshots is not None:
             self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, index)
         most = options.max_records_per_tick
-        program, place = packed(payload(self._program, run.parts), settings.scratch, scratch)
+        program, place = pack_program(payload(self._program, run.parts), settings.scratch, changelog)
         spec = RunSpec(
             self._generation,
             run.parallelism,
@@ -231,7 +231,7 @@ class RunAttempt:
             self._program,
             run.ticks,
             index,
-            scratch,
+            changelog,
             self._sinks,
             self._snapshots,
             self._requests,
@@ -250,17 +250,17 @@ class RunAttempt:
             coordinator.hurry()
             self.query.leave()
             self._processes.update(coordinator.processes)
-            scratch.close()
+            changelog.close()
         return coordinator
 
     def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
         """Load the state of all workers and redistribute it among the requested number of workers."""
-        scratch = Scratch(self._settings.scratch, self._generation)
+        changelog = Changelog(self._settings.scratch, self._generation)
         run = self._new_run(self.parallelism)
         run.ticks = coordinator.tick
         for stage, (workers, last) in enumerate(zip(run.stages, coordinator.index.last, strict=True)):
             for worker in workers:
-                for change in scratch.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
+                for change in changelog.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
         parallelism = request.parallelism or 1
         try:
@@ -282,7 +282,7 @@ class RunAttempt:
             let_go.insert(0, lambda: snapshots.close(wait=error is None))
         if self._sweep is not None:
             let_go.append(self._sweep.close)
-        release_all((*let_go, lambda: CENSUS.end(self._number), self._remove), error)
+        release_all((*let_go, lambda: REGISTRY.end(self._number), self._remove), error)
 
     def _remove(self) -> None:
         with suppress(StoreError):  # a later run sweeps it
@@ -302,14 +302,14 @@ class RunAttempt:
             release_processes(self._session, self._settings.scratch.run, self._processes)
 
     def _clear(self, generation: int) -> None:
-        Scratch(self._settings.scratch, generation).clear()
+        Changelog(self._settings.scratch, generation).clear()
 
 
-def _put_base(scratch: Scratch, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
+def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
     """Write all state of a worker as the first changelog entry of its generation."""
     states = worker.states()
     deltas = worker.delta(whole=True)
     if any(map(len, states.values())):
-        size = scratch.write(stage, worker.worker_id, ChangelogEntry(tick, NEVER, deltas, whole=True))
+        size = changelog.write(stage, worker.worker_id, ChangelogEntry(tick, NEVER, deltas, whole=True))
         keys = {name: len(states[name]) for name in deltas}
         index.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)

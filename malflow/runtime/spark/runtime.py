@@ -19,7 +19,7 @@ from malflow.runtime.control import RunRequests, reserved
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import NOTHING, check_build
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
-from malflow.runtime.spark.changelog import ScratchPlace
+from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.driver_sinks import check_sinks
 from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.main_module import pickled_classes
@@ -28,13 +28,13 @@ from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
     check_session,
-    gone_told,
     is_local,
-    lend_interpreter,
+    java_loss_named,
     make_session,
     require_spark,
+    share_interpreter,
     stop_session,
-    tries_of_a_task,
+    task_attempts,
 )
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
@@ -191,11 +191,11 @@ class SparkRuntime:
         self, program: Program, session: SparkSession, requests: RunRequests, held: ExitStack, *, ours: bool
     ) -> SparkHandle:
         try:
-            with gone_told(session, ours=ours):
+            with java_loss_named(session, ours=ours):
                 check_session(session)
                 if self._options.name is not None:
                     check_name(session, self._options.name)
-                lend_interpreter(session)
+                share_interpreter(session)
                 parallelism = self._options.parallelism or session.sparkContext.defaultParallelism
                 settings = self._settings(session)
             self._handle = SparkHandle(session, program, parallelism, settings, requests, held, ours=ours)
@@ -241,8 +241,8 @@ class SparkRuntime:
             )
         run, key, classes = run_name(), secrets.token_bytes(32), pickled_classes()
         folder = options.scratch or temporary_folder(OF_SCRATCH)
-        place = ScratchPlace(folder, options.scratch_options or {}, run, key, classes)
-        return Settings(options, tries_of_a_task(session), place)
+        place = ScratchFolder(folder, options.scratch_options or {}, run, key, classes)
+        return Settings(options, task_attempts(session), place)
 
 
 class SparkRuntimeBuilder(RuntimeBuilder):

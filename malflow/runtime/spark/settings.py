@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from malflow.diagnostics import shown
 from malflow.errors import CommitUnknown, GraphError, RunFailed, StoreError
 from malflow.runtime.options import RunOptions, check_parallelism
-from malflow.runtime.spark.changelog import ScratchPlace
+from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.snapshot.persistence import job_of
 
 if TYPE_CHECKING:
@@ -94,4 +94,4 @@ class Settings:
 
     options: SparkOptions
     attempts: int
-    scratch: ScratchPlace
+    scratch: ScratchFolder

@@ -21,7 +21,7 @@ __all__ = [
     "Row",
     "RowKind",
     "ShuffleBuffer",
-    "opened",
+    "chunks_of",
     "pack",
     "read_rows",
     "unpack",
@@ -58,7 +58,8 @@ class Row(NamedTuple):
         number: the number of the channel or sink whose records it holds; 0 for reports and failures.
         sender: the worker that sent the row.
         blob: the contents.
-        counts: in a report, the records that each operator took and each source emitted, in the order of `counted`.
+        counts: in a report, the records that each operator took and each source emitted, in the order of
+            `names_of_counts`.
     """
 
     worker: int
@@ -77,7 +78,7 @@ def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
         operator: the operator to name in errors.
 
     Raises:
-        CannotTravel: if a record can't be pickled.
+        NotPicklable: if a record can't be pickled.
     """
     return pickle.dumps([dump_columns(_columns(batch), operator) for batch in batches], 5)
 
@@ -86,7 +87,7 @@ def unpack(blob: bytes, operator: str = "") -> list[Batch]:
     """Return the batches of a blob that `pack` returned.
 
     Raises:
-        CannotTravel: if a record can't be unpickled.
+        NotPicklable: if a record can't be unpickled.
     """
     return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
 
@@ -108,7 +109,7 @@ class Chunk(NamedTuple):
         """Return the records as a batch; errors name `operator`.
 
         Raises:
-            CannotTravel: if a record can't be unpickled.
+            NotPicklable: if a record can't be unpickled.
         """
         return Batch(*load_columns(self.data, operator))
 
@@ -166,7 +167,7 @@ class ShuffleBuffer:
         """Pack the waiting batches into a chunk.
 
         Raises:
-            CannotTravel: if a record can't be pickled.
+            NotPicklable: if a record can't be pickled.
             OperatorError: if a value has changed since it was emitted.
         """
         if self._debug:
@@ -177,7 +178,7 @@ class ShuffleBuffer:
         self._batches, self._waiting = [], 0
 
 
-def opened(blobs: Iterable[bytes]) -> list[Chunk]:
+def chunks_of(blobs: Iterable[bytes]) -> list[Chunk]:
     """Return the chunks of a buffer from its blobs, which may arrive in any order."""
     numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
     return [chunk for _, chunks in numbered for chunk in chunks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from malflow.runtime.spark.changelog import Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.main_module import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
@@ -31,7 +31,7 @@ class SnapshotTask:
         base: whether the snapshot is a full one.
     """
 
-    place: ScratchPlace
+    place: ScratchFolder
     generation: int
     spans: Mapping[int, Mapping[int, Sequence[int]]]
     versions: Mapping[str, int]
@@ -55,11 +55,11 @@ class SnapshotTask:
         ], findings
 
     def _sections(self, worker: int) -> tuple[list[Section], list[Finding]]:
-        scratch = Scratch(self.place, self.generation)
+        changelog = Changelog(self.place, self.generation)
         sections = []
         findings = []
         for stage, ticks in self.spans.get(worker, {}).items():
-            for name, total in summed(scratch, stage, worker, ticks, self.versions).items():
+            for name, total in summed(changelog, stage, worker, ticks, self.versions).items():
                 delta = total.delta()
                 kinds: set[type] = set()
                 try:
@@ -76,12 +76,12 @@ class SnapshotTask:
 
 
 def summed(
-    scratch: Scratch, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
+    changelog: Changelog, stage: int, worker: int, ticks: Sequence[int], names: Collection[str]
 ) -> dict[str, DeltaSum]:
     """Return the sum of a worker's changes in some ticks, for each of the named states."""
     sums: dict[str, DeltaSum] = {}
     for tick in ticks:
-        for name, delta in scratch.read(stage, worker, tick).deltas.items():
+        for name, delta in changelog.read(stage, worker, tick).deltas.items():
             if name in names:
                 sums.setdefault(name, DeltaSum()).add(delta)
     return sums

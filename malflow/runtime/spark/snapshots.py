@@ -14,9 +14,9 @@ from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, fail, follow
 from malflow.runtime.listeners import Listeners
-from malflow.runtime.spark.changelog import NEVER, Scratch, ScratchPlace
+from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.error_transport import dumps_error, loaded_error, said
+from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
 from malflow.runtime.spark.leftovers import Claimed
 from malflow.runtime.spark.snapshot_task import SnapshotTask, summed
 from malflow.snapshot.codecs.shapes import Finding
@@ -58,7 +58,7 @@ class SparkRunSnapshots:
         session: Session,
         program: Program,
         context: SparkContext,
-        place: ScratchPlace,
+        place: ScratchFolder,
         interval: float | None,
         positions: Callable[[], Mapping[str, Any]],
         listeners: Listeners,
@@ -234,12 +234,12 @@ class SparkRunSnapshots:
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, positions: Mapping[str, Any]
     ) -> Future[int]:
         """Pass what changed through the driver, to a session that knows nothing of tasks."""
-        scratch = Scratch(self._place, generation)
+        changelog = Changelog(self._place, generation)
         deltas = [
             StateDelta(worker, name, total.delta(), index.keys[worker, name])
             for worker, stages in index.since(self.kept_at).items()
             for stage, ticks in stages.items()
-            for name, total in summed(scratch, stage, worker, ticks, self._versions).items()
+            for name, total in summed(changelog, stage, worker, ticks, self._versions).items()
         ]
         deltas += [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in positions.items()]
         try:
@@ -319,7 +319,7 @@ def _written(context: SparkContext, task: SnapshotTask, workers: Sequence[int], 
     try:
         written = context.parallelize(workers, tasks).map(_reported(task)).collect()
     except Exception as error:
-        raise RunFailed(f"Spark could not write a snapshot: {said(error)}") from error
+        raise RunFailed(f"Spark could not write a snapshot: {spark_message(error)}") from error
     for (files, found), failure in written:
         if failure is not None:
             raise loaded_error(failure)

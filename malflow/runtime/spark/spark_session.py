@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
-from malflow.runtime.spark.error_transport import said
+from malflow.runtime.spark.error_transport import spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
     "check_session",
-    "gone_told",
     "is_alive",
     "is_local",
-    "lend_interpreter",
+    "java_loss_named",
     "make_session",
     "require_spark",
+    "share_interpreter",
     "stop_session",
-    "tries_of_a_task",
+    "task_attempts",
 ]
 
 _OLDEST_JAVA = 17
@@ -91,8 +91,8 @@ def make_session() -> tuple[SparkSession, bool]:
         raise
     except Exception as error:
         raise RunFailed(
-            f"Spark could not create a session: {said(error)}; if its Java was killed or crashed, run the program "
-            "again, in a new process"
+            f"Spark could not create a session: {spark_message(error)}; if its Java was killed or crashed, run the "
+            "program again, in a new process"
         ) from error
 
 
@@ -151,7 +151,7 @@ def stop_session(session: SparkSession) -> None:
 
 
 @contextmanager
-def gone_told(session: SparkSession, *, ours: bool) -> Iterator[None]:
+def java_loss_named(session: SparkSession, *, ours: bool) -> Iterator[None]:
     """Convert errors inside this context to a clear one if the session's Java is gone.
 
     Args:
@@ -203,7 +203,7 @@ def check_session(session: Any) -> None:
         )
 
 
-def lend_interpreter(session: SparkSession) -> None:
+def share_interpreter(session: SparkSession) -> None:
     """Make a local session's processes use this process's Python interpreter and module search path.
 
     By default, Spark starts the ``python3`` on the PATH. It keeps its processes from run to run while these settings
@@ -222,7 +222,7 @@ def is_local(session: SparkSession) -> bool:
     return str(session.sparkContext.master).startswith("local")
 
 
-def tries_of_a_task(session: SparkSession) -> int:
+def task_attempts(session: SparkSession) -> int:
     """Return how often Spark tries a task before it gives up."""
     master = session.sparkContext.master
     if (given := re.fullmatch(r"local\[[^,\]]+,\s*(\d+)\]", master)) is not None:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from malflow.diagnostics import shown
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, RunFailed, told
-from malflow.runtime.spark.changelog import ChangelogEntry, Scratch
-from malflow.runtime.spark.transfer import CannotTravel
+from malflow.runtime.spark.changelog import Changelog, ChangelogEntry
+from malflow.runtime.spark.transfer import NotPicklable
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
@@ -44,7 +44,7 @@ def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
 
 
-def write_entry(scratch: Scratch, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
+def write_entry(changelog: Changelog, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
     """Write an entry; return its size, or None if one is already present.
 
     Raises:
@@ -52,7 +52,7 @@ def write_entry(scratch: Scratch, stage: int, worker: int, entry: ChangelogEntry
         StoreError: if the entry can't be written.
     """
     try:
-        return scratch.write(stage, worker, entry)
+        return changelog.write(stage, worker, entry)
     except MalflowError:
         raise
     except BaseException as error:  # classes of the user may raise any
@@ -66,7 +66,7 @@ def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowErr
             for _ in encode_delta(PickleCodec(), delta, BaseException):
                 pass
         except StateNotSerializable as unwritable:
-            return CannotTravel(
+            return NotPicklable(
                 f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
                 f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
                 "between processes",

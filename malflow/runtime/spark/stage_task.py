@@ -16,19 +16,19 @@ from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, counted
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import (
     Chunk,
     Row,
     RowKind,
     ShuffleBuffer,
-    opened,
+    chunks_of,
     pack,
     read_rows,
     write_rows,
 )
 from malflow.runtime.spark.stage_changes import deltas_of, write_entry
-from malflow.runtime.spark.transfer import CannotTravel
+from malflow.runtime.spark.transfer import NotPicklable
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
 from malflow.snapshot.recount import Recount
 from malflow.state import Delta, StateDelta
@@ -64,7 +64,7 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
     try:
         yield from StageAttempt(spec, stage, worker, command).take(rows)
     except MalflowError as error:
-        lasts = isinstance(error, CannotTravel) or not isinstance(error, OperatorError)
+        lasts = isinstance(error, NotPicklable) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < spec.attempts:
             raise
         yield Row(worker, RowKind.FAILURE, 0, worker, dumps_error(error))
@@ -85,7 +85,7 @@ class StageAttempt:
         self._stage = stage
         self._worker = worker
         self._command = command
-        self._program, self._parts, self._scratch = load(spec, command)
+        self._program, self._parts, self._changelog = load(spec, command)
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._taken: dict[tuple[int, int], int] = {}
@@ -108,12 +108,12 @@ class StageAttempt:
         del rows, passing
         arrived: dict[tuple[int, int], list[Chunk]] = {}
         for (channel, sender), them in blobs.items():
-            arrived[channel, sender] = chunks = opened(them)
+            arrived[channel, sender] = chunks = chunks_of(them)
             self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
         del blobs
         worker, report = self._completed(arrived, None)
         if report is None:  # an earlier attempt finished: repeat what it polled
-            before = self._scratch.read(self._stage, self._worker, self._command.tick)
+            before = self._changelog.read(self._stage, self._worker, self._command.tick)
             worker, report = self._completed(arrived, before)
         assert report is not None  # noqa: S101 - the repetition always returns one
         sent: dict[tuple[int, int], int] = {}
@@ -126,7 +126,7 @@ class StageAttempt:
             yield Row(self._worker, RowKind.SINK, number, self._worker, pack(batches, name))
         is_last = self._stage == len(self._program.stages) - 1
         report = replace(report, sent=sent, process=process_name() if is_last else "")
-        counts = [self._counts[name] for name in counted(self._program)]
+        counts = [self._counts[name] for name in names_of_counts(self._program)]
         yield Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
 
     def _completed(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
@@ -221,7 +221,7 @@ class StageAttempt:
             pickle_reader=_pickle_reader,
         )
         SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
-        worker = _caught_up(worker, self._scratch.since(self._stage, self._worker, self._last, NEVER))
+        worker = _caught_up(worker, self._changelog.since(self._stage, self._worker, self._last, NEVER))
         self._begin_to_recount(worker)
         return worker
 
@@ -230,7 +230,7 @@ class StageAttempt:
         try:
             if held.tick < self._command.tick and held.last < self._last:
                 held.worker.park()
-                changes = self._scratch.since(self._stage, self._worker, self._last, held.last)
+                changes = self._changelog.since(self._stage, self._worker, self._last, held.last)
                 if changes[0].whole or changes[0].before == held.last:  # otherwise its state was discarded
                     return changes
         except BaseException as error:
@@ -307,7 +307,7 @@ class StageAttempt:
         )
         if self._command.final:
             return report, 0
-        asked = self._command.asks_all_of(self._stage, self._worker)
+        asked = self._command.asks_full_entry(self._stage, self._worker)
         deltas, whole, recent = deltas_of(worker, whole=asked)
         if recent is not None:
             self._check(worker, recent)
@@ -318,9 +318,9 @@ class StageAttempt:
         if before is None and is_empty and not self._may_come:
             return report, 0
         if before is None:
-            size = write_entry(self._scratch, self._stage, self._worker, change)
+            size = write_entry(self._changelog, self._stage, self._worker, change)
         else:  # the same size as before, since Spark compares repeated output with the original
-            size = self._scratch.size(self._stage, self._worker, self._command.tick)
+            size = self._changelog.size(self._stage, self._worker, self._command.tick)
         if is_empty:  # only a later attempt needs it: it must poll nothing, whatever input there is by then
             return replace(report, noted=True), size
         states = worker.states()

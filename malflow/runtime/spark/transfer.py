@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from malflow.diagnostics import shown
 from malflow.errors import OperatorError, told
 
-__all__ = ["CannotTravel", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
+__all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
 
 _DEEPEST: Final = 8
 _FACTS: Final = ("its key", "its value", "its timestamp")
@@ -24,7 +24,7 @@ Columns = tuple[Any, ...]
 """The keys, values, timestamps and epochs (watermarks) of a batch."""
 
 
-class CannotTravel(OperatorError):
+class NotPicklable(OperatorError):
     """A value or state can't be pickled or unpickled; a retry does not help."""
 
 
@@ -47,7 +47,7 @@ def dump_columns(columns: Columns, operator: str) -> bytes:
         operator: the sending operator.
 
     Raises:
-        CannotTravel: naming the record that can't be pickled.
+        NotPicklable: naming the record that can't be pickled.
     """
     try:
         return dumps(columns)
@@ -55,14 +55,14 @@ def dump_columns(columns: Columns, operator: str) -> bytes:
         raise _unsendable(columns, operator, error) from error
 
 
-def _unsendable(columns: Columns, operator: str, error: BaseException) -> CannotTravel:
+def _unsendable(columns: Columns, operator: str, error: BaseException) -> NotPicklable:
     for record in _records(columns):
         for what, fact in zip(_FACTS, record, strict=True):
             try:
                 dumps(fact)
             except BaseException as why:  # noqa: BLE001 - as above
-                return _told(operator, record, _thing(what, fact, type(fact).__name__), why, _SENT)
-    return _told(operator, None, "a record", error, _SENT)
+                return _not_picklable(operator, record, _thing(what, fact, type(fact).__name__), why, _SENT)
+    return _not_picklable(operator, None, "a record", error, _SENT)
 
 
 def load_columns(data: bytes, operator: str) -> Columns:
@@ -73,7 +73,7 @@ def load_columns(data: bytes, operator: str) -> Columns:
         operator: the receiving operator.
 
     Raises:
-        CannotTravel: naming the record that can't be unpickled.
+        NotPicklable: naming the record that can't be unpickled.
     """
     try:
         columns: Columns = pickle.loads(data)  # noqa: S301 - this run wrote it
@@ -82,12 +82,12 @@ def load_columns(data: bytes, operator: str) -> Columns:
     return columns
 
 
-def _unreadable(data: bytes, operator: str, error: BaseException) -> CannotTravel:
+def _unreadable(data: bytes, operator: str, error: BaseException) -> NotPicklable:
     for record in _records(_mended(data, ((), (), (), ()))):
         for what, fact in zip(_FACTS, record, strict=True):
             if (broken := _found(fact)) is not None:
-                return _told(operator, record, _thing(what, fact, broken.kind), broken.error, _READ)
-    return _told(operator, None, "a record", error, _READ)
+                return _not_picklable(operator, record, _thing(what, fact, broken.kind), broken.error, _READ)
+    return _not_picklable(operator, None, "a record", error, _READ)
 
 
 def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any, Any]]]) -> Any:
@@ -98,7 +98,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
         states_of: returns the states in the object, by operator and key.
 
     Raises:
-        CannotTravel: naming the state that can't be unpickled.
+        NotPicklable: naming the state that can't be unpickled.
     """
     try:
         return pickle.loads(data)  # noqa: S301 - this run wrote it
@@ -107,7 +107,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
             for key, state in states.items():
                 if (broken := _found(state) or _found(key)) is not None:
                     thing = _thing("its state", state, broken.kind)
-                    raise _told(operator, (key, state, None), thing, broken.error, _READ) from error
+                    raise _not_picklable(operator, (key, state, None), thing, broken.error, _READ) from error
         raise
 
 
@@ -131,12 +131,12 @@ def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
     return zip([None] * len(values) if keys is None else keys, values, timestamps, strict=True)
 
 
-def _told(
+def _not_picklable(
     operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: BaseException, deed: str
-) -> CannotTravel:
+) -> NotPicklable:
     at = "" if record is None else f" at key {shown(record[0])}"
     hint = missing_module(why) or "; on Spark it moves between processes"
-    return CannotTravel(
+    return NotPicklable(
         f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {told(why)}{hint}",
         operator=operator,
         record=record,

@@ -16,11 +16,11 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import Worker, act_for
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator
-from malflow.runtime.spark.changelog import Scratch
+from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.error_transport import dumps_error
-from malflow.runtime.spark.live_runs import Going
+from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.main_module import install_classes
-from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpacked
+from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
 from malflow.runtime.spark.transfer import missing_module
 from malflow.snapshot.recount import Recount
@@ -54,7 +54,7 @@ LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 SHARED: dict[str, dict[int, Operator]] = {}
 """By run, the operators that close a resource shared by all workers of this process, by the resource's `id()`."""
 
-_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Scratch]] = {}
+_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Changelog]] = {}
 
 _NUMBERS: dict[str, int] = {}
 """The numbers of the runs that have something cached here."""
@@ -104,19 +104,19 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any], Scratch]:
+def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any], Changelog]:
     """Return the program, loaded once per process and generation; evict runs that have ended."""
-    going = Going(*command.going)
-    for run in [run for run, number in _NUMBERS.items() if going.is_over(number)]:
+    live = LiveRuns(*command.live_runs)
+    for run in [run for run, number in _NUMBERS.items() if live.is_over(number)]:
         with suppress(Exception):  # the run has ended: there is no one to report it to
             _release(run)
     key = (spec.scratch.run, spec.generation)
     if key not in _LOADED:
         _release_before(*key)
-        scratch = Scratch(spec.scratch, spec.generation)
-        classes, payload = unpacked(spec, scratch)
+        changelog = Changelog(spec.scratch, spec.generation)
+        classes, payload = unpack_program(spec, changelog)
         program, parts = _read(classes, payload)
-        _LOADED[key] = (program, parts, scratch)
+        _LOADED[key] = (program, parts, changelog)
         _NUMBERS[spec.scratch.run] = spec.number
     return _LOADED[key]
 
