@@ -184,7 +184,10 @@ def filter_map(draft: Draft, index: int) -> None:
 
 
 def flat_map(draft: Draft, index: int) -> None:
-    draft.add("flat_map", (index,), draft.choose(list(functions.FLAT_MAPS)), draft.traits[index])
+    traits, name = draft.traits[index], draft.choose(list(functions.FLAT_MAPS))
+    if name == "generated":  # its values overlap: it yields a value after the elements of it
+        traits = replace(traits, family=draft.family(shared=True))
+    draft.add("flat_map", (index,), name, traits)
 
 
 def flatten(draft: Draft, index: int) -> None:
