@@ -277,12 +277,12 @@ class RunAttempt:
         """Release everything; errors raised here are added to `error` as notes."""
         self._answer(error)
         snapshots = self._snapshots
-        let_go = [self._release, *(writer.close for writer in self._sinks.writers)]
+        releases = [self._release, *(writer.close for writer in self._sinks.writers)]
         if snapshots is not None:
-            let_go.insert(0, lambda: snapshots.close(wait=error is None))
+            releases.insert(0, lambda: snapshots.close(wait=error is None))
         if self._sweep is not None:
-            let_go.append(self._sweep.close)
-        release_all((*let_go, lambda: REGISTRY.end(self._number), self._remove), error)
+            releases.append(self._sweep.close)
+        release_all((*releases, lambda: REGISTRY.end(self._number), self._remove), error)
 
     def _remove(self) -> None:
         with suppress(StoreError):  # a later run sweeps it
