@@ -135,7 +135,7 @@ KINDS: dict[str, tuple[Callable[[int], Any], int]] = {
 
 
 class Costs(NamedTuple):
-    """What one round measured, in seconds and bytes."""
+    """The measurements of one round, in seconds and bytes."""
 
     plain: float
     captured: float

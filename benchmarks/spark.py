@@ -38,7 +38,7 @@ BATCH, BATCH_OF_MANY_KEYS = 1_000_000, 100_000
 """Records a batch of those in Spark: fewer where there are many keys, or a batch would take even more minutes."""
 
 OWN = ("malflow", "malflow in long ticks", "trickle", "empty", "empty in Python")
-"""What runs in a session that malflow makes."""
+"""Workloads in a session that malflow makes."""
 
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
 TARGETS |= {(keys, "bytewax"): 2.0 for keys in KEYS}
@@ -52,7 +52,7 @@ _TOLD = 4_000
 
 
 class Case(NamedTuple):
-    """What one child process measures."""
+    """A case that one child process measures."""
 
     peer: str
     keys: int = 1_000

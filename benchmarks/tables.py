@@ -1,4 +1,4 @@
-"""What the benchmarks share: a table, and a stopwatch."""
+"""The table and the stopwatch that the benchmarks share."""
 
 from __future__ import annotations
 

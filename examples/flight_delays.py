@@ -33,7 +33,7 @@ BOUND = timedelta(hours=23)
 
 
 class Flight(NamedTuple):
-    """What the dataflow needs of a row; the delay is in minutes, negative if the flight left early."""
+    """The fields of a row that the dataflow needs; the delay is in minutes, negative if the flight left early."""
 
     carrier: str
     origin: str

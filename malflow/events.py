@@ -1,4 +1,4 @@
-"""What a run reports while it goes on, to those who listen."""
+"""The events that a run reports to its listeners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TickFinished:
     Attributes:
         tick: its number.
         parallelism: how many workers there are.
-        polled: how many records the sources gave.
+        polled: how many records the sources emitted.
         seconds: how long it took, without what the runtime does between two ticks.
     """
 
@@ -116,7 +116,7 @@ class RunFinished:
     Attributes:
         tick: the number of the last tick.
         parallelism: how many workers there were.
-        records: how many records each operator took, and each source gave, since the run started here.
+        records: how many records each operator took, and each source emitted, since the run started here.
         late: how many records were late at each `generate_epochs`.
         dropped: how many of those nothing has read.
         snapshot: the id of the last snapshot; None if there is none.

@@ -25,7 +25,7 @@ SECONDS_KEPT = 60
 
 
 class Reading(NamedTuple):
-    """What a sensor said, and when."""
+    """A reading of a sensor, with its time."""
 
     sensor: str
     second: int

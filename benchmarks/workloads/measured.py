@@ -1,4 +1,4 @@
-"""What a peer of the running sum on several processes tells of itself, and how it finds out."""
+"""The measurements of a peer of the running sum on several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARENT, _USER, _SYSTEM = 1, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured in a window of time.
+    """The measurements of a window of time.
 
     Attributes:
         rate: records a second.

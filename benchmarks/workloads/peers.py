@@ -1,4 +1,4 @@
-"""What the peers need to run a workload: a source, a sink that adds up, and how to start."""
+"""The parts that the peers share: a source, a sink that adds up, and the start of a workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How states move when there are more or fewer workers, or another partitioner places their keys."""
+"""Redistribution of states when the number of workers or the partitioner of their keys changes."""
 
 from __future__ import annotations
 

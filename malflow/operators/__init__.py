@@ -1,1 +1,1 @@
-"""What each operator does to a batch, one subject a module; what they have in common is in `contract`."""
+"""The operators, which process batches, one subject a module; `contract` has their common base."""

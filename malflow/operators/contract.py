@@ -1,4 +1,4 @@
-"""What an operator is to the engine, and what logics are to their users."""
+"""The contract of operators with the engine, and of logics with their users."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """Where an operator runs.
+    """The name, worker and settings of an operator.
 
     Attributes:
         operator_name: the name it was given.
@@ -72,7 +72,7 @@ class OperatorContext:
 
 
 class Output(Generic[K, V, T]):
-    """Where a logic sends its messages."""
+    """The output of a logic."""
 
     __slots__ = ("_keys", "_timestamps", "_values")
 
@@ -104,7 +104,7 @@ class Output(Generic[K, V, T]):
 
 
 class StatelessLogic(Generic[K, V, T, VO]):
-    """What a `stateless_op` does. Subclassing is optional; a function ``(msg, output)`` will do as well."""
+    """The logic of a `stateless_op`. Subclassing is optional; a function ``(msg, output)`` will do as well."""
 
     @abstractmethod
     def on_data(self, msg: DataMessage[K, V, T], output: Output[K, VO, T]) -> None:
@@ -118,7 +118,7 @@ class StatelessLogic(Generic[K, V, T, VO]):
 
 
 class StatefulLogic(Generic[K, V, T, VO, S]):
-    """What a `stateful_op` does. Subclassing is optional; a function ``(msg, state, output) -> state`` will do."""
+    """The logic of a `stateful_op`. Subclassing is optional; a function ``(msg, state, output) -> state`` will do."""
 
     @abstractmethod
     def on_data(self, msg: DataMessage[K, V, T], state: S, output: Output[K, VO, T]) -> S | None:

@@ -1,4 +1,4 @@
-"""What can be a timestamp or an epoch: anything ordered that equals itself, and a time that is an instant."""
+"""Checks of timestamps and epochs: anything ordered that equals itself, and a time that is an instant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records a source polls in a tick: as many as a tick processes in about a tenth of a second."""
+"""The number of records that a source polls: as many as a tick processes in about a tenth of a second."""
 
 from __future__ import annotations
 

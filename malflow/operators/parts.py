@@ -1,4 +1,4 @@
-"""What the operators that host a user's readers and writers of parts have in common."""
+"""The common base of the operators that host a user's readers and writers of parts."""
 
 from __future__ import annotations
 

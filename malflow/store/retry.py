@@ -52,7 +52,7 @@ class SystemContext:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How long to retry, and by which clock."""
+    """The time limit of retries, and the clock for it."""
 
     seconds: float
     environment: SystemContext

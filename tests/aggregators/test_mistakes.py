@@ -1,4 +1,4 @@
-"""What is refused, and what the error says."""
+"""Mistakes that are refused, and their error messages."""
 
 from __future__ import annotations
 

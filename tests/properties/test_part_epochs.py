@@ -1,4 +1,4 @@
-"""Where each part has an epoch of its own, lateness is a function of each part's records alone."""
+"""With an epoch for each part, lateness is a function of each part's records alone."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often to restart a run from its last snapshot when Spark, a store or a machine fails.
+    """The limits of restarts from the last snapshot when Spark, a store or a machine fails.
 
     A run whose own code fails is not restarted: Spark has already tried the task as often as its setting
     ``spark.task.maxFailures`` says. Nor is a run without persistence, or one whose Java is gone: PySpark has one Java

@@ -38,7 +38,7 @@ _BLOB = 4 << 20
 
 
 class RowKind(IntEnum):
-    """What a row is: records of a channel, or something for the driver."""
+    """The kind of a row: records of a channel, or something for the driver."""
 
     CHANNEL = 0
     SINK = 1
