@@ -78,11 +78,10 @@ R2 = TypeVar("R2")
 R3 = TypeVar("R3")
 R4 = TypeVar("R4")
 R5 = TypeVar("R5")
-R6 = TypeVar("R6")
 
 
 @overload
-def count() -> Aggregator[Any, int, int]: ...
+def count() -> Aggregator[object, int, int]: ...
 @overload
 def count(predicate: Callable[[V], object]) -> Aggregator[V, int, int]: ...
 @overload
@@ -166,6 +165,8 @@ def mean(field: Any = None) -> Any:
 
 @overload
 def variance(*, ddof: int = 1) -> Aggregator[Any, Any, Any]: ...
+@overload
+def variance(field: Callable[[V], int], *, ddof: int = 1) -> Aggregator[V, Any, float | None]: ...
 @overload
 def variance(field: Callable[[V], N], *, ddof: int = 1) -> Aggregator[V, Any, N | None]: ...
 @overload
@@ -498,7 +499,16 @@ def tuple_(
     /,
 ) -> Aggregator[V, Any, tuple[R1, R2, R3, R4, R5]]: ...
 @overload
-def tuple_(*aggregators: Aggregator[V, Any, Any]) -> Aggregator[V, Any, tuple[Any, ...]]: ...
+def tuple_(
+    one: Aggregator[V, Any, Any],
+    two: Aggregator[V, Any, Any],
+    three: Aggregator[V, Any, Any],
+    four: Aggregator[V, Any, Any],
+    five: Aggregator[V, Any, Any],
+    six: Aggregator[V, Any, Any],
+    /,
+    *more: Aggregator[V, Any, Any],
+) -> Aggregator[V, Any, tuple[Any, ...]]: ...
 def tuple_(*aggregators: Any) -> Any:
     """Return the results of several aggregators as a tuple. State: a list of their states, equal ones once.
 

@@ -9,13 +9,16 @@ from importlib.metadata import version
 import pytest
 
 import malflow
+import malflow.agg
 import malflow.events
 import malflow.sinks
 import malflow.snapshot
 import malflow.sources
 
 
-@pytest.mark.parametrize("module", [malflow, malflow.events, malflow.sources, malflow.sinks, malflow.snapshot])
+@pytest.mark.parametrize(
+    "module", [malflow, malflow.agg, malflow.events, malflow.sources, malflow.sinks, malflow.snapshot]
+)
 def test_all_is_sorted_and_complete(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert names == sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))

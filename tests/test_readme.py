@@ -134,7 +134,16 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["malflow", "malflow.sources", "malflow.sinks", "malflow.snapshot", "malflow.testing", "malflow.events"]
+    "module",
+    [
+        "malflow",
+        "malflow.agg",
+        "malflow.sources",
+        "malflow.sinks",
+        "malflow.snapshot",
+        "malflow.testing",
+        "malflow.events",
+    ],
 )
 def test_reference_has_what_a_module_exports(module: str) -> None:
     documented = set(re.findall(rf"{module}\.(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))

@@ -8,12 +8,12 @@ from malflow.aggregators.labels import label
 
 __all__ = ["Aggregator"]
 
-V = TypeVar("V")
+V_contra = TypeVar("V_contra", contravariant=True)
 A = TypeVar("A")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Aggregator(Generic[V, A, R]):
+class Aggregator(Generic[V_contra, A, R_co]):
     """Combines any number of values into one result, through an accumulator of plain data.
 
     Derive from it for an aggregation that `malflow.agg` does not offer; `malflow.agg.fold` does the same with
@@ -43,7 +43,7 @@ class Aggregator(Generic[V, A, R]):
         """Return an empty accumulator."""
         raise NotImplementedError
 
-    def add(self, acc: A, value: V, timestamp: Any) -> A:
+    def add(self, acc: A, value: V_contra, timestamp: Any) -> A:
         """Add a record's value and return the accumulator: `acc` itself, changed in place, or another one."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Aggregator(Generic[V, A, R]):
         """
         raise NotImplementedError
 
-    def result(self, acc: A) -> R:
+    def result(self, acc: A) -> R_co:
         """Return the result; it must not be the accumulator itself, unless that is immutable."""
         raise NotImplementedError
 

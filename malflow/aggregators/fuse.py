@@ -46,12 +46,13 @@ class Kernel:
             self._loops = functions
         self._result = functions["result"]
         self._results = functions["results"]
-        self._merge = functions.get("merge")
+        self._merge: Callable[[Any, Any], Any] = functions.get("merge", self._cannot_merge)
+        self._merge_by_key: Callable[[Any, Any], Any] = functions.get("merge_by_key", self._cannot_merge)
 
     @property
     def can_merge(self) -> bool:
         """Whether accumulators can be merged."""
-        return self._merge is not None
+        return all(aggregator.can_merge for aggregator in self.aggregators)
 
     @property
     def definition(self) -> str:
@@ -98,9 +99,16 @@ class Kernel:
         Raises:
             TypeError: if there is an aggregator without merge.
         """
-        if self._merge is None:
-            raise TypeError(f"{self.definition} cannot be merged")
         return self._merge(one, other)
+
+    def merge_by_key(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
+
+        Raises:
+            TypeError: if there is an aggregator without merge.
+        """
+        merged: dict[Any, Any] = self._merge_by_key(one, other)
+        return merged
 
     def result(self, acc: Any) -> Any:
         """Return the result of an accumulator."""
@@ -121,6 +129,9 @@ class Kernel:
             return self._source.compile(mapping=True), rest
         self._loops = self._source.compile(mapping=isinstance(first, Mapping))
         return self._loops, chain((first,), rest)
+
+    def _cannot_merge(self, _one: Any, _other: Any) -> Any:
+        raise TypeError(f"{self.definition} cannot be merged")
 
     def __repr__(self) -> str:
         return f"Kernel({self.definition})"
@@ -184,6 +195,11 @@ class CheckedKernel(Kernel):
         merged = self._watch.unchanged("merge", lambda: super(CheckedKernel, self).merge(one, other), one, other)
         self._watch.refuse_aliases(merged, one, other)
         return merged
+
+    def merge_by_key(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Merge the accumulators of each key, with the checks of `merge`."""
+        both = {key: self.merge(one[key], acc) for key, acc in other.items() if key in one}
+        return {**one, **other, **both}
 
     def result(self, acc: Any) -> Any:
         """Return the result of an accumulator; check that it is not changed, or given out."""

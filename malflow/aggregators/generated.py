@@ -15,6 +15,8 @@ from malflow.aggregators.slots import Slot, Slotted, unique
 
 __all__ = ["Source"]
 
+_FUNCTIONS = ("add", "each", "merge", "merge_by_key", "result", "results")
+
 
 class Source:
     """Writes the functions of a kernel, and compiles them.
@@ -54,12 +56,12 @@ class Source:
         return name
 
     def compile(self, *, mapping: bool) -> dict[str, Callable[..., Any]]:
-        """Return the functions `add` and `each` for values of one kind, and `merge`, `result` and `results`."""
+        """Return the functions of a kernel by their names; `add` and `each` are for values of one kind."""
         parts = [self._loop(mapping, each=False), self._loop(mapping, each=True), self._merge(), self._result()]
         source = "\n\n".join(parts)
         namespace: dict[str, Any] = dict(self._names)
         exec(_code(source), namespace)  # noqa: S102 - generated from templates; fields are quoted
-        return {name: namespace[name] for name in ("add", "each", "merge", "result", "results") if name in namespace}
+        return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 
     def _loop(self, mapping: bool, *, each: bool) -> str:
         lines = [
@@ -131,8 +133,23 @@ class Source:
     def _merge(self) -> str:
         if any(slot.merge is None for slot in self.slots):
             return ""
-        joined = ", ".join(self._join(index, slot) for index, slot in enumerate(self.slots))
-        return f"def merge(a, b):\n    return {joined if self.bare else f'[{joined}]'}"
+        states = ", ".join([self._join(index, slot) for index, slot in enumerate(self.slots)])
+        joined = states if self.bare else f"[{states}]"
+        lines = [
+            "def merge(a, b):",
+            f"    return {joined}",
+            "",
+            "def merge_by_key(one, other):",
+            "    merged = dict(one)",
+            "    for key, b in other.items():",
+            "        if key in merged:",
+            "            a = merged[key]",
+            f"            merged[key] = {joined}",
+            "        else:",
+            "            merged[key] = b",
+            "    return merged",
+        ]
+        return "\n".join(lines)
 
     def _join(self, index: int, slot: Slot) -> str:
         a, b = self._state("a", index), self._state("b", index)

@@ -10,7 +10,7 @@ from sys import float_info
 from typing import Any, TypeVar
 
 from malflow.aggregators.fields import Field
-from malflow.aggregators.labels import call
+from malflow.aggregators.labels import call, label
 from malflow.aggregators.slots import Slot, Slotted
 
 __all__ = ["Median", "Quantiles"]
@@ -49,7 +49,7 @@ class Quantiles(_Sketch[V, tuple[float, ...]]):
         return _quantiles(buckets, self.fractions)
 
     def __repr__(self) -> str:
-        return call("agg.quantiles", self.field, *self.fractions)
+        return f"agg.quantiles({', '.join(map(label, (self.field, *self.fractions)))})"
 
 
 @dataclass(frozen=True, repr=False)
