@@ -26,8 +26,8 @@ class TickFinished:
     Attributes:
         tick: its number.
         parallelism: how many workers there are.
-        polled: how many records the sources emitted.
-        seconds: how long it took, without what the runtime does between two ticks.
+        polled: the number of records read from the sources.
+        seconds: its duration, without the runtime's work between two ticks.
     """
 
     tick: int
@@ -38,7 +38,7 @@ class TickFinished:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCommitted:
-    """A snapshot exists: a run can go on from it.
+    """A snapshot was committed: a run can resume from it.
 
     Attributes:
         snapshot: its id.
@@ -51,7 +51,7 @@ class SnapshotCommitted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFailed:
-    """A snapshot could not be written; the one before it stands.
+    """A snapshot could not be written; the previous one remains valid.
 
     Attributes:
         tick: the number of the last tick that it would have contained.
@@ -116,12 +116,12 @@ class RunFinished:
     Attributes:
         tick: the number of the last tick.
         parallelism: how many workers there were.
-        records: how many records each operator took, and each source emitted, since the run started here.
+        records: the number of records each operator processed, and each source emitted, since the run started here.
         late: how many records were late at each `generate_epochs`.
-        dropped: how many of those nothing has read.
+        dropped: how many of those no operator has read.
         snapshot: the id of the last snapshot; None if there is none.
         restarts: how often the run was started again.
-        error: what ended it; None if it did not fail.
+        error: the error that ended it; None if it did not fail.
     """
 
     tick: int
@@ -143,9 +143,9 @@ Event: TypeAlias = (
 class Listener(Protocol):
     """Receives the events of a run, one after the other, in the process that started it.
 
-    It is called between ticks, so the run waits for it: what takes long belongs on another thread. It may call `stop`,
-    `snapshot` and `rescale` of the runtime, but must not wait for their results. A listener that raises is logged, and
-    hears no more of the run, which goes on.
+    It is called between ticks, so the run waits for it; long work belongs on another thread. It may call `stop`,
+    `snapshot` and `rescale` of the runtime, but must not wait for their results. If it raises, the error is logged and
+    the listener receives no more events; the run continues.
     """
 
     def on_event(self, event: Event, /) -> None:

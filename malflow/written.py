@@ -10,7 +10,7 @@ __all__ = ["RESERVED", "written_as", "written_name"]
 C = TypeVar("C", bound=type)
 
 RESERVED = "malflow."
-"""How the names of malflow's own classes begin; those that users register begin otherwise."""
+"""The prefix of the names of malflow's own classes; users can't register names with it."""
 
 
 def written_as(name: str) -> Callable[[C], C]:
@@ -32,6 +32,6 @@ def written_as(name: str) -> Callable[[C], C]:
 
 
 def written_name(kind: type) -> str | None:
-    """Return the name that a class declares; None where it declares none, or only its base does."""
+    """Return the name that a class declares; None if it declares none, or only its base does."""
     name = vars(kind).get("__msgpack_name__")
     return name if isinstance(name, str) and name.startswith(RESERVED) else None

@@ -33,13 +33,13 @@ Op = TypeVar("Op", bound=Operator)
 
 
 class Run:
-    """A program at work. As a context manager it is closed at the end, whatever happens.
+    """An execution of a program. As a context manager it is always closed at the end.
 
     Args:
         program: the program.
         parallelism: how many workers there are.
-        tracked: whether deltas will be asked for.
-        debug: whether to check what costs too much to check always.
+        tracked: whether to track changes for `deltas`.
+        debug: whether to run the checks that are too slow to run always.
         listed: the parts of each source; None has the sources list them.
 
     Raises:
@@ -51,7 +51,7 @@ class Run:
         parallelism: how many workers there are.
         ticks: the number of the last tick.
         polled: how many records came in the last tick.
-        counts: what the workers have counted: see `Worker`.
+        counts: the counters of the workers: see `Worker`.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Run:
         versions: Mapping[str, int],
         placements: Mapping[str, str | None],
     ) -> None:
-        """Begin where a run of this or another number of workers stood; to be called before `open`.
+        """Load the state of a run with this or another number of workers; called before `open`.
 
         Args:
             tick: the number of its last tick.
             parallelism: how many workers it had.
-            states: what they held; what the program does not know is left out.
+            states: their states; those that the program does not have are left out.
             versions: the version of each state.
             placements: how the keys of each state were put on the workers.
 
@@ -154,7 +154,7 @@ class Run:
         States are live: serialise them before the next tick. The first delta of a state is whole.
 
         Args:
-            whole: whether to give everything, and not only what changed.
+            whole: whether to return the full states, not only the changes.
         """
         found: dict[tuple[int, str], StateDelta] = {}
         for worker in self._workers:
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody reads what one of the sinks writes any more."""
+        """Whether the output of one of the sinks has no reader any more."""
         return any(sink.reader_is_gone for sink in self._sinks)
 
     @property
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def has_unkept_sinks(self) -> bool:
-        """Whether a sink stands where no snapshot says, so that a run that resumes could not take it back there."""
+        """Whether a sink's position is in no snapshot, so that a resumed run could not go back to it."""
         return any(self._positions.get(name) != position for name, position in self._sink_positions().items())
 
     def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
@@ -217,7 +217,7 @@ class Run:
             self.open()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the operators, sinks before sources; what goes wrong here is noted in `error`."""
+        """Close the operators, sinks before sources; errors are noted in `error`."""
         release_all((operator.close for operator in reversed(self._operators)), error)
 
     def __enter__(self) -> Run:
@@ -246,7 +246,7 @@ class Run:
         ]
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
-        """List the workers, and what has to be closed: that of workers too which are about to leave."""
+        """List the workers, and the operators to be closed, including those of workers that are about to be removed."""
         self._workers = [worker for stage in self._stages for worker in stage]
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]
@@ -309,14 +309,14 @@ class Run:
 
 
 def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
-    """Whether what a worker begins with is not what the snapshot has of it."""
+    """Whether a worker's initial states differ from those in the snapshot."""
     if new is old:
         return False
     return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
 
 
 def _each_once(operators: Iterable[Op]) -> list[Op]:
-    """Return the operators but those that flush and close the same object as another one."""
+    """Return the operators, without those that flush and close the same object as another one."""
     return list({id(operator.resource): operator for operator in operators}.values())
 
 

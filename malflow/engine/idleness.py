@@ -34,7 +34,7 @@ class Feed:
 
 
 def feeds_of(program: Program) -> list[tuple[Feed, ...]]:
-    """Return for each vertex what feeds each of its inputs."""
+    """Return, for each vertex, the sources upstream of each of its inputs."""
     feeds: list[tuple[Feed, ...]] = []
     given: list[Feed] = []
     for vertex in program.vertices:

@@ -22,7 +22,7 @@ def migrate_states(
 
     Args:
         program: the program.
-        states: what a snapshot holds.
+        states: the states in a snapshot.
         versions: the version of each state in it.
 
     Raises:
@@ -49,7 +49,7 @@ def migrate_states(
 
 
 def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> None:
-    """Refuse a state that a migration left as it was read, since it is of a class that is no more."""
+    """Refuse a state that a migration returned unchanged, since its class no longer exists."""
     if old_kind(states.values()) is None:
         return
     key, state = next((key, state) for key, state in states.items() if old_kind((state,)))

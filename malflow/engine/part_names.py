@@ -22,15 +22,15 @@ _log = logging.getLogger("malflow.runtime")
 def with_present_names(
     program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates, parallelism: int
 ) -> OldStates:
-    """Bring the positions and epochs of parts that have another name now to it, on the worker that it belongs to.
+    """Rename the positions and epochs of parts whose names have changed, and move them to the workers of the new names.
 
-    A source whose parts may have had other names has a method ``present_part(part)``. It is told where a source that
-    was read before has new parts only.
+    A source whose parts may have had other names has a method ``present_part(part)``. A warning is logged if a source
+    that was read before has only new parts.
 
     Args:
         program: the program.
         listed: the parts of each source.
-        states: what the snapshot holds.
+        states: the states in the snapshot.
         parallelism: how many workers had them.
     """
     names: dict[Any, Any] = {}

@@ -41,7 +41,7 @@ class Step:
     Attributes:
         vertex: its index in the graph.
         edges: how many inputs it merges.
-        timed: whether epochs are generated behind it, so that the order of what it merges can make records late.
+        timed: whether epochs are generated downstream, so that the order in which it merges can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the numbers of the channels that begin there.
     """

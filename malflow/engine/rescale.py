@@ -51,20 +51,20 @@ def reroute(
     """Bring states from `before` workers to `after` workers: for each name, the states of each new worker.
 
     Keys go where their partitioner sends them, parts where the parts of sources and sinks go. All new workers begin
-    at the least epoch that the old ones had reached, those left aside to which no records came; so the epochs of a
-    whole stream never go back, while those of one worker may. What an old worker had reached beyond that goes with
-    the keys that it had, so that a record that was late there is late still.
+    at the least epoch that the old ones had reached, apart from those that received no records; so the epochs of a
+    whole stream never go back, while those of one worker may. If an old worker had a later epoch, it moves with that
+    worker's keys, so that a record that was late there remains late.
 
     Args:
-        program: the program that goes on; states of which it knows nothing are left out.
-        states: what the old workers held.
+        program: the program that continues; states that it does not have are left out.
+        states: the states of the old workers.
         before: how many old workers there were.
         after: how many new ones there are.
-        placements: how the keys of each state were put on the old workers, as `states_of` tells it; by default as
-            in `program`.
+        placements: the partitioner of each state's keys on the old workers, as in `states_of`; by default that of
+            `program`.
 
     Raises:
-        SnapshotError: if nothing tells where a key belongs, or two workers hold a state for one key.
+        SnapshotError: if a key has no owner, or two workers hold a state for one key.
         OperatorError: if a partitioner fails, or returns something other than a worker.
     """
     moved: dict[str, list[States]] = {}
@@ -78,7 +78,7 @@ def reroute(
 
 
 def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: str | None) -> list[States]:
-    """Return one state of each new worker; `was` names what had put its keys on the old ones."""
+    """Return one state of each new worker; `was` is the name of the former partitioner."""
     placement, same = placement_of(vertex.node), len(old) == after
     match spec.kind.movement:
         case Movement.BY_KEY:
@@ -145,10 +145,10 @@ def _least(reached: Iterable[_Reached]) -> Any:
 
 
 def _epochs(name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool) -> list[States]:
-    """Begin all workers at the least epoch; where their number is the same, only those that never had a part.
+    """Begin all workers at the least epoch; if their number is the same, only those that never had a part.
 
-    Where it is not `known` which worker had a key, since another partitioner had put it there, what any of them had
-    reached counts for each key: some records are late then that would not be, but none is on time that would be late.
+    If the former worker of a key is not `known`, because another partitioner had placed it, the greatest epoch of any
+    worker counts for each key: some records are then late that would not be, but no late record is on time.
     """
     reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
     least = _least(reached)
@@ -176,7 +176,7 @@ def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
 
 
 def _past(old: list[States], least: Any) -> Any:
-    """Collect what the old workers had reached beyond the least epoch, and those before them: see `Floors`."""
+    """Collect the epochs of the old workers, and of those before them, beyond the least epoch: see `Floors`."""
     epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
     past = [(len(old), epochs)]
     for states in old:

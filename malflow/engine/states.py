@@ -1,4 +1,4 @@
-"""The states that a program keeps: their names, their kinds, and what placed their keys."""
+"""The states that a program keeps: their names, their kinds, and the partitioners of their keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OldStates = Mapping[str, Mapping[int, States]]
 
 
 def state_id(node: Node) -> str:
-    """Return the name of a node's state: the operator's, or ``operator/role`` where it is not the operator's own.
+    """Return the name of a node's state: the operator's, or ``operator/role`` for a state hidden in it.
 
     No operator's name has a ``/``, so a program has no two states with one name.
     """
@@ -41,13 +41,13 @@ def state_id(node: Node) -> str:
 
 
 def states_of(program: Program) -> tuple[StateSpec, ...]:
-    """List what a program keeps: every state once, in the order of its operators."""
+    """List the states of a program, each once, in the order of its operators."""
     specs = {spec.name: spec for vertex in program.vertices if (spec := spec_of(vertex.node)) is not None}
     return tuple(specs.values())
 
 
 def spec_of(node: Node) -> StateSpec | None:
-    """Return what a snapshot records of a node's state; None where it keeps none."""
+    """Return the declaration of a node's state; None if it has none."""
     name = state_id(node)
     match node:
         case SourceNode():
@@ -69,7 +69,7 @@ def spec_of(node: Node) -> StateSpec | None:
 
 
 def placement_of(node: Node) -> Partitioner | None:
-    """Return what chose the worker of each key of a node's state; None where nothing did, or it has no keys."""
+    """Return the partitioner of the keys of a node's state; None if there is none, or the state has no keys."""
     return node.placement if isinstance(node, (StatefulNode, EpochsNode)) else None
 
 

@@ -56,8 +56,8 @@ _PLACING = (SourceNode, KeyNode, ExchangeNode, UnionNode)
 class Worker:
     """One stage on one logical worker: ``run`` is a tick.
 
-    `largest` is the size of the largest batch of the last tick, `counts` tells how many records each operator took, and
-    each source gave; and, under the name and `LATE`, how many were late at each generator of epochs.
+    `largest` is the size of the largest batch of the last tick. `counts` has the number of records that each operator
+    processed and each source emitted, and, under the name and `LATE`, the number that were late at each generator.
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
@@ -70,8 +70,8 @@ class Worker:
         worker_id: which worker this is, ``0..parallelism-1``.
         parallelism: how many workers there are.
         parts: the parts of each source that each worker holds.
-        tracked: whether `delta` will be asked for.
-        debug: whether to check what costs too much to check always.
+        tracked: whether to track changes for `delta`.
+        debug: whether to run the checks that are too slow to run always.
         pickle_reader: pickles a reader that has no position, where workers move between processes: these are not the
             user's to end, so that a SystemExit or KeyboardInterrupt in user code is an error of the operator there.
     """
@@ -138,7 +138,7 @@ class Worker:
         release_all(partial(self._act, operator, operator.park) for operator in self._own)
 
     def close(self) -> None:
-        """Close the operators but those of `shared`; `open` and the next records acquire again what they need."""
+        """Close the operators except those of `shared`; `open` and the next records acquire their resources again."""
         release_all(partial(self._act, operator, operator.close) for operator in self._own)
 
     @property
@@ -157,10 +157,10 @@ class Worker:
         """Take one tick: poll the sources once, and carry everything through the stage.
 
         Args:
-            inputs: what the workers of earlier stages sent.
+            inputs: the batches from the workers of earlier stages.
             ended: the sources that have no unfinished part on any worker.
-            final: whether this is the end: the sources give nothing but the epoch `MAX`. It is no part of the history
-                of the state: there are no deltas after it.
+            final: whether this is the end: the sources emit only the epoch `MAX`. The end is not recorded in the state:
+                there are no deltas after it.
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         self._note_ended(ended, final=final)
@@ -214,7 +214,7 @@ class Worker:
         """Return the changes of each operator's state since the last call. States are live: serialise at once.
 
         Args:
-            whole: whether to give everything, and not only what changed.
+            whole: whether to return the full states, not only the changes.
         """
         if whole:
             self.forget()
@@ -328,16 +328,16 @@ class Worker:
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
-    """Run an action of an operator; what user code raises there, in comparisons and hashes too, names the operator.
+    """Run an action of an operator; errors of user code, also in comparisons and hashes, name the operator.
 
     Args:
         operator: the operator.
-        kind: what is an error of the operator; others, such as KeyboardInterrupt, pass as they are.
-        act: what it does.
+        kind: the exceptions to attribute to the operator; others, such as KeyboardInterrupt, are not changed.
+        act: the action.
         arguments: those of `act`.
 
     Raises:
-        OperatorError: where it is not told already by an error of malflow's.
+        OperatorError: if user code fails, unless malflow has already raised an error for it.
     """
     try:
         return act(*arguments)

@@ -42,9 +42,9 @@ class OperatorContext:
         operator_name: the name it was given.
         worker_id: the logical worker that runs it, ``0..n-1``.
         workers: all workers.
-        tracked: whether its changes of state are asked for.
-        debug: whether the run checks what costs too much to check always.
-        placement: what chose the worker of each of its keys; None where nothing did, or the operator keeps no state.
+        tracked: whether changes of its state are tracked.
+        debug: whether the run does the checks that are too slow to run always.
+        placement: the partitioner of its keys; None if there is none, or the operator keeps no state.
         pickle_reader: pickles a reader that has no position; None where workers stay in one process.
     """
 
@@ -111,7 +111,7 @@ class StatelessLogic(Generic[K, V, T, VO]):
         """Take one message and send any number."""
 
     def on_epoch(self, epoch: T, output: Output[K, VO, T]) -> None:
-        """Take an epoch; what is sent here precedes it.
+        """Process an epoch; messages sent here precede it.
 
         The last one, when all sources have ended, is `MAX`, which is not a number or date.
         """
@@ -125,10 +125,10 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
         """Take one message and the state of its key, send any number, and return the new state; None drops it."""
 
     def on_epoch(self, epoch: T, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
-        """Take an epoch with all states of this worker, in first-seen order; what is sent here precedes it.
+        """Process an epoch with all states of this worker, in first-seen order; messages sent here precede it.
 
         The last epoch, when all sources have ended, is `MAX`, which is not a number or date: it is greater than each of
-        them. What it changes in the states is not kept: a run that goes on from the last snapshot may have more input.
+        them. Its changes to the states are not saved: a run that resumes from the last snapshot may have more input.
         """
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
@@ -139,8 +139,9 @@ class Operator:
     """One operator on one worker.
 
     A runtime treats all operators alike. It loads the state with `apply`, calls `open`, and then, once a tick, `run`
-    and `flush`; between ticks it may ask for a `delta`, and it ends with `close`. An operator overrides what concerns
-    it. It knows neither files nor threads nor the runtime that hosts it; what must outlive it is in `state`.
+    and `flush`; between ticks it may ask for a `delta`, and it ends with `close`. An operator overrides the methods
+    that concern it. It knows neither files nor threads nor the runtime that hosts it; data that must outlive it is in
+    `state`.
     """
 
     state: KeyedState | None = None
@@ -166,20 +167,20 @@ class Operator:
         return self
 
     def open(self) -> None:
-        """Acquire what the operator needs; called after the state is loaded and before the first tick."""
+        """Acquire resources; called after the state is loaded and before the first tick."""
 
     def flush(self) -> None:
         """Make the output so far visible; called at the end of every tick."""
 
     def park(self) -> None:
-        """Close, but keep what may continue after a newer state is loaded and `open` is called again."""
+        """Close, but keep resources that are still useful after a newer state is loaded and `open` is called again."""
         self.close()
 
     def close(self) -> None:
-        """Release what the operator holds."""
+        """Release all resources."""
 
     def sync_state(self) -> None:
-        """Write to `state` what the operator keeps elsewhere while records flow."""
+        """Write to `state` the data that the operator keeps elsewhere while records flow."""
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
         """Hand each part that the operator hosts over to the worker that holds it from now on.
@@ -198,7 +199,7 @@ class Operator:
         """Ignore the time since the last tick when records are paced."""
 
     def delta(self) -> Delta:
-        """Return what has changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         self.sync_state()
         return Delta() if self.state is None else self.state.delta()
 
@@ -213,7 +214,7 @@ class Operator:
             self.state.forget()
 
     def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any]) -> Exception:
-        """Name the record at which user code failed: the last one that `rest`, an iterator over a column, gave."""
+        """Name the record at which user code failed: the last one that `rest`, an iterator over a column, returned."""
         at = max(0, len(batch) - length_hint(rest) - 1)
         key = NoKey if batch.keys is None else batch.keys[at]
         return self.error(error, (key, batch.values[at], batch.timestamps[at]))
@@ -251,10 +252,10 @@ def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | N
 
 
 def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
-    """Check that nobody but the caller holds the view of a message that user functions were given.
+    """Check that user functions have not kept the view of a message that was passed to them.
 
     Raises:
-        TypeError: if somebody does.
+        TypeError: if one has.
     """
     if sys.getrefcount(view) > _OWN_REFERENCES:
         gc.collect()

@@ -1,7 +1,7 @@
 """Checks that cost too much to run always: ``debug=True`` on a runtime.
 
 Batching is invisible as long as no value changes between its emission and its reading. With checks on, operators get
-their records one by one; what each value looked like is noted when it is emitted, and compared when it is read.
+their records one by one; a fingerprint of each value is taken when it is emitted, and compared when it is read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LAZY = (CoroutineType, AsyncGeneratorType, GeneratorType)
 
 @dataclass(frozen=True, slots=True)
 class _Watched(Batch):
-    """A batch that knows who emitted it, and what its values looked like then.
+    """A batch with the operator that emitted it, and fingerprints of its values at that time.
 
     Attributes:
-        placed: the key that chose the worker of each record, where that may be another than its key now.
+        placed: the key that chose the worker of each record, if it may differ from the present key.
     """
 
     emitter: str = ""
@@ -78,14 +78,14 @@ def _one_by_one(batch: Batch) -> Iterator[_Watched]:
 
 
 def watch(batch: Batch, emitter: str, placed: Sequence[Any] = ()) -> Batch:
-    """Note what the values of a batch look like now, and by which one key its records were placed, if that is known."""
+    """Note the fingerprints of a batch's values, and the key by which its records were placed, if it is known."""
     looks = [_look(value) for value in batch.values]
     origins = list(placed) * len(batch) if placed and batch.keys is not None else None
     return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks, origins)
 
 
 def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
-    """Check that no value is an object of which nothing has run: a coroutine, or a generator that nobody takes apart.
+    """Check that no value is an object that has not run: a coroutine, or a generator that no operator iterates over.
 
     Raises:
         OperatorError: naming the reader.

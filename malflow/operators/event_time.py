@@ -31,7 +31,7 @@ Row = tuple[int, Any, Any, Any]
 """The position behind a record, its key, its value and its timestamp."""
 
 ANSWERED = "answered"
-"""The key, in the state, of the epoch that the generator answered where another one was issued."""
+"""The key, in the state, of the epoch that the generator returned if another one was issued."""
 
 _CACHED_FLOORS = 1 << 20
 
@@ -54,20 +54,20 @@ class AssignTimestamps(Operator):
 class GenerateEpochs(Operator):
     """Issue the epochs that the generator returns, and separate late records from those on time.
 
-    A record is on time when there is no epoch yet or its timestamp is greater than the epoch. The generator sees
-    every record, late ones too; its answer is issued after the record, if it is greater than the epoch before. Both
+    A record is on time if there is no epoch yet or its timestamp is greater than the epoch. The generator sees every
+    record, including late ones; its result is issued after the record, if it is greater than the previous epoch. Both
     outputs carry all epochs.
 
-    With `every`, epochs are rounded down before they are compared and issued; the generator still gets its own, as it
-    answered. So it answers the same, and a record that is late would be late without `every` too.
+    With `every`, epochs are rounded down before they are compared and issued; the generator still receives its own
+    epoch before rounding. So it returns the same epochs, and a record that is late would also be late without `every`.
 
-    Where the number of workers has changed, a record is also late that would have been on the worker that its key
-    belonged to before: the stream goes on from the least epoch of the old workers, but what was late stays late.
+    After a change of the number of workers, a record is also late if it would have been late on its key's former
+    worker: the stream continues from the least epoch of the old workers, but late records remain late.
 
     Args:
-        context: what every operator gets.
-        generator: makes the epochs.
-        every: what epochs are multiples of; None to issue them as they are.
+        context: the operator's context.
+        generator: returns the epochs.
+        every: the step of which epochs are multiples; None to issue them as they are.
         checked: whether the timestamps have been checked just before.
 
     """
@@ -175,7 +175,7 @@ class GenerateEpochs(Operator):
         return late
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
-        """Set whether any records arrive: where none do, the epoch does not count."""
+        """Set whether any records arrive; if not, the epoch does not count."""
         (self._idle,) = edges
 
     def sync_state(self) -> None:
@@ -194,10 +194,10 @@ class GenerateEpochs(Operator):
 
 
 class Floors(dict[Any, Any]):
-    """For each key the greatest epoch that was issued where it was before the workers changed; `MIN` where none was.
+    """For each key, the greatest epoch that its former workers issued; `MIN` if they issued none.
 
     Args:
-        placement: what chose the worker of a key.
+        placement: the partitioner of the keys.
         past: the numbers of workers that there were, and the epochs of these workers.
     """
 

@@ -18,24 +18,23 @@ from malflow.state import Delta
 __all__ = ["PART", "GeneratePartEpochs"]
 
 PART = "part"
-"""What the key of a part's epoch begins with, in the state: ``(PART, part)``."""
+"""The first element of the key of a part's epoch in the state: ``(PART, part)``."""
 
 
 class GeneratePartEpochs(GenerateEpochs):
-    """Keep an epoch for each part, and issue the least of those of the parts that may still give records.
+    """Keep an epoch for each part, and issue the least epoch of the parts that may still emit records.
 
-    The generator is given the epoch of the record's part, and a record is late by that one; so what is late does not
-    depend on how the records of the parts interleave. A part without an epoch holds the stream's back, one that has
-    ended does not; where all have ended, the stream's epoch stays. Epochs that come in pass, if they are greater. With
-    `every`, those of the parts are rounded down too.
+    The generator receives the epoch of the record's part, which also decides whether the record is late; so lateness
+    does not depend on how the records of the parts interleave. A part without an epoch holds the stream's epoch back; a
+    part that has ended does not. After all parts have ended, the stream's epoch stays. Incoming epochs are forwarded if
+    they are greater. With `every`, the epochs of the parts are rounded down too.
 
-    What was issued counts too: a record at or before the stream's epoch is late. That makes a difference only for
-    records that their part should not have: where a file that had ended has grown, or where the stream that comes in
-    does not keep to its epochs.
+    Issued epochs count too: a record at or before the stream's epoch is late. That makes a difference only for
+    unexpected records: of a file that has grown after its end, or of an input that violates its own epochs.
 
     Attributes:
         parts_of: the name of the source.
-        source: what reads it on the same worker; set before the first tick.
+        source: its operator on the same worker; set before the first tick.
     """
 
     source: Source
@@ -85,9 +84,9 @@ class GeneratePartEpochs(GenerateEpochs):
         return {key[1]: epoch for key, epoch in self.state.items() if isinstance(key, tuple) and key[0] == what}
 
     def _hold(self, live: Sequence[Any]) -> Iterable[Sequence[Batch]]:
-        """Find the parts that hold the epoch back, of those that have not ended, and issue what that allows.
+        """Find the unfinished parts that hold the epoch back, and issue the epoch that they allow.
 
-        That is all of them; where they are read in order, those that were begun, on whatever worker, and the next one.
+        These are all unfinished parts or, if parts are read in order, those begun on any worker and the next one.
         """
         if live is self._live:
             return

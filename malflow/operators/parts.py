@@ -25,7 +25,7 @@ class PartOperator(Operator):
         self._partitions: dict[Any, Any] = {}
 
     def delta(self) -> Delta:
-        """Ask the parts for their positions, and return what has changed since the last call."""
+        """Ask the parts for their positions, and return the changes since the last call."""
         self._note_positions()
         return super().delta()
 

@@ -1,4 +1,4 @@
-"""Positions of parts, written down where they have changed."""
+"""Positions of parts, saved if they have changed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DIGEST = 16
 class Positions:
     """Keeps the positions of parts in a state; one that is still the same does not count as changed.
 
-    A position may be an object that its part goes on changing, which always equals itself: what is compared are
-    digests of pickles. Where they can't tell, the position counts as changed.
+    A position may be an object that its part continues to change, and which always equals itself, so digests of pickles
+    are compared. If these are inconclusive, the position counts as changed.
 
     Args:
         state: where the positions are kept.
@@ -47,7 +47,7 @@ class Positions:
 
 
 def _fingerprint(position: Any) -> object:
-    """Return what equals that of another position only if the two can't be told apart."""
+    """Return a fingerprint, which equals that of another position only if the two are indistinguishable."""
     kind = type(position)
     if kind in _COMPARED:
         return kind, position

@@ -1,4 +1,4 @@
-"""Operators that decide where records go: splits, keys, and what joins and parts streams."""
+"""Operators that decide where records go: splits, keys, exchanges and unions."""
 
 from __future__ import annotations
 
@@ -141,10 +141,10 @@ class Router:
 
 
 class _Routes(dict[Any, int]):
-    """The worker of each key, by the partitioner, remembered as long as there are not too many keys.
+    """The worker that the partitioner chose for each key, cached unless there are too many keys.
 
-    An object that equals another key would meet what is remembered of that one, though its `__stable_key__` may lie
-    elsewhere. Where there are such in this process, they are remembered by their class, and not what may hold them.
+    An object that equals another key would find that key's cached worker, although its `__stable_key__` may belong to
+    another worker. If this process has such objects, they are cached by class, and containers of them are not cached.
     """
 
     def __init__(self, partitioner: Partitioner, workers: Sequence[int]) -> None:
@@ -155,7 +155,7 @@ class _Routes(dict[Any, int]):
         self._classes: set[type] = set()
 
     def finder(self, keys: Iterable[Any]) -> Callable[[Any], int]:
-        """Return what finds the workers of these keys."""
+        """Return a function that finds the workers of these keys."""
         if not STABLE_KEYS_MET.is_set() or PLAIN_TYPES.issuperset(map(type, keys)):
             return self.__getitem__
         return self._find
@@ -206,7 +206,7 @@ def _refuse_twins(key: Any, worker: int, other: int) -> None:
 
 
 def _is_plain(key: Any) -> bool:
-    """Whether a key, and what is in it, is of Python's own types."""
+    """Whether a key and its contents are of Python's own types."""
     kind = type(key)
     return kind in PLAIN_TYPES or (kind is tuple and PLAIN_TYPES.issuperset(map(type, key)))
 
@@ -226,13 +226,13 @@ def _routes_of(operator_name: str, partitioner: Partitioner, workers: Sequence[i
 class Merge(Operator):
     """Join the batches of several edges into one stream: the receiving side of an exchange, and a union.
 
-    The epoch of the result is the least of the edges' latest ones, given when it grows; an edge that gave none yet
-    holds it back, but one from which nothing comes, an idle one, does not count. Records are taken from the edge whose
-    epoch is the lowest; between edges without epochs, in turn.
+    The epoch of the result is the least of the edges' latest epochs, and is issued when it grows. An edge without an
+    epoch holds it back, but an idle edge, on which nothing arrives, does not count. Records are taken from the edge
+    whose epoch is the lowest; edges without epochs take turns.
 
     Args:
-        context: what every operator gets.
-        edges: how many there are.
+        context: the operator's context.
+        edges: the number of edges.
         in_turn: whether the order between edges without epochs matters; without that, each edge's batches pass as they
             are.
     """
@@ -255,7 +255,7 @@ class Merge(Operator):
         self._busy = [edge for edge, idle in enumerate(edges) if not idle]
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Merge what came in on each edge, and give the epoch that edges held back which have fallen idle."""
+        """Merge the input of all edges, and issue the epoch that was held back by edges that have become idle."""
         try:
             for batch in self._catch_up():
                 yield (batch,)

@@ -27,11 +27,11 @@ class SinkWriter(Operator):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody reads the output any more, so that the run should end."""
+        """Whether the output has no reader any more, so that the run should end."""
         return False
 
     def position(self) -> Any:
-        """Return the position of a resumable sink after everything written so far; None where it has none.
+        """Return the position of a resumable sink after everything written so far; None if it has none.
 
         Raises:
             OperatorError: if the sink fails.
@@ -60,7 +60,7 @@ class StatelessSinkWriter(SinkWriter):
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody reads the output any more, so that the run should end."""
+        """Whether the output has no reader any more, so that the run should end."""
         return bool(getattr(self.callback, "reader_is_gone", False))
 
     def process(self, batch: Batch) -> Sequence[Batch]:

@@ -66,9 +66,9 @@ class Source(PartOperator):
 
     Attributes:
         polled: the number of records polled in the last tick.
-        polled_by_part: the same for each part that gave any.
-        replay: how many records each part must give in the next tick, which repeats one that was run before; None
-            where the tick is not a repetition.
+        polled_by_part: the same for each part that emitted any.
+        replay: how many records each part must emit in the next tick, which repeats an earlier one; None if the tick is
+            not a repetition.
         most: how many records a tick may poll.
         final: whether the next tick is the last, which emits the epoch `MAX` and polls nothing.
         in_order: whether the parts are read one after the other.
@@ -221,7 +221,7 @@ class Source(PartOperator):
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
 
     def _pickled(self, part: Any, partition: Any) -> Any:
-        """Return what another process needs to continue with a reader that has no position of its own.
+        """Return a pickle with which another process can continue a reader that has no position.
 
         Raises:
             GraphError: if the reader can't be pickled.

@@ -19,7 +19,7 @@ __all__ = ["StatefulMap", "StatefulOp"]
 
 
 class StatefulMap(Operator):
-    """Replace each value by what the mapper makes of it and of the state of its key."""
+    """Replace each value by the mapper's result for it and the state of its key."""
 
     state: KeyedState
 
@@ -59,7 +59,7 @@ class StatefulMap(Operator):
 
 
 class StatefulOp(Operator):
-    """Hand each message with the state of its key to the user's logic, and emit what it sends."""
+    """Pass each message with the state of its key to the user's logic, and emit the messages that it sends."""
 
     state: KeyedState
 
@@ -123,7 +123,7 @@ class StatefulOp(Operator):
 
 
 class _StateOutput(Output[Any, Any, Any]):
-    """An output that copies a state when the state itself is sent: what was emitted must not change afterwards."""
+    """An output that copies a state if the state itself is sent: emitted values must not change afterwards."""
 
     __slots__ = ("_states", "held")
 

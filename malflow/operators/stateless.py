@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Map(Operator):
-    """Replace each value by what the mapper makes of it."""
+    """Replace each value by the mapper's result."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column."""
@@ -52,7 +52,7 @@ class Filter(Operator):
 
 
 class FilterMap(Operator):
-    """Replace each value by what the mapper makes of it, and drop the record where that is None."""
+    """Replace each value by the mapper's result, and drop the record if that is None."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then compress the columns."""
@@ -65,7 +65,7 @@ class FilterMap(Operator):
 
 
 class Flatten(Operator):
-    """Emit each element of each value as a record of its own, with the key and the timestamp of the value."""
+    """Emit each element of each value as a separate record, with the key and the timestamp of the value."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Chain the values."""
@@ -78,7 +78,7 @@ class Flatten(Operator):
 
 
 class FlatMap(Operator):
-    """Emit each element of what the function makes of each value as a record of its own."""
+    """Emit each element of the function's result for each value as a separate record."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, and chain the answers."""
@@ -126,7 +126,7 @@ class InspectFrontier(Operator):
 
 
 class StatelessOp(Operator):
-    """Hand each message and each epoch to the user's logic, and emit what it sends."""
+    """Pass each message and each epoch to the user's logic, and emit the messages that it sends."""
 
     def __init__(self, context: OperatorContext, logic: Any) -> None:
         super().__init__(context, logic)
@@ -192,10 +192,10 @@ def _chained(batch: Batch, elements: list[Any]) -> Batch:
 
 
 def refuse_answer(answer: Any) -> None:
-    """Refuse what a logic returns, in the belief that it is emitted; let pass what ``a and output.send(b)`` gives.
+    """Refuse a logic's return value, which would not be emitted; allow the result of ``a and output.send(b)``.
 
     Raises:
-        TypeError: if it is more than nothing, a truth value, or a list of such.
+        TypeError: if it is not None, a truth value, or a list of these.
     """
     if not answer or answer is True:
         return

@@ -60,7 +60,7 @@ class ExpireMap(Generic[UK, S, T]):
     @overload
     def get(self, key: UK, default: D) -> S | D: ...
     def get(self, key: UK, default: Any = None) -> Any:
-        """Return the value of a key, or `default` where there is none."""
+        """Return the value of a key, or `default` if there is none."""
         entry = self._entries.get(key)
         return default if entry is None else entry[0]
 
@@ -135,7 +135,7 @@ class ExpireMap(Generic[UK, S, T]):
 
 
 def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
-    """Return the map that a migration made; None, to drop the key, where it is empty.
+    """Return the map that a migration returned; None, to drop the key, if it is empty.
 
     Raises:
         TypeError: if it is none.
@@ -146,7 +146,7 @@ def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
 
 
 class TtlMap(Operator):
-    """Replace each value by what the mapper makes of it and of its key's `ExpireMap`; each epoch expires entries.
+    """Replace each value by the mapper's result for it and its key's `ExpireMap`; each epoch expires entries.
 
     An epoch is only noted: a map is expired when its key is read next, and at the end of the batch those that are due
     and were not read since. A heap holds, for each key, a time at or before its earliest expiry, so that this looks
@@ -166,7 +166,7 @@ class TtlMap(Operator):
         self._run = 0
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Map the value column, then expire what is due."""
+        """Map the value column, then expire due entries."""
         mapper, states, rest = self.callback, self.state, iter(batch.values)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         values: list[Any] = []
@@ -227,7 +227,7 @@ class TtlMap(Operator):
         heappush(self._due, item)
 
     def _sweep(self) -> None:
-        """Expire what is due and was not read since the last epoch; what was read since then stays until the next."""
+        """Expire due maps that were not read since the last epoch; those read since then stay until the next."""
         due, planned, states, now, run = self._due, self._planned, self.state, self._now, self._run
         again = []
         while due and due[0][0] <= now:

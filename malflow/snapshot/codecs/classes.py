@@ -23,7 +23,7 @@ _MOVED = {
 
 
 def script_name() -> str:
-    """Return the name under which the module that runs as ``__main__`` can be imported; "" where it has no file."""
+    """Return the name under which the module that runs as ``__main__`` can be imported; "" if it has no file."""
     main = sys.modules.get(_MAIN)
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -59,7 +59,7 @@ def find(module: str, qualname: str, script: str = "") -> Any:
 
 
 def place_of(kind: Any) -> str:
-    """Return where a class is defined, as `` (file:line)``; "" where that is not known."""
+    """Return where a class is defined, as `` (file:line)``; "" if that is unknown."""
     try:
         return f" ({inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]})"
     except (OSError, TypeError, IndexError, SyntaxError):

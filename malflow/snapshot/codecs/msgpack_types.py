@@ -211,7 +211,7 @@ RECORD = 32
 
 
 def record_form(name: str, kind: type) -> Form:
-    """Make the form of a dataclass, a named tuple or an enum; what it reads and writes is the part after the name.
+    """Return the form of a dataclass, a named tuple or an enum; it reads and writes the data after the name.
 
     Raises:
         GraphError: if it is none of these, or has state that is not in its fields.
@@ -262,7 +262,7 @@ def _fits(shape: Shape, kind: type, form: tuple[str, tuple[str, ...]]) -> bool:
 
 
 def old_record(name: Any, content: list[Any], shapes: Mapping[str, Shape]) -> OldRecord | OldTuple:
-    """Make what a migration gets of a record that does not fit the class that is registered.
+    """Return the object passed to a migration for a record that does not fit the registered class.
 
     Raises:
         ValueError: if it is not a record.
