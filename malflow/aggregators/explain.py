@@ -13,6 +13,11 @@ __all__ = ["explain"]
 
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
+_MIXED = (
+    "fields are looked up as the first value needed it, as items of a mapping or as attributes, and this value is of "
+    "the other kind; call .map() first to make all values alike, or pass a function that reads the field"
+)
+
 
 def explain(error: Exception) -> None:
     """Add to an error of generated code what is missing in the value, if it is that.
@@ -22,9 +27,12 @@ def explain(error: Exception) -> None:
     trace = error.__traceback__
     if trace is None or not _is_ours(trace):
         return
-    names = trace.tb_frame.f_locals
+    names, reads_items = trace.tb_frame.f_locals, trace.tb_frame.f_globals["reads_items"]
     value = names.get("v")
-    if isinstance(error, KeyError) and isinstance(value, Mapping) and error.args[0] not in value:
+    is_mapping = isinstance(value, Mapping)
+    if reads_items not in (None, is_mapping) and isinstance(error, (AttributeError, TypeError)):
+        error.add_note(_MIXED)
+    elif isinstance(error, KeyError) and isinstance(value, Mapping) and error.args[0] not in value:
         error.add_note(_missing(f"no item {error.args[0]!r}; it has {shown(list(value))}"))
     elif isinstance(error, AttributeError) and error.obj is value:
         error.add_note(_missing(f"no attribute {error.name!r}"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from malflow.aggregators.checks import Watch
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.definition import definition_of
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
 from malflow.diagnostics import location, shown
@@ -56,8 +57,8 @@ class Kernel:
 
     @property
     def definition(self) -> str:
-        """The aggregators as a text that is the same in every run of a program."""
-        return ", ".join(map(repr, self.aggregators))
+        """The aggregators and the layout of accumulators, as a text that is the same in every run of a program."""
+        return definition_of(self.aggregators)
 
     def add(
         self,

@@ -59,7 +59,7 @@ class Source:
         """Return the functions of a kernel by their names; `add` and `each` are for values of one kind."""
         parts = [self._loop(mapping, each=False), self._loop(mapping, each=True), self._merge(), self._result()]
         source = "\n\n".join(parts)
-        namespace: dict[str, Any] = dict(self._names)
+        namespace: dict[str, Any] = {**self._names, "reads_items": mapping if self.reads_fields else None}
         exec(_code(source), namespace)  # noqa: S102 - generated from templates; fields are quoted
         return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 

@@ -111,6 +111,11 @@ def test_a_missing_attribute_is_named() -> None:
     assert "the value has no attribute 'y'; call .filter() first" in notes(error)
 
 
+@pytest.mark.parametrize("values", [[Point(1), {"x": 1}], [{"x": 1}, Point(1)]])
+def test_values_of_two_kinds_are_an_error_that_says_so(values: list[Any]) -> None:
+    assert "this value is of the other kind; call .map() first" in notes(failure(agg.sum("x"), *values))
+
+
 @pytest.mark.parametrize("make", [agg.sum, agg.min, agg.mean, agg.variance, agg.max_by, agg.fsum, agg.median])
 @pytest.mark.parametrize("values", [[Point(None)], [Point(1), Point(None)]])
 def test_none_is_refused_where_a_number_is_needed(make: Any, values: list[Point]) -> None:

@@ -203,6 +203,60 @@ def test_the_text_of_an_aggregator_is_the_call_that_makes_it(aggregator: Any, te
     assert repr(aggregator) == text
 
 
+class Opaque(Aggregator[Any, list[Any], int]):
+    def __init__(self, f: Any) -> None:
+        self.f = f
+
+    def create(self) -> list[Any]:
+        return []
+
+    def add(self, acc: list[Any], value: Any, timestamp: Any) -> list[Any]:
+        return [*acc, self.f(value)]
+
+    def result(self, acc: list[Any]) -> int:
+        return len(acc)
+
+
+@dataclass(frozen=True)
+class Generated(Opaque):
+    f: Any
+
+
+class Caller:
+    def __call__(self, value: Any) -> Any:
+        return value
+
+
+def slots_of(*aggregators: Any) -> int:
+    accs: dict[str, Any] = {}
+    compile_kernel([agg.tuple_(*aggregators)]).add(accs, "k", [{"i": 1}], [0])
+    return len(accs["k"])
+
+
+def test_a_definition_tells_layouts_apart_where_names_do_not() -> None:
+    shared: Any = lambda value: value["i"]  # noqa: E731 - two lambdas are the case
+    other: Any = lambda value: value["i"]  # noqa: E731
+    opaque = Opaque(lift)
+    pairs = [
+        ((agg.sum(shared), agg.mean(shared)), (agg.sum(shared), agg.mean(other))),
+        ((opaque, opaque), (Opaque(lift), Opaque(lift))),
+        (
+            (agg.sum(shared), agg.mean(shared), agg.min("i"), agg.mean(other)),
+            (agg.sum(shared), agg.mean(other), agg.min("i"), agg.mean(shared)),
+        ),
+    ]
+    for one, two in pairs:
+        assert repr(one) == repr(two)
+        assert compile_kernel(one).definition != compile_kernel(two).definition
+    assert slots_of(*pairs[0][0]) == slots_of(*pairs[0][1]) - 1
+    assert slots_of(opaque, opaque, agg.count()) == 2
+
+
+def test_a_definition_has_no_addresses() -> None:
+    definitions = {compile_kernel([Generated(lift), agg.count(Caller())]).definition for _ in range(2)}
+    assert definitions == {"Generated(f=<function lift>), agg.count(Caller)"}
+
+
 @pytest.mark.parametrize("named", [it.aggregator for it in CASES if "lambda" not in repr(it.aggregator)], ids=repr)
 def test_an_aggregator_is_pickled_by_name(named: Aggregator[Any, Any, Any]) -> None:
     named.create()
