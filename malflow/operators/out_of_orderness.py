@@ -57,18 +57,18 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
         bound: what is subtracted from a timestamp: a number, a timedelta, ...
 
     Raises:
-        GraphError: if `bound` is negative.
+        GraphError: if `bound` is negative or not finite.
 
     >>> generator = limit_out_of_orderness(10)
     >>> generator(DataMessage("key", "value", 25), None)
     15
     """
     try:
-        negative = bound < bound - bound
+        fine = bound >= bound - bound
     except TypeError:
         raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}") from None
-    if negative:
-        raise GraphError(f"limit_out_of_orderness needs a bound of zero or more; got {bound!r}")
+    if not fine:
+        raise GraphError(f"limit_out_of_orderness needs a finite bound of zero or more; got {bound!r}")
     return LimitedOutOfOrderness(bound)
 
 

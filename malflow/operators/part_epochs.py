@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
+from operator import length_hint
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.message import DataMessage
+from malflow.message import MIN, DataMessage
 from malflow.operators.contract import OperatorContext
 from malflow.operators.event_time import ANSWERED, GenerateEpochs, Late, Marks, Row
 from malflow.operators.moments import check_epoch
 from malflow.operators.source import Source
-from malflow.operators.thinning import Step, rounded_down
+from malflow.operators.thinning import Step, calm_until, rounded_down
 from malflow.state import Delta
 
 __all__ = ["PART", "GeneratePartEpochs"]
@@ -54,6 +55,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._answered_by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None
         self._holding: Sequence[Any] = ()
+        self._held: frozenset[Any] = frozenset()
         self._unread: set[Any] = set()
         self._heap: list[tuple[Any, int]] = []
         self._moved: set[Any] = set()
@@ -93,6 +95,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._live = self._holding = live
         if self.source.in_order:
             self._holding = [*live[:1], *(part for part in live[1:] if part in self._by_part)]
+        self._held = frozenset(self._holding)
         self._unread = {part for part in self._holding if part not in self._by_part}
         self._heap = []
         epochs: Marks = []
@@ -105,7 +108,13 @@ class GeneratePartEpochs(GenerateEpochs):
         if self._is_of_one_part:
             self._ask_one(self._holding[0], rows, view, late, epochs)
             return
-        generator, every, by_part, previous = self.callback, self._every, self._by_part, self._previous
+        generator, every, thin, by_part, previous = (
+            self.callback,
+            self._every,
+            self._thin,
+            self._by_part,
+            self._previous,
+        )
         answered = by_part if every is None else self._answered_by_part
         for position, part, view.value, timestamp in rows:
             view.key, view.timestamp = part, timestamp
@@ -113,14 +122,14 @@ class GeneratePartEpochs(GenerateEpochs):
             before = answered.get(part, own)
             candidate = generator(view, before)
             if own is not None and not timestamp > own:
-                late.append((position - 1, own))
+                late.append((position - 1, own if previous is None or own > previous else previous))
             elif previous is not None and not timestamp > previous:
                 late.append((position - 1, previous))
             if candidate is not None and (before is None or candidate > before):
                 if before is None:
                     check_epoch(candidate)
                 answered[part] = candidate
-                epoch = candidate if every is None else rounded_down(candidate, every)
+                epoch = candidate if every is None else thin(candidate)
                 previous = self._move(part, own, epoch, position, epochs)
             elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
                 check_epoch(candidate)
@@ -137,7 +146,7 @@ class GeneratePartEpochs(GenerateEpochs):
     def _move(self, part: Any, own: Any, epoch: Any, position: int, epochs: Marks) -> Any:
         """Set the epoch of a part, which was `own`, if it is greater; issue what that allows; return the stream's."""
         self._moved.add(part)
-        if self._every is not None and own is not None and not epoch > own:
+        if own is not None and not epoch > own:
             return self._previous
         self._by_part[part] = epoch
         if own is None or self._previous is None or own <= self._previous:  # it may have held the others back
@@ -151,12 +160,64 @@ class GeneratePartEpochs(GenerateEpochs):
         """Ask the generator about records of the only part, whose epoch is the stream's."""
         self._answered = self._answered_by_part.get(part)
         super()._ask(rows, view, late, epochs)
+        self._follow(part)
+        if self._answered is not None:
+            self._answered_by_part[part], self._answered = self._answered, None
+
+    def _follow(self, part: Any) -> None:
+        """Set the epoch of the only part to the stream's."""
         if self._previous is not None:
             self._by_part[part] = self._previous
             self._moved.add(part)
             self._unread.clear()
-        if self._answered is not None:
-            self._answered_by_part[part], self._answered = self._answered, None
+
+    def _skip(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
+        if self._is_of_one_part:
+            super()._skip(batch, rest, size, late, epochs)
+            self._follow(self._holding[0])
+        elif self._every is None:
+            self._move_often(batch, rest, size, late, epochs)
+        else:
+            self._move_seldom(batch, rest, size, late, epochs)
+
+    def _move_often(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
+        """Find the records that are late or move an epoch, where nearly each newer one does."""
+        bound, by_part, previous = self.callback.bound, self._by_part, self._previous
+        stamped = zip(batch.key_column(), rest, strict=False)
+        for position, (part, stamp) in enumerate(stamped, size - length_hint(rest) + 1):
+            own = by_part.get(part)
+            if (own is not None and not stamp > own) or (previous is not None and not stamp > previous):
+                late.append((position - 1, self._low(part)))
+            epoch = stamp - bound
+            if own is None or epoch > own:
+                previous = self._move(part, own, epoch, position, epochs)
+
+    def _move_seldom(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
+        """Find the records that are late or move an epoch to the next multiple."""
+        every: Any = self._every
+        bound, by_part = self.callback.bound, self._by_part
+        reaches = _Reaches(self._reach)
+        for part, stamp in zip(batch.key_column(), rest, strict=False):
+            low, until = reaches[part]
+            if low < stamp <= until:
+                continue
+            position, own, low = size - length_hint(rest), by_part.get(part), self._low(part)
+            if not stamp > low:
+                late.append((position - 1, low))
+            if own is None or stamp > own:
+                self._move(part, own, rounded_down(stamp - bound, every), position, epochs)
+                reaches[part] = self._reach(part)
+
+    def _reach(self, part: Any) -> tuple[Any, Any]:
+        """Return between which timestamps the records of a part are on time and leave its epoch as it is."""
+        own = self._by_part.get(part)
+        is_known = own is not None and part in self._held  # else nothing keeps the stream's epoch below
+        return self._low(part), calm_until(own, self.callback.bound, self._every) if is_known else MIN
+
+    def _low(self, part: Any) -> Any:
+        """Return the epoch by which records of a part are late: its own, or the stream's if that is greater."""
+        own, previous = self._by_part.get(part, MIN), self._previous
+        return own if previous is None or own > previous else previous
 
     def _advance(self, position: int, epochs: Marks) -> None:
         """Issue the least epoch of the parts, if it has grown."""
@@ -177,3 +238,15 @@ class GeneratePartEpochs(GenerateEpochs):
             heapreplace(heap, (now, index))
             epoch, index = heap[0]
         return epoch
+
+
+class _Reaches(dict[Any, tuple[Any, Any]]):
+    """For each part, between which timestamps records of it need not be looked at."""
+
+    def __init__(self, reach: Callable[[Any], tuple[Any, Any]]) -> None:
+        super().__init__()
+        self._reach = reach
+
+    def __missing__(self, part: Any) -> tuple[Any, Any]:
+        self[part] = reach = self._reach(part)
+        return reach

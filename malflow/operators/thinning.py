@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from malflow.errors import shown
 from malflow.message import MAX, MIN
 
-__all__ = ["Step", "rounded_down"]
+__all__ = ["Step", "Thinning", "calm_until", "can_skip", "rounded_down"]
 
 Step: TypeAlias = float | timedelta | Decimal | Fraction
 """What epochs can be multiples of: a number, or a timedelta for datetimes and dates."""
@@ -18,6 +18,10 @@ Step: TypeAlias = float | timedelta | Decimal | Fraction
 _DAY = date(1970, 1, 1)
 _NAIVE = datetime(1970, 1, 1)  # noqa: DTZ001 - for times without a zone
 _AWARE = datetime(1970, 1, 1, tzinfo=UTC)
+
+_NUMBERS = frozenset({int, float})
+_PRECISION = 49
+"""Bits of a sum of numbers that rounding does not touch."""
 
 
 def rounded_down(epoch: Any, every: Step) -> Any:
@@ -50,6 +54,73 @@ def rounded_down(epoch: Any, every: Step) -> Any:
     except TypeError as error:
         raise TypeError(_wrong_step(epoch, every)) from error
     return multiple if multiple <= epoch else epoch  # an infinite one is no multiple
+
+
+def can_skip(timestamp: Any, bound: Any, every: Step | None) -> bool:
+    """Whether records at timestamps such as this one may be skipped until `calm_until`.
+
+    >>> can_skip(1, 0.5, None), can_skip(datetime(2024, 5, 1), timedelta(1), None), can_skip("a", 1, None)
+    (True, True, False)
+    """
+    if type(timestamp) is datetime:
+        return type(bound) is timedelta and (every is None or type(every) is timedelta)
+    return type(timestamp) in _NUMBERS and type(bound) in _NUMBERS and (every is None or type(every) in _NUMBERS)
+
+
+def calm_until(epoch: Any, bound: Any, every: Any) -> Any:
+    """Return a timestamp up to which no record moves the epoch to another multiple of `every`.
+
+    It is the last one of datetimes and of integers; for other numbers it is a little before, where a difference may
+    be rounded.
+
+    >>> calm_until(20, bound=5, every=10), calm_until(datetime(2024, 5, 1), timedelta(hours=1), timedelta(minutes=1))
+    (34, datetime.datetime(2024, 5, 1, 1, 0, 59, 999999))
+    """
+    if epoch is MIN or epoch is MAX:
+        return epoch
+    try:
+        end = rounded_down(epoch, every) + every + bound
+        if isinstance(epoch, datetime):
+            return end - datetime.resolution
+        size = abs(epoch) + every + bound
+        return end - 1 - (size >> _PRECISION) if type(size) is int else end - size * 2**-_PRECISION
+    except OverflowError:
+        return epoch
+
+
+class Thinning:
+    """Rounds epochs down; remembers the last multiple, since many epochs in a row are rounded to the same one.
+
+    Args:
+        every: the step; None leaves epochs as they are.
+    """
+
+    def __init__(self, every: Step | None) -> None:
+        self._every: Any = every
+        self._kind: Any = None
+        self._multiple: Any = None
+        self._until: Any = None
+
+    def __call__(self, epoch: Any) -> Any:
+        """Return the greatest multiple that is not above an epoch.
+
+        Raises:
+            TypeError: if the step does not fit the type of the epoch.
+        """
+        every = self._every
+        if every is None:
+            return epoch
+        if (
+            type(epoch) is self._kind
+            and (self._kind is not datetime or epoch.tzinfo is self._multiple.tzinfo)
+            and self._multiple <= epoch <= self._until
+        ):
+            return self._multiple
+        multiple = rounded_down(epoch, every)
+        if can_skip(epoch, every, every):
+            self._kind = type(epoch)
+            self._multiple, self._until = multiple, calm_until(multiple, every - every, every)
+        return multiple
 
 
 def _since_1970(epoch: Any, every: Any) -> Any:

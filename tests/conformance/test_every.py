@@ -171,3 +171,15 @@ def test_a_step_that_does_not_fit_is_told_with_the_record(runtime: Any, moment: 
     with pytest.raises(OperatorError, match=told) as caught:
         values_of(runtime, [moment], lambda s: own_time(s).generate_epochs("e", record_time, every=every)[0])
     assert (caught.value.operator, caught.value.value) == ("e", moment)
+
+
+@pytest.mark.parametrize("bound", [float("nan"), float("inf"), -1])
+def test_a_bound_is_finite(bound: float) -> None:
+    with pytest.raises(GraphError, match="needs a finite bound of zero or more; got"):
+        limit_out_of_orderness(bound)
+
+
+def test_a_generator_tells_its_bound() -> None:
+    generator = limit_out_of_orderness(timedelta(seconds=3))
+    assert generator.bound == timedelta(seconds=3)
+    assert repr(generator) == "limit_out_of_orderness(datetime.timedelta(seconds=3))"
