@@ -20,7 +20,7 @@ _ALIKE = 0.75
 
 _ELSEWHERE = {
     **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),
-    **dict.fromkeys(("reduce", "fold", "aggregate", "accumulate", "scan", "count", "sum", "agg"), "stateful_map"),
+    **dict.fromkeys(("reduce", "fold", "accumulate", "scan", "count", "sum", "agg"), "aggregate"),
     **dict.fromkeys(("update_state_by_key", "map_with_state", "map_groups_with_state"), "stateful_map"),
     **dict.fromkeys(("process", "flat_map_with_state", "flat_map_groups_with_state", "transform"), "stateful_op"),
     **dict.fromkeys(("foreach", "for_each", "peek", "tap"), "inspect"),
@@ -39,8 +39,8 @@ _ELSEWHERE = {
 
 _IN_WORDS = {
     **dict.fromkeys(
-        ("window", "windowed", "window_by", "window_all", "tumbling_window", "sliding_window", "session_window"),
-        "there are no windows yet: keep a state in .stateful_op(), and emit it in on_epoch() once it is complete",
+        ("windowed", "window_by", "window_all", "tumbling_window", "sliding_window", "session_window"),
+        "call .key_distribute(), .window() with windows of malflow.windows, such as tumbling(60), and .aggregate()",
     ),
     **dict.fromkeys(
         ("join", "left_join", "outer_join", "interval_join", "co_group", "cogroup", "join_window"),

@@ -105,6 +105,9 @@ class StatefulNode(NodeFacts):
         validate: checks the result of `migrate`: returns the state, or None to drop it, or raises a `TypeError` that
             states the requirement; None if any object is a valid state.
         keeps_keys: whether its output keeps the keys of its input.
+        hidden: the role and the kind of each state that the operator keeps beside its own.
+        definition: the windows and aggregators that make its states; None for states that the user's functions make.
+        panes: the partition of time to which the panes in its state belong; None if it has none.
     """
 
     outputs: ClassVar[int] = 1
@@ -116,6 +119,9 @@ class StatefulNode(NodeFacts):
     migrate: Callable[[Any, int], Any] | None = None
     validate: Callable[[Any], Any] | None = None
     keeps_keys: bool = True
+    hidden: tuple[tuple[str, StateKind], ...] = ()
+    definition: str | None = None
+    panes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

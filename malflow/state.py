@@ -163,6 +163,10 @@ class KeyedState(dict[Any, Any]):
             if 4 * (len(dirty) - _SLACK) > 3 * len(self):
                 self._dirty = None
 
+    def arranged(self, keys: Iterable[Any]) -> list[Any]:
+        """Return keys as they are: they are in the order in which they were first seen."""
+        return list(keys)
+
     def forget(self) -> None:
         """Make the next delta whole."""
         self._dirty = None

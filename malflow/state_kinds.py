@@ -14,6 +14,9 @@ class Movement(Enum):
     BY_KEY = auto()
     """Each key goes to the worker that its stream's partitioner selects."""
 
+    BY_SLOT = auto()
+    """Each key of a pane goes to the worker that its stream's partitioner selects."""
+
     BY_PART = auto()
     """Each part goes to the worker that now owns that part of the source or sink."""
 
@@ -36,6 +39,8 @@ class StateKind(Enum):
     STATEFUL_MAP = "stateful_map", Movement.BY_KEY
     STATEFUL_OP = "stateful_op", Movement.BY_KEY
     TTL_MAP = "ttl_map", Movement.BY_KEY
+    AGGREGATE = "aggregate", Movement.BY_KEY
+    WINDOW = "window", Movement.BY_SLOT
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART
@@ -52,7 +57,7 @@ class StateKind(Enum):
     @property
     def migrates(self) -> bool:
         """Whether a program can migrate its states, which are the user's own objects."""
-        return self.movement is Movement.BY_KEY
+        return self.movement in (Movement.BY_KEY, Movement.BY_SLOT)
 
     @property
     def may_be_lost(self) -> bool:
@@ -69,9 +74,13 @@ class StateSpec:
         kind: the kind of its owner.
         version: the schema version of each key's state.
         placement: the name of the partitioner that placed its keys on workers, None if none did.
+        definition: the windows and aggregators that make the states; None for states that the user's functions make.
+        panes: the partition of time to which the panes in its slots belong; None if it has no slots.
     """
 
     name: str
     kind: StateKind
     version: int
     placement: str | None
+    definition: str | None = None
+    panes: str | None = None

@@ -138,6 +138,7 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
     [
         "malflow",
         "malflow.agg",
+        "malflow.windows",
         "malflow.sources",
         "malflow.sinks",
         "malflow.snapshot",

@@ -21,6 +21,7 @@ from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import list_parts
+from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
 from malflow.state import Delta, StateDelta
 
@@ -179,7 +180,7 @@ class Run:
         """Whether a sink's position is in no snapshot, so that a resumed run could not go back to it."""
         return any(self._positions.get(name) != position for name, position in self._sink_positions().items())
 
-    def states(self) -> dict[tuple[int, str], Mapping[Any, Any]]:
+    def states(self) -> dict[tuple[int, str], OperatorState]:
         """Return the live states by worker and name, as the last deltas left them."""
         return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, assert_never
 
 from malflow.diagnostics import operator_error, shown
 from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
-from malflow.engine.states import OldStates, States, placement_of, spec_of
+from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.event_time import ANSWERED
@@ -18,6 +19,8 @@ from malflow.state_kinds import Movement, StateSpec
 __all__ = ["refuse_local", "reroute"]
 
 _OURS: Sequence[Partitioner] = (rendezvous_select, index_select)
+_SECOND = itemgetter(1)
+"""The key of a slot, and the part of an entry of epochs."""
 
 
 def refuse_local(program: Program) -> None:
@@ -27,9 +30,9 @@ def refuse_local(program: Program) -> None:
         SnapshotError: naming an operator whose keys were set by ``key_local``.
     """
     for vertex in program.vertices:
-        spec = spec_of(vertex.node)
-        if spec is not None and spec.kind.movement is Movement.BY_KEY and spec.placement is None:
-            raise _local(spec.name)
+        for spec in specs_of(vertex.node):
+            if spec.kind.migrates and spec.placement is None:
+                raise _local(spec.name)
 
 
 def _local(name: str) -> SnapshotError:
@@ -69,11 +72,11 @@ def reroute(
     """
     moved: dict[str, list[States]] = {}
     for vertex in program.vertices:
-        spec = spec_of(vertex.node)
-        if spec is not None and spec.name in states and spec.name not in moved:
-            old = [states[spec.name].get(worker, {}) for worker in range(before)]
-            was = spec.placement if placements is None else placements.get(spec.name)
-            moved[spec.name] = _moved(vertex, spec, old, after, was)
+        for spec in specs_of(vertex.node):
+            if spec.name in states and spec.name not in moved:
+                old = [states[spec.name].get(worker, {}) for worker in range(before)]
+                was = spec.placement if placements is None else placements.get(spec.name)
+                moved[spec.name] = _moved(vertex, spec, old, after, was)
     return moved
 
 
@@ -83,6 +86,8 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
     match spec.kind.movement:
         case Movement.BY_KEY:
             return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement)
+        case Movement.BY_SLOT:
+            return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement, key_of=_SECOND)
         case Movement.BY_PART:
             return old if same else _by_key(spec.name, old, after, rendezvous_select)
         case Movement.EPOCHS:
@@ -96,21 +101,36 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             assert_never(spec.kind.movement)
 
 
-def _with_keys(name: str, old: list[States], after: int, placement: Partitioner | None, *, same: bool) -> list[States]:
+def _with_keys(
+    name: str,
+    old: list[States],
+    after: int,
+    placement: Partitioner | None,
+    *,
+    same: bool,
+    key_of: Callable[[Any], Any] | None = None,
+) -> list[States]:
     if len(old) == after == 1:
         return old
     if placement is not None:
-        return old if same and placement in _OURS else _by_key(name, old, after, placement)
+        return old if same and placement in _OURS else _by_key(name, old, after, placement, key_of)
     if not same:
         raise _local(name)
     return old
 
 
-def _by_key(name: str, old: Sequence[States], after: int, partitioner: Partitioner) -> list[States]:
+def _by_key(
+    name: str,
+    old: Sequence[States],
+    after: int,
+    partitioner: Partitioner,
+    key_of: Callable[[Any], Any] | None = None,
+) -> list[States]:
+    """Distribute states over the new workers; `key_of` returns the key of what a state is stored under."""
     new: list[dict[Any, Any]] = [{} for _ in range(after)]
     for states in old:
         for key, state in states.items():
-            held = new[_worker_of(name, key, after, partitioner)]
+            held = new[_worker_of(name, key if key_of is None else key_of(key), after, partitioner)]
             if key in held:
                 raise SnapshotError(
                     f"operator '{name}' has two states for key {shown(key)}, on two workers: they were kept under "
@@ -162,9 +182,10 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
     if past is not None and not known:
         past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
+    like = next((states["like"] for states in old if "like" in states), None)
     return [
-        {**_state({"epoch": least, ANSWERED: answered, "past": past}), **parts}
-        for parts in _by_key(name, by_part, after, lambda key, workers: rendezvous_select(key[1], workers))
+        {**_state({"epoch": least, ANSWERED: answered, "past": past, "like": like}), **parts}
+        for parts in _by_key(name, by_part, after, rendezvous_select, _SECOND)
     ]
 
 

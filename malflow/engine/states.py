@@ -23,7 +23,7 @@ from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, is_resumable
 from malflow.state_kinds import StateKind, StateSpec
 
-__all__ = ["OldStates", "States", "placement_of", "spec_of", "state_id", "states_of"]
+__all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
 
 States = Mapping[Any, Any]
 """What one worker holds of one state: by key, or, of an operator's own, by the name of what it is."""
@@ -37,23 +37,35 @@ def state_id(node: Node) -> str:
 
     No operator's name has a ``/``, so a program has no two states with one name.
     """
-    return node.name if node.role is None else f"{node.name}/{node.role}"
+    return node.name if node.role is None else hidden_id(node, node.role)
 
 
 def states_of(program: Program) -> tuple[StateSpec, ...]:
     """List the states of a program, each once, in the order of its operators."""
-    specs = {spec.name: spec for vertex in program.vertices if (spec := spec_of(vertex.node)) is not None}
+    specs = {spec.name: spec for vertex in program.vertices for spec in specs_of(vertex.node)}
     return tuple(specs.values())
 
 
-def spec_of(node: Node) -> StateSpec | None:
-    """Return the declaration of a node's state; None if it has none."""
+def specs_of(node: Node) -> tuple[StateSpec, ...]:
+    """Return the declarations of a node's states: its own, and then the hidden ones."""
+    own = _own_spec(node)
+    hidden = node.hidden if isinstance(node, StatefulNode) else ()
+    others = (StateSpec(hidden_id(node, role), kind, 1, _placed(node)) for role, kind in hidden)
+    return (*(() if own is None else (own,)), *others)
+
+
+def hidden_id(node: Node, role: str) -> str:
+    """Return the name of a hidden state of a node."""
+    return f"{node.name}/{role}"
+
+
+def _own_spec(node: Node) -> StateSpec | None:
     name = state_id(node)
     match node:
         case SourceNode():
             return StateSpec(name, StateKind.SOURCE, 1, name_of(rendezvous_select))
-        case StatefulNode(kind=kind, version=version):
-            return StateSpec(name, kind, version, _placed(node))
+        case StatefulNode(kind=kind, version=version, definition=definition, panes=panes):
+            return StateSpec(name, kind, version, _placed(node), definition, panes)
         case EpochsNode():
             return StateSpec(name, StateKind.EPOCHS, 1, _placed(node))
         case ExchangeNode() | UnionNode():

@@ -12,7 +12,7 @@ from malflow.batch import Batch
 from malflow.engine.idleness import Idle, feeds_of, idleness
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program, Step
-from malflow.engine.states import placement_of, state_id
+from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.errors import MalflowError, release_all
 from malflow.graph import (
     EpochsNode,
@@ -27,14 +27,15 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
 )
-from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.event_time import GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import Merge, Router
 from malflow.operators.sink import SinkWriter, open_sink
 from malflow.operators.source import Source
-from malflow.state import Delta, KeyedState
+from malflow.paned_state import OperatorState
+from malflow.state import Delta
 
 __all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
 
@@ -113,6 +114,7 @@ class Worker:
         self.counts: dict[str, int] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
+        self._keepers = self._list_keepers()
         self._generators = [operator for operator in self.operators if isinstance(operator, GenerateEpochs)]
         self._join_parts()
         self._ended: Collection[str] | None = None
@@ -218,32 +220,35 @@ class Worker:
         """
         if whole:
             self.forget()
-        deltas = {
-            active.state_id: self._act(active.operator, active.operator.delta) for active in self._active.values()
-        }
+        deltas = {name: self._act(operator, keeper.delta) for name, operator, keeper in self._keepers}
         return {state_id: delta for state_id, delta in deltas.items() if delta}
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
         """Bring the state to where `deltas` left it; operators that are not named in it are left alone."""
-        for active in self._active.values():
-            if active.state_id in deltas:
-                active.operator.apply(deltas[active.state_id])
+        for name, _, keeper in self._keepers:
+            if name in deltas:
+                keeper.apply(deltas[name])
 
     def forget(self, names: Container[str] | None = None) -> None:
         """Make the next deltas whole: of all states, or of those that are named."""
-        for active in self._active.values():
-            if names is None or active.state_id in names:
-                active.operator.forget()
+        for name, _, keeper in self._keepers:
+            if names is None or name in names:
+                keeper.forget()
 
-    def states(self) -> dict[str, KeyedState]:
-        """Return the live state of each operator. Positions are those of the last delta."""
-        for operator in self.operators:
-            operator.sync_state()
-        return {
-            active.state_id: active.operator.state
-            for active in self._active.values()
-            if active.operator.state is not None
-        }
+    def states(self) -> dict[str, OperatorState]:
+        """Return the live states of each operator. Positions are those of the last delta."""
+        for _, _, keeper in self._keepers:
+            keeper.sync_state()
+        return {name: keeper.state for name, _, keeper in self._keepers if keeper.state is not None}
+
+    def _list_keepers(self) -> list[tuple[str, Operator, StateKeeper]]:
+        """List what keeps a state, with the state's name and the operator that it belongs to."""
+        keepers: list[tuple[str, Operator, StateKeeper]] = []
+        for active in self._active.values():
+            operator = active.operator
+            keepers.append((state_id(active.node), operator, operator))
+            keepers += ((hidden_id(active.node, role), operator, keeper) for role, keeper in operator.hidden.items())
+        return keepers
 
     def send(self, channel: int, batch: Batch) -> None:
         """Put a batch on an output channel."""
@@ -293,7 +298,7 @@ class Worker:
         operator = self._build(node, step, context)
         exchange = node.starts_stage
         count = len(self._workers) if exchange else step.edges
-        return _Active(node, state_id(node), operator, [[] for _ in range(count)], [], exchange)
+        return _Active(node, operator, [[] for _ in range(count)], [], exchange)
 
     def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
@@ -356,7 +361,6 @@ class _Active:
     """An operator at work: its input of a tick, and where its output goes."""
 
     node: Node
-    state_id: str
     operator: Operator
     edges: list[list[Batch]]
     targets: list[Iterable[_Target]]

@@ -5,22 +5,25 @@ from __future__ import annotations
 import gc
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from operator import length_hint
-from typing import Any, Generic, Self, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from malflow.batch import Batch
 from malflow.diagnostics import operator_error, shown
 from malflow.message import DataMessage, NoKey
+from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
-from malflow.state import Delta, KeyedState
+from malflow.state import Delta
 
 __all__ = [
     "Logic",
     "Operator",
     "OperatorContext",
     "Output",
+    "StateKeeper",
     "StatefulLogic",
     "StatelessLogic",
     "overridden",
@@ -135,6 +138,26 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
         """Act at the start of every tick, whether or not there is input."""
 
 
+class StateKeeper(Protocol):
+    """What keeps a state: an operator, or a helper of one that keeps a hidden state."""
+
+    @property
+    def state(self) -> OperatorState | None:
+        """The state."""
+
+    def sync_state(self) -> None:
+        """Write to `state` what is kept elsewhere while records flow."""
+
+    def delta(self) -> Delta:
+        """Return what has changed in the state since the last call."""
+
+    def apply(self, delta: Delta, /) -> None:
+        """Apply a delta to the state."""
+
+    def forget(self) -> None:
+        """Make the next delta whole."""
+
+
 class Operator:
     """One operator on one worker.
 
@@ -144,7 +167,9 @@ class Operator:
     `state`.
     """
 
-    state: KeyedState | None = None
+    state: OperatorState | None = None
+    hidden: Mapping[str, StateKeeper] = MappingProxyType({})
+    """The states that the operator keeps beside its own, by their role."""
     takes_pieces = True
     """Whether a tick's epoch-free input may be processed in several calls of `run` with the same result."""
 

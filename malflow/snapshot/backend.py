@@ -9,7 +9,7 @@ from typing import Any, Literal
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, codec_of
 from malflow.snapshot.commit import Claim, claim, open_or_create_job
-from malflow.snapshot.evolution import check_shapes, match_states
+from malflow.snapshot.evolution import check_definitions, check_shapes, match_states
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
@@ -108,6 +108,7 @@ class FsspecBackend:
         def accept(manifest: Manifest) -> dict[str, str]:
             names.clear()
             names.update(match_states(manifest, states, start))
+            check_definitions(manifest, states, names)
             check_shapes(manifest, states, names, self._codec)
             return names
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from malflow.errors import SnapshotError
@@ -11,7 +13,9 @@ from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.state_kinds import StateKind, StateSpec
 
-__all__ = ["check_shapes", "match_states", "may_be_lost"]
+__all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost"]
+
+_log = logging.getLogger("malflow.snapshot")
 
 
 def may_be_lost(entry: StateEntry) -> bool:
@@ -29,6 +33,7 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
     there = {entry.name: entry for entry in manifest.operators}
     here = {spec.name: spec for spec in program}
     _check_renamed(there, here, start)
+    start = _with_hidden(there, here, start)
     matched, homeless = {}, []
     for entry in manifest.operators:
         if entry.name in _replaced(there, start):
@@ -44,6 +49,22 @@ def match_states(manifest: Manifest, program: Sequence[StateSpec], start: Restor
     return matched
 
 
+def _with_hidden(
+    there: Mapping[str, StateEntry], here: Mapping[str, StateSpec], start: RestoreOptions
+) -> RestoreOptions:
+    """Return the options with the hidden states of the operators that they name."""
+    hidden = [name.split("/", 1) for name in there if "/" in name]
+    renamed = {
+        f"{operator}/{role}": f"{start.renamed[operator]}/{role}"
+        for operator, role in hidden
+        if operator in start.renamed and f"{start.renamed[operator]}/{role}" in here
+    }
+    dropped = [f"{operator}/{role}" for operator, role in hidden if operator in start.allow_dropped_state]
+    return replace(
+        start, renamed={**renamed, **start.renamed}, allow_dropped_state=[*start.allow_dropped_state, *dropped]
+    )
+
+
 def _present_name(entry: StateEntry) -> str:
     """Return the present name of a state of an exchange or a union, which older versions named in another way."""
     if StateKind.of(entry.kind) is not StateKind.FRONTIER:
@@ -52,6 +73,44 @@ def _present_name(entry: StateEntry) -> str:
         return f"{entry.name[1:]}/union"
     operator = entry.name.removesuffix("-distribute")
     return entry.name if operator == entry.name else f"{operator}/exchange"
+
+
+def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: dict[str, str]) -> None:
+    """Check that the windows and aggregators of states are unchanged, except where the version was increased.
+
+    Accumulators in panes of another partition of time can't be carried over: such states, whose version was increased,
+    are removed from `names`, so that their operators start without open windows.
+
+    Args:
+        manifest: the snapshot.
+        program: the states of the program.
+        names: the states to be loaded, mapped to their names in the program.
+
+    Raises:
+        SnapshotError: if a definition has changed, with both definitions and a remedy.
+    """
+    specs = {spec.name: spec for spec in program}
+    for entry in manifest.operators:
+        spec = specs.get(names.get(entry.name, ""))
+        if spec is None or (entry.definition, entry.panes) == (spec.definition, spec.panes):
+            continue
+        if spec.version == entry.version:
+            raise SnapshotError(
+                f"operator '{spec.name}' is {spec.definition}, but in snapshot {manifest.snapshot} it is "
+                f"{entry.definition}; leave it as it was, or increase version=: other aggregators then need "
+                "migrate=(old, version) -> accumulator, and other windows start without those that are open"
+            )
+        if entry.panes != spec.panes:
+            _log.warning(
+                "operator '%s' starts without the %d accumulators of open windows in snapshot %d: its windows were "
+                "%s and are %s",
+                spec.name,
+                entry.keys,
+                manifest.snapshot,
+                entry.definition,
+                spec.definition,
+            )
+            del names[entry.name]
 
 
 def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:

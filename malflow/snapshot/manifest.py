@@ -27,13 +27,16 @@ __all__ = [
     "encode_signed",
 ]
 
-FORMAT = 2
+FORMAT = 3
 """The latest format version. Every version ever written stays readable.
 
-Format 2 adds the shapes of states. A manifest without any is written in format 1, which older versions can read.
+Format 2 adds the shapes of states, format 3 the definitions and panes of windows. A manifest is written in the first
+format that can express it, so that older versions can read it.
 """
 
 _PLAIN_FORMAT = 1
+_WITH_SHAPES = 2
+_OPTIONAL = ("shapes", "definition", "panes")
 
 
 def _version_of(package: str) -> str:
@@ -90,6 +93,8 @@ class StateEntry:
         placement: the name of the partitioner that assigned keys to workers; None without one.
         keys: the number of keys, over all workers.
         shapes: the shapes of the classes in the state, against which the program's are checked at restore.
+        definition: the windows and aggregators that made the state; None if the user's functions did.
+        panes: the partition of time to which the panes in its slots belong; None if it has no slots.
     """
 
     name: str
@@ -98,6 +103,15 @@ class StateEntry:
     placement: str | None
     keys: int
     shapes: tuple[Shape, ...] = ()
+    definition: str | None = None
+    panes: str | None = None
+
+    @property
+    def format(self) -> int:
+        """The first format version that can express the entry."""
+        if self.definition is not None or self.panes is not None:
+            return FORMAT
+        return _WITH_SHAPES if self.shapes else _PLAIN_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +155,11 @@ class Manifest:
     def to_bytes(self, authenticator: Authenticator) -> bytes:
         """Return the manifest as signed JSON."""
         body = asdict(self)
-        bare = [entry for entry in body["operators"] if not entry["shapes"]]
-        for entry in bare:
-            del entry["shapes"]
-        return encode_signed(body, authenticator, _PLAIN_FORMAT if len(bare) == len(self.operators) else FORMAT)
+        for entry in body["operators"]:
+            for name in _OPTIONAL:
+                if not entry[name]:
+                    del entry[name]
+        return encode_signed(body, authenticator, max((entry.format for entry in self.operators), default=1))
 
     @classmethod
     def from_bytes(cls, name: str, data: bytes, authenticator: Authenticator) -> Manifest:
@@ -269,7 +284,8 @@ def _check_sense(manifest: Manifest) -> None:
 
 def _state(entry: dict[str, Any]) -> Any:
     shapes = [{**shape, "fields": tuple(shape["fields"])} for shape in entry.pop("shapes", ())]
-    return _record(StateEntry, {**entry, "shapes": tuple(_record(Shape, shape) for shape in shapes)})
+    optional = {"definition": entry.get("definition"), "panes": entry.get("panes")}
+    return _record(StateEntry, {**entry, **optional, "shapes": tuple(_record(Shape, shape) for shape in shapes)})
 
 
 def _record(cls: type[Any], entry: dict[str, Any]) -> Any:

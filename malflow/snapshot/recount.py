@@ -8,6 +8,7 @@ from typing import Any
 
 from malflow.diagnostics import shown
 from malflow.errors import SnapshotError
+from malflow.paned_state import OperatorState
 from malflow.snapshot.persistence import RestoredState
 from malflow.state import Delta, KeyedState, StateDelta
 
@@ -32,7 +33,7 @@ class Recount:
     def check(
         self,
         deltas: Iterable[StateDelta],
-        states: Mapping[tuple[int, str], Mapping[Any, Any]],
+        states: Mapping[tuple[int, str], OperatorState],
         *,
         base: bool,
     ) -> None:
@@ -52,15 +53,15 @@ class Recount:
             self._add(worker, name, delta)
         for (worker, name), live in states.items():
             kept: Mapping[Any, Any] = self._keys.get((worker, name), {})
-            if list(kept) != list(live):
-                raise _difference(worker, name, kept, live)
+            if live.arranged(kept) != list(live):
+                raise _difference(worker, name, live.arranged(kept), live)
 
     def _add(self, worker: int, name: str, delta: Delta) -> None:
         keys = Delta(dict.fromkeys(delta.changed), delta.deleted, delta.appended, delta.whole)
         self._keys.setdefault((worker, name), KeyedState()).apply(keys)
 
 
-def _difference(worker: int, name: str, kept: Mapping[Any, Any], live: Mapping[Any, Any]) -> SnapshotError:
+def _difference(worker: int, name: str, kept: list[Any], live: OperatorState) -> SnapshotError:
     there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
     first, second = (("none" if key is _NONE else f"key {shown(key)}") for key in (there, here))
     return SnapshotError(

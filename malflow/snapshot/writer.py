@@ -386,4 +386,6 @@ def _origin(error: Exception) -> str:
 
 
 def _entry(spec: StateSpec, keys: int, shapes: tuple[Shape, ...] = ()) -> StateEntry:
-    return StateEntry(spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes)
+    return StateEntry(
+        spec.name, spec.kind.word, spec.version, spec.placement, keys, shapes, spec.definition, spec.panes
+    )

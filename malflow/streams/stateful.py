@@ -174,10 +174,11 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         *,
         validate: Any = None,
         keeps_keys: bool = True,
+        **facts: Any,
     ) -> Any:
         checked_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate)
         placement = self._graph.placement(name, self._input(name), location())
-        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys)
+        node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
         return self._at(self._append(node))

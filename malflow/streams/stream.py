@@ -16,10 +16,10 @@ from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 from malflow.sources.single_iterator import SingleIteratorSource
+from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_sink, checked_source, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.routing import RoutingOperators
-from malflow.streams.stateful import StatefulOperators
 from malflow.streams.stateless import StatelessOperators
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
@@ -134,7 +134,7 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
 
-class KeyedStream(StatefulOperators[K, V_co, T], Stream[K, V_co, T]):
+class KeyedStream(AggregateOperators[K, V_co, T], Stream[K, V_co, T]):
     """A stream whose records have keys, with operators that keep per-key state."""
 
     __slots__ = ()

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from malflow import SingleThreadRuntime, StreamProvider
+from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
 from tests.golden.program import CODECS, Parts, build_dataflow, events
+from tests.golden.windowed import build_windows, readings
 
-__all__ = ["JOBS", "Job", "backend_of", "main", "run"]
+__all__ = ["JOBS", "Job", "backend_of", "main", "run", "run_windows"]
 
 KEY = "the signing key of the golden files"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,6 +72,17 @@ def run(job: Job, backend: FsspecBackend, sink: Parts, **options: Any) -> None:
     runtime.execute()
 
 
+def run_windows(job: Job, backend: FsspecBackend, **options: Any) -> dict[str, VecSink[Any, Any, Any]]:
+    """Run the dataflow with windows until its source ends; return its sinks."""
+    sinks: dict[str, VecSink[Any, Any, Any]] = {}
+    SingleThreadRuntime(
+        lambda provider: build_windows(provider, readings(), sinks),
+        backend,
+        **{"parallelism": job.parallelism, **options},
+    ).execute()
+    return sinks
+
+
 def main() -> None:
     """Write all jobs.
 
@@ -81,10 +94,9 @@ def main() -> None:
         sys.exit(f"{folder} is there already; a format version once written stays as it is")
     tokens = count(1)
     for job in JOBS:
-        for _ in range(2):
-            backend = backend_of(job, folder)
-            backend._environment = SystemContext(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
-            run(job, backend, Parts())
+        backend = backend_of(job, folder)
+        backend._environment = SystemContext(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
+        run_windows(job, backend)
 
 
 if __name__ == "__main__":

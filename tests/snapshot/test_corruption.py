@@ -15,6 +15,7 @@ import pytest
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.data_file import Section, compress, encode_file
+from malflow.snapshot.manifest import FORMAT
 from malflow.state_kinds import StateKind, StateSpec
 from tests.kit.jobs import SUM, Job, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
 from tests.kit.memory_store import HookedStore
@@ -284,11 +285,11 @@ def test_nothing_is_deleted_by_going_back(three: HookedStore) -> None:
 def test_going_back_does_not_pass_over_a_newer_malflow(three: HookedStore) -> None:
     body = json.loads(three.objects[manifest_key(4)])
     del body["mac"], body["sha256"]
-    body["format"] = 3
+    body["format"] = FORMAT + 1
     plain = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     body |= {"mac": None, "sha256": sha256(plain).hexdigest()}
     three.objects[manifest_key(4)] = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    with pytest.raises(SnapshotError, match=r"in format 3; this version reads formats up to 2"):
+    with pytest.raises(SnapshotError, match=rf"in format {FORMAT + 1}; this version reads formats up to {FORMAT}"):
         job_on(three, recovery="previous")
 
 

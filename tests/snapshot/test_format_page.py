@@ -43,5 +43,6 @@ def test_classes_of_malflow_are_described() -> None:
 
 def test_versions_are_described() -> None:
     versions = PAGE.split("## Versions", 1)[1].split("Every version", 1)[0]
-    assert f"| manifest | 1 | |\n| | {manifest.FORMAT} |" in versions
+    assert "| manifest | 1 | |\n| | 2 |" in versions
+    assert f"\n| | {manifest.FORMAT} |" in versions
     assert f"| data file | {data_file.FORMAT} | |" in versions

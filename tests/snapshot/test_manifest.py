@@ -178,7 +178,7 @@ def test_a_newer_format_is_refused_by_the_name_of_what_wrote_it(key: str | None)
         "writer": {"malflow": "9.9"},
         "new": 1,
     }
-    with pytest.raises(SnapshotError, match=r"written by malflow 9\.9 in format 3; this version reads formats up to 2"):
+    with pytest.raises(SnapshotError, match=rf"written by malflow 9\.9 in format {FORMAT + 1}; this version"):
         read(manifest.encode_signed(body, Authenticator(key)), Authenticator(key))
 
 

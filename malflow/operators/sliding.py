@@ -1,0 +1,155 @@
+"""Windows of several panes, which share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.batch import Batch
+from malflow.message import MAX
+from malflow.operators.contract import OperatorContext
+from malflow.operators.window import Results, WindowAggregate
+from malflow.panes import Panes
+from malflow.state import Delta
+from malflow.windows import TimeWindows, Timing
+
+__all__ = ["SlidingAggregate"]
+
+_States = Mapping[Any, Any]
+
+
+class SlidingAggregate(WindowAggregate):
+    """Aggregate the records of each key in each window, where windows have several panes in common.
+
+    Each pane is aggregated once, and windows are combined from panes in blocks: see `_Blocks`. A pane is kept until the
+    last window that has it is closed.
+
+    Args:
+        context: what every operator gets.
+        windows: the windows.
+        aggregators: the aggregators of each window's records, which can merge.
+    """
+
+    def __init__(
+        self, context: OperatorContext, windows: TimeWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+    ) -> None:
+        super().__init__(context, windows, aggregators)
+        self._blocks = _Blocks(windows.span, self._kernel.merge)
+        self._next: int | None = None  # the first pane that is not closed; None: to be found
+
+    def add(self, number: int, run: Batch) -> None:
+        """Add records to a pane, unless it is between two windows."""
+        if number % self._windows.step < self._windows.span:
+            super().add(number, run)
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close panes in their order, with the windows that end with them."""
+        held, span, step = self.state.panes, self._windows.span, self._windows.step
+        number = self._resume(panes) if self._next is None and held else self._next or 0
+        while held:
+            oldest = min(held)
+            closing = max(number, oldest)
+            if epoch is not MAX and panes.last(closing) > epoch:
+                break
+            if oldest >= number:  # no closed pane is part of an open window: skip to where there are records
+                self._blocks.clear()
+                number = oldest
+            self._blocks.close(number, held)
+            first = number - span + 1
+            if first % step == 0:
+                timing = Timing.END if epoch is MAX else Timing.FINAL
+                states = self._open(panes, number, self._blocks.window(number))
+                self.emit(panes, first, states, timing, results)
+                for over in range(first, first + min(step, span)):
+                    if over in held:
+                        self.state.drop(over)
+            number += 1
+            self._next = number
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it."""
+        super().apply(delta)
+        self._blocks.clear()
+        self._next = None
+
+    def _resume(self, panes: Panes) -> int:
+        """Return the first pane that is not closed, and combine those that are, as they were before."""
+        held, epoch = self.state.panes, self.reached.epoch
+        number = min(held)
+        while epoch is not None and panes.last(number) <= epoch:
+            number += 1
+        self._blocks.rebuild(number, held)
+        return number
+
+    def _open(self, panes: Panes, last: int, states: _States) -> _States:
+        """Return the states without those of keys whose window was closed already, by the worker they were on."""
+        floors = self.reached.floors
+        if floors is None:
+            return states
+        end = panes.last(last)
+        return {key: state for key, state in states.items() if floors[key] < end}
+
+
+class _Blocks:
+    """Windows of `span` panes, combined by the two-stacks method of van Herk, Gil and Werman.
+
+    Panes are divided into blocks of `span`, by their numbers. A window is the end of one block and the beginning of the
+    next: a suffix, combined once when the block is over, and a prefix, to which each pane is added. So there are three
+    merges for each pane and key, however long the windows are, and nothing is subtracted. What a window is combined of,
+    and in which order, depends on the numbers of its panes only, so floats are the same to the last bit after a
+    restart.
+
+    Args:
+        span: how many panes a window has.
+        merge: combines two accumulators, without changing them.
+    """
+
+    def __init__(self, span: int, merge: Callable[[Any, Any], Any]) -> None:
+        self._span = span
+        self._merge = merge
+        self._prefix: dict[Any, Any] = {}
+        self._suffixes: dict[int, _States] = {}  # of the block before, by the number of their first pane
+
+    def clear(self) -> None:
+        """Start without panes."""
+        self._prefix, self._suffixes = {}, {}
+
+    def close(self, number: int, panes: Mapping[int, _States]) -> None:
+        """Add a pane, the next one, to the prefix; where a block begins, combine the block before."""
+        if number % self._span == 0:
+            self._turn(number, panes)
+        self._append(panes.get(number))
+
+    def window(self, last: int) -> _States:
+        """Return the accumulators of the window that ends with a pane, which was closed last."""
+        suffix = self._suffixes.get(last - self._span + 1)
+        return self._combined(suffix, self._prefix) if suffix else dict(self._prefix)
+
+    def rebuild(self, number: int, panes: Mapping[int, _States]) -> None:
+        """Combine what `close` had combined before the pane `number`."""
+        block = (number - 1) // self._span * self._span
+        self._turn(block, panes)
+        for closed in range(block, number):
+            self._append(panes.get(closed))
+
+    def _append(self, states: _States | None) -> None:
+        if states:
+            self._prefix = self._combined(self._prefix, states)
+
+    def _turn(self, block: int, panes: Mapping[int, _States]) -> None:
+        """Begin a block: combine the suffixes of the one before."""
+        self.clear()
+        suffix: _States = {}
+        for number in range(block - 1, block - self._span, -1):
+            if panes.get(number):
+                suffix = self._combined(panes[number], suffix)
+            self._suffixes[number] = suffix
+
+    def _combined(self, first: _States, second: _States) -> dict[Any, Any]:
+        """Combine the accumulators of two intervals, of which `first` is the earlier."""
+        combined = dict(first)
+        merge = self._merge
+        for key, state in second.items():
+            combined[key] = merge(combined[key], state) if key in combined else state
+        return combined

@@ -1,0 +1,297 @@
+"""Windows of event time: records are added to panes, and an epoch closes those that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import compile_kernel
+from malflow.batch import Batch
+from malflow.diagnostics import shown
+from malflow.errors import OperatorError
+from malflow.message import MAX
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.reached_epoch import REACHED, ReachedEpoch
+from malflow.paned_state import PanedState
+from malflow.panes import Panes, fitted, shown_in_zone
+from malflow.windows import TimeWindows, Timing, WindowResult
+
+__all__ = ["PanedOperator", "Results", "WindowAggregate"]
+
+
+_KNOWN_KEYS = 1 << 20
+
+
+class Results:
+    """The results of a batch, as columns, and the epochs between them."""
+
+    __slots__ = ("epochs", "keys", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+        self.timestamps: list[Any] = []
+        self.epochs: list[tuple[int, Any]] = []
+
+    def add(self, keys: Iterable[Any], values: Iterable[Any], timestamp: Any) -> None:
+        """Append results with one timestamp."""
+        self.keys.extend(keys)
+        self.values.extend(values)
+        self.timestamps.extend(repeat(timestamp, len(self.values) - len(self.timestamps)))
+
+    def mark(self, epochs: Iterable[tuple[int, Any]]) -> None:
+        """Append epochs after the results so far."""
+        self.epochs.extend((len(self.keys), epoch) for _, epoch in epochs)
+
+    def batch(self) -> Batch:
+        """Return all of it as one batch."""
+        return Batch(self.keys, self.values, self.timestamps, self.epochs)
+
+
+class PanedOperator(Operator):
+    """An operator that adds each record to a pane of time, and lets epochs close panes.
+
+    A batch is cut only at the epochs that may close a pane. The first pane to close is the one that contains the
+    instant after the last epoch, whether it exists or not: an epoch below its last instant passes.
+
+    Args:
+        context: what every operator gets.
+        panes: the partition of time.
+    """
+
+    state: PanedState
+
+    def __init__(self, context: OperatorContext, panes: Any) -> None:
+        super().__init__(context)
+        self.state = PanedState(tracked=context.tracked)
+        self.reached = ReachedEpoch(context)
+        self.hidden = {REACHED: self.reached}
+        self._unfitted = panes
+        self._panes: Panes | None = None
+        self._kinds: set[type] = set()
+        self._horizon: Any = None  # no epoch below it closes a pane; None: not known
+        self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
+        self._number = 0
+
+    def add(self, number: int, run: Batch) -> None:
+        """Add records to an open pane."""
+        raise NotImplementedError
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the panes that are over at an epoch, which may be `MAX`, and add the results of their windows."""
+        raise NotImplementedError
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive."""
+        self.reached.idle = min(edges)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Add the records to their panes, and emit the results of the windows that the epochs close."""
+        results = Results()
+        passed: list[tuple[int, Any]] = []
+        done = 0
+        for position, epoch in batch.epochs:
+            if epoch is not MAX and self._horizon is not None and epoch < self._horizon:
+                passed.append((position, epoch))
+                continue
+            self._take(batch, done, position)
+            done = position
+            results.mark(passed)
+            passed.clear()
+            self._advance(epoch, results)
+            results.mark(((position, epoch),))
+        self._take(batch, done, len(batch))
+        if passed:
+            self.reached.advance(passed[-1][1])
+            results.mark(passed)
+        return (results.batch(),)
+
+    def _advance(self, epoch: Any, results: Results) -> None:
+        panes = self._fitted()
+        if panes is None:  # there was no record yet
+            self.reached.advance(epoch)
+            return
+        self.advance(panes, epoch, results)
+        self._bounds = None
+        self.reached.advance(epoch)
+        if epoch is not MAX:
+            number = panes.number(epoch)
+            self._horizon = panes.last(number + 1 if panes.last(number) <= epoch else number)
+
+    def _fitted(self) -> Panes | None:
+        if self._panes is None and self.reached.like is not None:
+            self._panes = fitted(self._unfitted, self.reached.like)
+        return self._panes
+
+    def _take(self, batch: Batch, start: int, stop: int) -> None:
+        """Add some of a batch's records to their panes."""
+        if start == stop:
+            return
+        run = batch if stop - start == len(batch) else batch.part(start, stop)
+        try:
+            low, high = min(run.timestamps), max(run.timestamps)
+            panes = self._fitted() or self._fit(low)
+            if not (type(low) in self._kinds and type(high) in self._kinds):
+                self._check_kinds(panes, low, high)
+            bounds = self._bounds
+            if bounds is None or not (bounds[0] <= low and high < bounds[1]):
+                number = panes.number(low)
+                if number != panes.number(high):
+                    self._take_several(panes, run)
+                    return
+                self._enter(panes, number, run)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self._misfit(error, run) from error
+        self.add(self._number, run)
+
+    def _fit(self, timestamp: Any) -> Panes:
+        self._panes = fitted(self._unfitted, timestamp)
+        self.reached.like = timestamp
+        return self._panes
+
+    def _check_kinds(self, panes: Panes, *timestamps: Any) -> None:
+        """Check that the panes fit the types of timestamps.
+
+        Raises:
+            TypeError: if they don't.
+        """
+        for timestamp in timestamps:
+            if fitted(self._unfitted, timestamp) != panes:
+                like = self.reached.like
+                raise TypeError(
+                    f"its timestamp {shown(timestamp)} is of type {type(timestamp).__name__}, and the first one, "
+                    f"{shown(like)}, is of type {type(like).__name__}; set timestamps of one type by "
+                    ".assign_timestamps()"
+                )
+            self._kinds.add(type(timestamp))
+
+    def _misfit(self, error: Exception, run: Batch) -> Exception:
+        """Return the error of the first record whose timestamp is in no pane."""
+        panes = self._panes
+        for key, value, timestamp in zip(run.key_column(), run.values, run.timestamps, strict=True):
+            try:
+                if panes is None:
+                    fitted(self._unfitted, timestamp)
+                else:
+                    self._check_kinds(panes, timestamp)
+                    panes.number(timestamp)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+                return self.error(own, (key, value, timestamp))
+        return self.error(error)
+
+    def _enter(self, panes: Panes, number: int, run: Batch) -> None:
+        """Make a pane the present one, of which `run` has the next records.
+
+        Raises:
+            OperatorError: if the pane is closed.
+        """
+        epoch = self.reached.epoch
+        if epoch is not None and panes.last(number) <= epoch:
+            record = next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True)))
+            raise self.error(
+                f"its window closed at epoch {shown(epoch)}, which the record is behind: an operator before this one "
+                "sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
+                ".generate_epochs() behind that operator",
+                record,
+            )
+        self._number = number
+        self._bounds = (panes.start(number), panes.start(number + 1))
+
+    def _take_several(self, panes: Panes, run: Batch) -> None:
+        """Add records of several panes; in each pane in their order."""
+        rows: dict[int, list[int]] = {}
+        low = high = None
+        append = None
+        for index, timestamp in enumerate(run.timestamps):
+            if append is None or not low <= timestamp < high:
+                number = panes.number(timestamp)
+                low, high = panes.start(number), panes.start(number + 1)
+                append = rows.setdefault(number, []).append
+            append(index)
+        for number, indices in rows.items():
+            part = run.take(indices)
+            self._enter(panes, number, part)
+            self.add(number, part)
+
+
+class _Admission:
+    """Checks the keys of new states, each once as long as there are not too many."""
+
+    def __init__(self, check: Callable[[Any], None]) -> None:
+        self._check = check
+        self._known: set[Any] = set()
+
+    def __call__(self, key: Any) -> None:
+        if key not in self._known:
+            self._check(key)
+            if len(self._known) >= _KNOWN_KEYS:
+                self._known.clear()
+            self._known.add(key)
+
+
+class WindowAggregate(PanedOperator):
+    """Aggregate the records of each key in each window; each pane is a window.
+
+    Args:
+        context: what every operator gets.
+        windows: the windows.
+        aggregators: the aggregators of each window's records.
+    """
+
+    def __init__(
+        self, context: OperatorContext, windows: TimeWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+    ) -> None:
+        super().__init__(context, windows.panes)
+        self._windows = windows
+        self._kernel = compile_kernel(aggregators, debug=context.debug)
+        self._admit = None if len(context.workers) == 1 else _Admission(context.admit)
+
+    def add(self, number: int, run: Batch) -> None:
+        """Add records to a pane."""
+        states = self.state.pane(number)
+        rest = iter(run.values)
+        try:
+            self._kernel.add(states, run.key_column(), rest, run.timestamps, self._admit)
+        except Exception as error:
+            raise self.fail(error, run, rest) from error
+        self.state.touch(number, run.key_column())
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the panes that are over."""
+        for number in sorted(self.state.panes):
+            if epoch is not MAX and panes.last(number) > epoch:
+                break
+            timing = Timing.END if epoch is MAX else Timing.FINAL
+            self.emit(panes, number, self.state.drop(number), timing, results)
+
+    def emit(self, panes: Panes, first: int, states: Mapping[Any, Any], timing: Timing, results: Results) -> None:
+        """Add the results of the windows whose first pane is `first`.
+
+        Args:
+            panes: the panes.
+            first: the number of the windows' first pane.
+            states: the accumulators by key.
+            timing: when the results are made.
+            results: where to add them.
+        """
+        end = first + self._windows.span
+        start, stop = shown_in_zone(panes, panes.start(first)), shown_in_zone(panes, panes.start(end))
+        try:
+            values = self._kernel.results(states.values())
+        except Exception as error:
+            raise self._unfinished(error, states, f"the window from {shown(start)} to {shown(stop)}") from error
+        made = map(WindowResult, repeat(start), repeat(stop), values, repeat(timing))
+        results.add(states, made, panes.last(end - 1))
+
+    def _unfinished(self, error: Exception, states: Mapping[Any, Any], window: str) -> Exception:
+        """Return the error of the first key whose result can't be made."""
+        for key, state in states.items():
+            try:
+                self._kernel.result(state)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
+                return self.error(own, about=f"the result of key {shown(key)}, {window}")
+        return self.error(error, about=window)

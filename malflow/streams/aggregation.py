@@ -1,0 +1,278 @@
+"""Methods of keyed streams that aggregate records: in windows, or all of them so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import Kernel, compile_kernel
+from malflow.callables import advice
+from malflow.errors import GraphError, shown
+from malflow.operators.contract import Logic
+from malflow.operators.reached_epoch import REACHED
+from malflow.operators.running import RunningAggregate
+from malflow.operators.sliding import SlidingAggregate
+from malflow.operators.window import WindowAggregate
+from malflow.state_kinds import StateKind
+from malflow.streams.arguments import malformed
+from malflow.streams.stateful import StatefulOperators
+from malflow.windows import TimeWindows, WindowResult
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["AggregateOperators", "Windowed"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+V = TypeVar("V")
+T = TypeVar("T")
+R = TypeVar("R")
+R1 = TypeVar("R1")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+R4 = TypeVar("R4")
+R5 = TypeVar("R5")
+R6 = TypeVar("R6")
+
+_Migrate = Callable[[Any, int], Any] | None
+
+
+class Windowed(Generic[K, V, T]):
+    """A keyed stream whose records are divided into windows; `aggregate` adds the operator that keeps them."""
+
+    __slots__ = ("_append", "_windows")
+
+    def __init__(self, append: Callable[..., Any], windows: TimeWindows) -> None:
+        self._append = append
+        self._windows = windows
+
+    @overload
+    def aggregate(
+        self, name: str, a1: Aggregator[V, Any, R1], /, *, version: int = ..., migrate: _Migrate = ...
+    ) -> KeyedStream[K, WindowResult[R1, T], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[R1, R2], T], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3], T], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4], T], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        a5: Aggregator[V, Any, R5],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5], T], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        a5: Aggregator[V, Any, R5],
+        a6: Aggregator[V, Any, R6],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5, R6], T], T]: ...
+    def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
+        """Aggregate the records of each key in each window; emit a `WindowResult` when the window closes.
+
+        A window closes at the first epoch (watermark) at or after its last instant, which is also the timestamp of its
+        result; so results are in time for windows further on. At the end of the stream, the windows that are still
+        open give results with the timing ``END``. Windows without records give none.
+
+        Args:
+            name: the operator's name; snapshots store the open windows under it.
+            aggregators: one or more of `malflow.agg`. With one, a result's value is its result, with several a tuple.
+            version: the schema version of the accumulators: increase it when the windows or aggregators change.
+            migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
+
+        >>> def hourly(stream):
+        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     return keyed.window(tumbling(2)).aggregate("sums", agg.sum())
+        >>> run([1, 2, 3, 4], hourly)[0]
+        WindowResult(start=0, end=2, value=3, timing=END)
+        """
+        kernel, windows = _kernel(name, aggregators), self._windows
+        if not windows.is_plain and not kernel.can_merge:
+            raise malformed(name, f"has windows that share panes, and can't merge {kernel.definition}; give it merge=")
+        operator = WindowAggregate if windows.is_plain else SlidingAggregate
+        logic: Logic = partial(operator, windows=windows, aggregators=kernel.aggregators)
+        return self._append(
+            name,
+            logic,
+            StateKind.WINDOW,
+            version,
+            migrate,
+            hidden=((REACHED, StateKind.EPOCHS),),
+            definition=f"{kernel.definition} in {windows}",
+            panes=windows.definition,
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            raise AttributeError(f"windows have no method {attribute!r}{advice(attribute, ('aggregate',))}")
+
+
+class AggregateOperators(StatefulOperators[K, V_co, T]):
+    """Methods that aggregate the records of each key."""
+
+    __slots__ = ()
+
+    def window(self, windows: TimeWindows) -> Windowed[K, V_co, T]:
+        """Divide the records of each key into windows; call `Windowed.aggregate` on the result.
+
+        Args:
+            windows: the kind of windows: see `malflow.windows`.
+
+        >>> def maxima(stream):
+        ...     keyed = stream.key_distribute("parity", lambda msg: msg.value % 2)
+        ...     return keyed.window(tumbling(3)).aggregate("max", agg.max()).map("value", lambda it: it.value)
+        >>> run([1, 2, 3, 4], maxima)
+        [3, 2, 4]
+        """
+        if not isinstance(windows, TimeWindows):
+            raise malformed(None, f".window() takes windows, such as tumbling(60); got {shown(windows)}")
+        return Windowed(self._stateful, windows)
+
+    @overload
+    def aggregate(
+        self, name: str, a1: Aggregator[V_co, Any, R1], /, *, version: int = ..., migrate: _Migrate = ...
+    ) -> KeyedStream[K, R1, T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[R1, R2], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[R1, R2, R3], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        a4: Aggregator[V_co, Any, R4],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[R1, R2, R3, R4], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        a4: Aggregator[V_co, Any, R4],
+        a5: Aggregator[V_co, Any, R5],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[R1, R2, R3, R4, R5], T]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        a4: Aggregator[V_co, Any, R4],
+        a5: Aggregator[V_co, Any, R5],
+        a6: Aggregator[V_co, Any, R6],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[R1, R2, R3, R4, R5, R6], T]: ...
+    def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
+        """Replace each value by the aggregate of all values of its key so far.
+
+        Args:
+            name: the operator's name; snapshots store the accumulators under it.
+            aggregators: one or more of `malflow.agg`. With one, the result is its result, with several a tuple.
+            version: the schema version of the accumulators: increase it when the aggregators change.
+            migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
+
+        >>> def totals(stream):
+        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     return keyed.aggregate("so far", agg.count(), agg.sum())
+        >>> run([5, 6], totals)
+        [(1, 5), (2, 11)]
+        """
+        kernel = _kernel(name, aggregators)
+        logic = partial(RunningAggregate, aggregators=kernel.aggregators)
+        return self._stateful(
+            name, logic, StateKind.AGGREGATE, version, migrate, definition=f"{kernel.definition} of all records"
+        )
+
+
+def _kernel(name: str, aggregators: Sequence[Any]) -> Kernel:
+    try:
+        return compile_kernel(aggregators)
+    except GraphError as error:
+        raise malformed(name, f"can't be added: {error}") from None

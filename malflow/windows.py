@@ -1,0 +1,276 @@
+"""Kinds of windows: how event time, or a key's records, are divided into pieces that are aggregated one by one.
+
+A window contains its start and not its end. It closes at the first epoch (watermark) at or after its last instant,
+which is one microsecond, day or unit before its end, by the type of the timestamps: see `malflow.panes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from math import gcd
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from malflow.errors import GraphError, shown
+from malflow.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
+
+__all__ = [
+    "CountWindows",
+    "SessionWindows",
+    "TimeWindows",
+    "Timing",
+    "WindowResult",
+    "calendar",
+    "counting",
+    "session",
+    "sliding",
+    "tumbling",
+]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_WEEK = timedelta(weeks=1)
+
+
+class Timing(Enum):
+    """When a result of a window was made.
+
+    Attributes:
+        FINAL: at the epoch that closed the window.
+        EARLY: while the window was still open; a later result replaces it.
+        LATE: after it closed, since a late record was added; it replaces the earlier results.
+        END: at the end of the stream, before the window was over. It is not part of the history: a run that resumes
+            with more input makes a result of the whole window.
+    """
+
+    FINAL = "FINAL"
+    EARLY = "EARLY"
+    LATE = "LATE"
+    END = "END"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class WindowResult(NamedTuple, Generic[R, T]):
+    """The result of one key's window.
+
+    Attributes:
+        start: the window's first instant.
+        end: the first instant after it.
+        value: what the aggregators made of its records.
+        timing: when the result was made.
+    """
+
+    start: T
+    end: T
+    value: R
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindows:
+    """Windows of `span` consecutive panes, of which one starts every `step` panes.
+
+    Attributes:
+        panes: a numbered partition of time. An object of your own with ``number(timestamp)``, ``start(number)`` and
+            ``last(number)`` will do: shifts, fiscal years, trading days. Its numbers are integers without gaps.
+        span: how many panes a window has.
+        step: how many panes lie between the starts of two windows.
+    """
+
+    panes: Panes | Fitting
+    span: int = 1
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers of panes."""
+        for count, what in ((self.span, "span"), (self.step, "step")):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise GraphError(f"windows need a positive integer as their {what}; got {shown(count)}")
+        for method in () if hasattr(self.panes, "fit") else ("number", "start", "last"):
+            if not callable(getattr(self.panes, method, None)):
+                raise GraphError(f"windows need panes with a method {method}(); got {shown(self.panes)}")
+
+    @property
+    def definition(self) -> str:
+        """The partition of time as a text that is the same in every run of a program."""
+        kind = type(self.panes)
+        return repr(self.panes) if kind.__repr__ is not object.__repr__ else f"{kind.__module__}.{kind.__qualname__}"
+
+    def __str__(self) -> str:
+        """Return the windows in words.
+
+        >>> str(sliding(60, 7)), str(tumbling(timedelta(hours=1))), str(calendar("day", "Asia/Tokyo"))
+        ('windows of 60 panes of 1, one every 7', 'windows of 1:00:00', 'windows of days in Asia/Tokyo')
+        """
+        if self.is_plain:
+            return f"windows of {self.definition}"
+        return f"windows of {self.span} panes of {self.definition}, one every {self.step}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each pane is a window."""
+        return self.span == self.step == 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Windows of records of a key of which no two neighbours are `gap` or more apart."""
+
+    gap: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindows:
+    """Windows of `size` records of a key, of which one starts every `every` records."""
+
+    size: int
+    every: int
+
+
+def tumbling(size: Any, *, offset: Any = None) -> TimeWindows:
+    """Make windows of a fixed size, one after the other.
+
+    They are aligned to 0, or to 1970-01-01T00:00 (in UTC, for datetimes with a zone), and shifted by `offset`.
+
+    Args:
+        size: the length of a window, in the unit of the timestamps' differences: a number, or a timedelta.
+        offset: where a window starts; only the remainder by `size` counts.
+
+    Raises:
+        GraphError: if `size` is not positive, `offset` is of another kind, or the windows are weeks without an offset.
+
+    >>> tumbling(10).panes.fit(0).number(25)
+    2
+    """
+    return TimeWindows(_panes("tumbling", size, offset, size))
+
+
+def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
+    """Make windows of a fixed size that overlap: one starts every `every`.
+
+    A record is in ``size / every`` windows. Where `every` exceeds `size`, records between two windows are in none.
+
+    Args:
+        size: the length of a window: a number, or a timedelta.
+        every: the distance between the starts of two windows; need not divide `size`.
+        offset: where a window starts; only the remainder by `every` counts.
+
+    Raises:
+        GraphError: as for `tumbling`; or if `size` and `every` have no common unit, as most floats.
+
+    >>> sliding(60, 7).span, sliding(60, 7).step
+    (60, 7)
+    """
+    _check_size("sliding", size, "size")
+    _check_size("sliding", every, "distance")
+    unit = _common_unit(size, every)
+    return TimeWindows(_panes("sliding", unit, offset, every), size // unit, every // unit)
+
+
+def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
+    """Make windows of calendar units in a time zone, for timestamps that are datetimes or dates.
+
+    Days have 23, 24 or 25 hours, as the zone has them; months, quarters and years have their days; weeks start on
+    Monday. Seconds, minutes and hours are of equal length. Datetimes without a zone are dates and times of day as they
+    are, and need ``zone="UTC"``.
+
+    Args:
+        unit: ``second``, ``minute``, ``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year``.
+        zone: the name of a time zone, or a tzinfo.
+        span: how many units a window has; a window starts at each unit.
+
+    Raises:
+        GraphError: if the unit or the zone is unknown.
+
+    >>> from datetime import datetime, timezone
+    >>> days = calendar("day", "Europe/Berlin").panes
+    >>> day = days.number(datetime(2026, 3, 29, 12, tzinfo=timezone.utc))
+    >>> (days.start(day + 1) - days.start(day)).total_seconds() / 3600
+    23.0
+    """
+    try:
+        known = Unit(unit)
+    except ValueError:
+        units = ", ".join(repr(it.value) for it in Unit)
+        raise GraphError(f"calendar windows need one of the units {units}; got {shown(unit)}") from None
+    return TimeWindows(CalendarPanes(known, zone_of(zone)), span)
+
+
+def session(gap: Any) -> SessionWindows:
+    """Make windows of activity: a key's session ends when it has no record for `gap`.
+
+    Two records exactly `gap` apart are in two sessions. A session's end is its last record's timestamp plus `gap`. A
+    key that never rests keeps one session open.
+
+    Args:
+        gap: a number, or a timedelta.
+
+    Raises:
+        GraphError: if `gap` is not positive.
+
+    >>> session(5)
+    SessionWindows(gap=5)
+    """
+    _check_size("session", gap, "gap")
+    return SessionWindows(gap)
+
+
+def counting(size: int, every: int | None = None) -> CountWindows:
+    """Make windows of a number of records of a key, in their order of arrival.
+
+    So results depend on the order in which records arrive. A window's start and end are the timestamps of its first
+    and last record.
+
+    Args:
+        size: how many records a window has.
+        every: how many records lie between the starts of two windows; `size` by default.
+
+    Raises:
+        GraphError: if a number is not a positive integer.
+
+    >>> counting(100)
+    CountWindows(size=100, every=100)
+    """
+    every = size if every is None else every
+    for count, what in ((size, "size"), (every, "distance")):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise GraphError(f"counting windows need a positive integer as their {what}; got {shown(count)}")
+    return CountWindows(size, every)
+
+
+def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
+    _check_size(kind, cycle, "size")
+    if isinstance(cycle, timedelta) and not cycle % _WEEK and offset is None:
+        raise GraphError(
+            f"{kind} windows of weeks would start on Thursdays, as 1970 did; use calendar('week', zone), or set offset="
+        )
+    if offset is None:
+        return RegularPanes(unit, unit - unit)
+    try:
+        return RegularPanes(unit, offset % cycle)
+    except TypeError:
+        raise GraphError(f"{kind} windows of {cycle!r} need an offset of that kind; got {shown(offset)}") from None
+
+
+def _check_size(kind: str, size: Any, what: str) -> None:
+    is_length = isinstance(size, timedelta) or (isinstance(size, int | float) and not isinstance(size, bool))
+    if not is_length or not size > size - size or size - size != size - size:
+        raise GraphError(f"{kind} windows need a positive number or timedelta as their {what}; got {shown(size)}")
+
+
+def _common_unit(size: Any, every: Any) -> Any:
+    if isinstance(size, timedelta) and isinstance(every, timedelta):
+        tick = timedelta.resolution
+        return gcd(size // tick, every // tick) * tick
+    if isinstance(size, int) and isinstance(every, int):
+        return gcd(size, every)
+    for unit in (every, size):
+        if type(size) is type(every) and not size % unit and not every % unit:
+            return unit
+    raise GraphError(
+        f"sliding windows of {size!r} every {every!r} have no common unit; use integers or timedeltas of one kind"
+    )

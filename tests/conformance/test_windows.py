@@ -1,0 +1,97 @@
+"""Windows and aggregates mean the same on every runtime, in snapshots too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from malflow import OperatorError, agg, limit_out_of_orderness
+from malflow.windows import Timing, WindowResult, calendar, sliding, tumbling
+from tests.conformance.dataflow import messages_of, values_of
+
+READINGS: list[dict[str, Any]] = [{"sensor": f"s{n % 3}", "at": n * 7 % 50 + n, "value": n / 10} for n in range(60)]
+
+
+def stamped(stream: Any, bound: Any = 50) -> Any:
+    """Key readings by their sensor, with epochs."""
+    timed = stream.assign_timestamps("at", lambda msg: msg.value["at"])
+    on_time, _ = timed.generate_epochs("epochs", limit_out_of_orderness(bound))
+    return on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
+
+
+def counts(windows: Any) -> dict[tuple[Any, Any, Any], int]:
+    """Return how many readings are in each of the windows."""
+    found: dict[tuple[Any, Any, Any], int] = {}
+    for reading in READINGS:
+        for start, end in windows(reading["at"]):
+            found[reading["sensor"], start, end] = found.get((reading["sensor"], start, end), 0) + 1
+    return found
+
+
+def test_tumbling_windows(any_parallelism: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stamped(stream).window(tumbling(10)).aggregate("counts", agg.count())
+
+    results = messages_of(any_parallelism, READINGS, build)
+    found = {(it.key, it.value.start, it.value.end): it.value.value for it in results}
+    assert len(found) == len(results)
+    assert found == counts(lambda at: [(at // 10 * 10, at // 10 * 10 + 10)])
+    assert all(it.timestamp == it.value.end - 1 for it in results)
+
+
+def test_sliding_windows(any_parallelism: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stamped(stream).window(sliding(12, 4)).aggregate("counts", agg.count())
+
+    results = messages_of(any_parallelism, READINGS, build)
+    found = {(it.key, it.value.start, it.value.end): it.value.value for it in results}
+    assert len(found) == len(results)
+    assert found == counts(lambda at: [(at // 4 * 4 - back, at // 4 * 4 - back + 12) for back in (0, 4, 8)])
+
+
+def test_windows_of_the_calendar(runtime: Any) -> None:
+    days = [datetime(2026, 3, day, hour, tzinfo=UTC) for day in (28, 29, 30) for hour in range(24)]
+
+    def build(stream: Any) -> Any:
+        timed = stream.assign_timestamps("at", lambda msg: msg.value)
+        on_time, _ = timed.generate_epochs("epochs", limit_out_of_orderness(timedelta(0)))
+        keyed = on_time.key_distribute("all", lambda msg: "all")
+        return keyed.window(calendar("day", "Europe/Berlin")).aggregate("hours", agg.count())
+
+    results = values_of(runtime, days, build)
+    assert [it.value for it in results] == [23, 23, 24, 2]
+    assert [str(it.start) for it in results[1:3]] == ["2026-03-29 00:00:00+01:00", "2026-03-30 00:00:00+02:00"]
+    assert [it.timing for it in results] == [Timing.FINAL, Timing.FINAL, Timing.FINAL, Timing.END]
+
+
+def test_aggregates_without_windows(runtime: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stream.key_distribute("parity", lambda msg: msg.value % 2).aggregate("so far", agg.count(), agg.sum())
+
+    assert values_of(runtime, [1, 2, 3, 4], build) == [(1, 1), (1, 2), (2, 4), (2, 6)]
+
+
+def test_windows_are_chained(runtime: Any) -> None:
+    def build(stream: Any) -> Any:
+        minutes = stamped(stream).window(tumbling(10)).aggregate("small", agg.count())
+        return minutes.window(tumbling(50)).aggregate("large", agg.sum("value"))
+
+    results = values_of(runtime, READINGS, build)
+    assert sum(it.value for it in results) == len(READINGS)
+    assert WindowResult(0, 50, 14, Timing.FINAL) in results or all(it.end % 50 == 0 for it in results)
+
+
+def test_a_record_behind_its_window_is_an_error(runtime: Any) -> None:
+    def build(stream: Any) -> Any:
+        back = stamped(stream, 0).stateful_op("back", lambda msg, state, output: output.send(_older(msg)) or 1)
+        return back.window(tumbling(10)).aggregate("counts", agg.count())
+
+    with pytest.raises(OperatorError, match=r"operator 'counts' .*window closed at epoch") as caught:
+        values_of(runtime, READINGS, build)
+    assert ".assign_timestamps()" in str(caught.value)
+
+
+def _older(msg: Any) -> Any:
+    return type(msg)(msg.key, msg.value, msg.timestamp - 30)

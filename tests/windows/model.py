@@ -1,0 +1,41 @@
+"""What windows mean: an interpreter that keeps all records, and looks at all of them for each window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+Record = tuple[Any, Any, Any]
+"""A key, a timestamp and a value."""
+
+
+def parted(records: Iterable[Record], bound: Any) -> tuple[list[Record], list[Record], Any]:
+    """Part records in order of arrival into those on time and the late ones; return the last epoch as well."""
+    epoch: Any = None
+    on_time: list[Record] = []
+    late: list[Record] = []
+    for key, timestamp, value in records:
+        (on_time if epoch is None or timestamp > epoch else late).append((key, timestamp, value))
+        epoch = timestamp - bound if epoch is None else max(epoch, timestamp - bound)
+    return on_time, late, epoch
+
+
+def sliding_windows(size: Any, every: Any, offset: Any, timestamp: Any) -> list[tuple[Any, Any]]:
+    """Return the start and the end of each window that contains a timestamp."""
+    start = (timestamp - offset) // every * every + offset
+    found = []
+    while start + size > timestamp:
+        found.append((start, start + size))
+        start -= every
+    return found
+
+
+def windowed(
+    records: Iterable[Record], windows_of: Callable[[Any], Sequence[tuple[Any, Any]]]
+) -> dict[tuple[Any, Any, Any], list[Any]]:
+    """Return the values in each window of each key, by key, start and end."""
+    found: dict[tuple[Any, Any, Any], list[Any]] = {}
+    for key, timestamp, value in records:
+        for start, end in windows_of(timestamp):
+            found.setdefault((key, start, end), []).append(value)
+    return found

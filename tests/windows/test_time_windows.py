@@ -1,0 +1,160 @@
+"""Windows of event time give what an interpreter gives that keeps all records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import MAX, StatelessLogic, agg
+from malflow.message import DataMessage
+from malflow.sinks import VecSink
+from malflow.testing import PAUSE, Timed, assert_exactly_once
+from malflow.windows import TimeWindows, Timing, WindowResult, sliding, tumbling
+from tests.kit.driving import Store, compiled, finish, run_of
+from tests.windows.model import Record, parted, sliding_windows, windowed
+from tests.windows.running import Item, results_of, source_of, windowed_flow
+
+Shape = tuple[int, int, int]
+"""The size of windows, the distance of their starts, and their offset."""
+
+keys = st.sampled_from(["a", "b", "c"])
+records = st.tuples(keys, st.integers(-30, 60), st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 1.0]))
+streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)
+shapes = st.one_of(
+    st.tuples(st.integers(1, 12), st.integers(0, 20)).map(lambda it: (it[0], it[0], it[1])),
+    st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(0, 20)),
+)
+
+
+def windows_of(shape: Shape) -> TimeWindows:
+    """Return the windows of a shape."""
+    size, every, offset = shape
+    return tumbling(size, offset=offset) if size == every else sliding(size, every, offset=offset)
+
+
+def aggregated(shape: Shape, *aggregators: Any) -> Callable[[Any], Any]:
+    """Return a function that adds the windows to a keyed stream."""
+    return lambda keyed: keyed.window(windows_of(shape)).aggregate("windows", *aggregators)
+
+
+def collected() -> Any:
+    """Return an aggregator of all values in order of arrival."""
+    return agg.fold(tuple, lambda values, value: (*values, value), merge=lambda one, other: one + other)
+
+
+def expected(items: Sequence[Item], bound: int, shape: Shape) -> Counter[Any]:
+    """Return the results of the interpreter, with the values in order of arrival."""
+    arrived: list[Record] = [item for item in items if item is not PAUSE]
+    on_time, _, epoch = parted(arrived, bound)
+    size, every, offset = shape
+    found: Counter[Any] = Counter()
+    for (key, start, end), values in windowed(on_time, partial(sliding_windows, size, every, offset)).items():
+        timing = Timing.FINAL if epoch >= end - 1 else Timing.END
+        found[repr(DataMessage(key, WindowResult(start, end, tuple(values), timing), end - 1))] += 1
+    return found
+
+
+@given(items=streams, bound=st.integers(0, 6), shape=shapes, workers=st.integers(1, 3), debug=st.booleans())
+def test_each_window_has_exactly_its_records(
+    items: list[Item], bound: int, shape: Shape, workers: int, debug: bool
+) -> None:
+    messages = results_of(items, bound, aggregated(shape, collected()), parallelism=workers, debug=debug)
+    exact = Counter(map(_sorted, map(repr, messages))), Counter(map(_sorted, expected(items, bound, shape).elements()))
+    assert exact[0] == exact[1]
+    if shape[0] == shape[1]:  # overlapping windows have their panes' records one after the other
+        assert Counter(map(repr, messages)) == expected(items, bound, shape)
+
+
+def _sorted(text: str) -> str:
+    """Return a representation with its letters sorted: the order in overlapping windows is that of their panes."""
+    return "".join(sorted(text))
+
+
+@given(items=streams, bound=st.integers(0, 6), shape=shapes, data=st.data())
+def test_batching_is_invisible(items: list[Item], bound: int, shape: Shape, data: st.DataObject) -> None:
+    arrived = [item for item in items if item is not PAUSE]
+    cuts = data.draw(st.lists(st.integers(0, len(arrived)), max_size=5))
+    cut = list(arrived)
+    for at in sorted(cuts, reverse=True):
+        cut.insert(at, PAUSE)
+    add = aggregated(shape, agg.sum(), agg.count(), agg.mean())
+    assert list(map(repr, results_of(cut, bound, add))) == list(map(repr, results_of(arrived, bound, add)))
+
+
+@given(items=streams, bound=st.integers(0, 6), shape=shapes, stop=st.integers(1, 30), rescale=st.integers(1, 3))
+def test_a_restart_changes_nothing(items: list[Item], bound: int, shape: Shape, stop: int, rescale: int) -> None:
+    """Compare floats to the last bit, and the order too where the number of workers stays the same."""
+    spread = [part for item in items for part in (item, PAUSE)]  # a tick for each record
+    add = aggregated(shape, agg.sum())
+    undisturbed = results_of(spread, bound, add)
+    sink: VecSink[Any, Any, Any] = VecSink()
+    build = windowed_flow(source_of(spread), bound, add, sink)
+    store, program = Store(), compiled(build)
+    run = store.restore(program, 1)
+    for _ in range(stop):
+        if not run.is_finished:
+            run.tick()
+            store.commit(run, program)
+    run.close()
+    finish(store.restore(program, rescale))
+    if rescale == 1:
+        assert list(map(repr, sink)) == list(map(repr, undisturbed))
+    else:
+        assert Counter(map(repr, sink)) == Counter(map(repr, undisturbed))
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 1), (6, 2, 0), (5, 3, 0), (2, 5, 0)])
+def test_windows_are_exactly_once(shape: Shape) -> None:
+    items = [Timed(("ab"[n % 2], n), n * 7 % 23 + n) for n in range(20)]
+    sink: VecSink[Any, Any, Any] = VecSink()
+    build = windowed_flow(source_of([]), 9, aggregated(shape, agg.sum(), agg.count(), agg.max()), sink)
+    assert_exactly_once(build, {"source": items}, max_examples=20)
+
+
+class _Watch(StatelessLogic[Any, Any, Any, Any]):
+    """Notes the timestamp of each record, and each epoch in a tuple."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self._seen = seen
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        self._seen.append(msg.timestamp)
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        self._seen.append((epoch,))
+
+
+@given(items=streams, bound=st.integers(0, 6), shape=shapes)
+def test_time_only_moves_forward(items: list[Item], bound: int, shape: Shape) -> None:
+    seen: list[Any] = []
+
+    def add(keyed: Any) -> Any:
+        return aggregated(shape, agg.count())(keyed).stateless_op("see", _Watch(seen))
+
+    results_of(items, bound, add)
+    epochs = [(at, it[0]) for at, it in enumerate(seen) if isinstance(it, tuple)]
+    assert all(later > earlier for (_, earlier), (_, later) in pairwise(epochs))
+    for at, it in enumerate(seen):
+        if not isinstance(it, tuple):
+            before = [epoch for position, epoch in epochs if position < at]
+            after = next(epoch for position, epoch in epochs if position > at)
+            assert it <= after
+            assert after is MAX or not before or it > before[-1]
+
+
+@given(shape=shapes)
+def test_no_state_is_left_behind_the_last_epoch(shape: Shape) -> None:
+    items = [(key, at, 1) for at in range(50) for key in "ab"] + [("c", 1000, 1)]
+    build = windowed_flow(source_of(items), 3, aggregated(shape, agg.count()), VecSink())
+    with run_of(build) as run:
+        while not run.is_finished:
+            run.tick()
+        (state,) = [state for (_, name), state in run.states().items() if name == "windows"]
+        assert len(state) <= 1
