@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 __all__ = [
     "Event",
@@ -118,6 +118,7 @@ class RunFinished:
         parallelism: how many workers there were.
         records: the number of records each operator processed, and each source emitted, since the run started here.
         late: how many records were late at each `generate_epochs`.
+        lateness: the greatest lateness at each of them, as in `Progress`.
         dropped: how many of those no operator has read.
         snapshot: the id of the last snapshot; None if there is none.
         restarts: how often the run was started again.
@@ -128,6 +129,7 @@ class RunFinished:
     parallelism: int
     records: Mapping[str, int]
     late: Mapping[str, int]
+    lateness: Mapping[str, Any]
     dropped: Mapping[str, int]
     snapshot: int | None
     restarts: int

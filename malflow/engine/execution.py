@@ -19,6 +19,7 @@ from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
+from malflow.operators.lateness import merge_lateness
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import list_parts
 from malflow.paned_state import OperatorState
@@ -53,6 +54,7 @@ class Run:
         ticks: the number of the last tick.
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
+        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Run:
         self.ticks = 0
         self.polled = 0
         self.counts: Counter[str] = Counter()
+        self.lateness: dict[str, Any] = {}
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -296,6 +299,7 @@ class Run:
                 }
                 outputs.append(worker.run(arrived, self._ended, final=final))
                 self.counts.update(worker.counts)
+                merge_lateness(self.lateness, worker.lateness)
             for channel in stage.outputs:
                 sent[channel.number] = [output[channel.number] for output in outputs]
         largest = max((worker.largest for worker in self._workers), default=1)

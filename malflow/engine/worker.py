@@ -59,6 +59,7 @@ class Worker:
 
     `largest` is the size of the largest batch of the last tick. `counts` has the number of records that each operator
     processed and each source emitted, and, under the name and `LATE`, the number that were late at each generator.
+    `lateness` has the greatest lateness at each generator that had late records.
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
@@ -112,6 +113,7 @@ class Worker:
         self._outputs: Outputs = {}
         self.largest = 1
         self.counts: dict[str, int] = {}
+        self.lateness: dict[str, Any] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
@@ -168,7 +170,7 @@ class Worker:
         self._note_ended(ended, final=final)
         self._receive(inputs)
         largest = 1
-        self.counts = {}
+        self.counts, self.lateness = {}, {}
         for active in self._active.values():
             taken = sum(len(batch) for batches in active.edges for batch in batches)
             largest = max(largest, self._act(active.operator, self._carry, active))
@@ -179,7 +181,10 @@ class Worker:
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
         for generator in self._generators:
-            self.counts[generator.context.operator_name + LATE] = generator.take_late()
+            name = generator.context.operator_name
+            self.counts[name + LATE], lateness = generator.take_late()
+            if lateness is not None:
+                self.lateness[name] = lateness
         self.largest = largest
         return self._outputs
 

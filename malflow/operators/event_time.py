@@ -11,6 +11,7 @@ from malflow.batch import Batch
 from malflow.errors import OperatorError
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext, refuse_kept
+from malflow.operators.lateness import greatest_lateness
 from malflow.operators.moments import check_epoch, check_timestamps, uncomparable
 from malflow.operators.out_of_orderness import LimitedOutOfOrderness
 from malflow.operators.thinning import Step, Thinning, calm_until, can_skip, rounded_down
@@ -88,6 +89,7 @@ class GenerateEpochs(Operator):
         self._keeps_answers = every is not None and not isinstance(generator, LimitedOutOfOrderness)
         self._checked = checked
         self._late = 0
+        self._lateness: Any = None
         self._previous: Any = None
         self._answered: Any = None
         self._idle = 0
@@ -111,6 +113,7 @@ class GenerateEpochs(Operator):
         if not late:
             return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])
         self._late += len(late)
+        self._lateness = greatest_lateness(late, batch.timestamps, self._lateness)
         on_time = [True] * len(batch)
         for index, _ in late:
             on_time[index] = False
@@ -225,9 +228,10 @@ class GenerateEpochs(Operator):
             self._floors = None
         return list(known.items())
 
-    def take_late(self) -> int:
-        """Return how many records were late since the last call."""
-        late, self._late = self._late, 0
+    def take_late(self) -> tuple[int, Any]:
+        """Return how many records were late since the last call, and the greatest lateness; see `greatest_lateness`."""
+        late, self._late = (self._late, self._lateness), 0
+        self._lateness = None
         return late
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:

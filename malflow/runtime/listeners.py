@@ -36,13 +36,14 @@ class LoggingListener:
                 _log.warning("the dataflow was not rescaled: %s", error)
             case Restarted(error=error, pause=pause):
                 _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
-            case RunFinished(error=None, dropped=dropped):
+            case RunFinished(error=None, dropped=dropped, lateness=lateness):
                 for name, count in dropped.items():
                     _log.warning(
-                        "operator '%s' dropped %d records as late: nothing reads the second of the streams that "
+                        "operator '%s' dropped %d records as late%s: nothing reads the second of the streams that "
                         "generate_epochs() returns; send it to a sink to see them",
                         name,
                         count,
+                        f", by up to {lateness[name]}" if name in lateness else "",
                     )
             case _:
                 pass

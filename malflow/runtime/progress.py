@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
@@ -25,6 +26,8 @@ class Progress:
         snapshot: the id of the last snapshot; None before the first.
         restarts: how often the run was restarted after a failure.
         late: how many records were late at each `generate_epochs`, since this run started.
+        lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
+            records with timestamps that can be subtracted.
     """
 
     tick: int
@@ -34,6 +37,7 @@ class Progress:
     snapshot: int | None
     restarts: int
     late: dict[str, int] = field(default_factory=dict)
+    lateness: dict[str, Any] = field(default_factory=dict)
 
 
 def records_of(counts: Mapping[str, int]) -> dict[str, int]:
@@ -53,6 +57,7 @@ def finished(program: Program, progress: Progress, error: BaseException | None) 
         parallelism=progress.parallelism,
         records=progress.records,
         late=progress.late,
+        lateness=progress.lateness,
         dropped=_dropped(program, progress.late),
         snapshot=progress.snapshot,
         restarts=progress.restarts,

@@ -66,6 +66,7 @@ class SingleThreadRun:
             snapshot=snapshots.snapshot,
             restarts=0,
             late=late_of(program, counts),
+            lateness=dict(run.lateness),
         )
 
     def run(self, program: Program) -> None:

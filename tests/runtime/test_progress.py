@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow import OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.runtime.progress import Progress
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
-from malflow.testing import PAUSE, ScriptedSource
+from malflow.testing import PAUSE, ScriptedSource, Timed
 
 
 def build_dataflow(provider: StreamProvider) -> None:
@@ -29,6 +30,7 @@ def test_a_run_tells_how_many_records_were_late() -> None:
     runtime.execute()
     progress = runtime.progress
     assert progress.late == {"epochs": 3, "again": 1}
+    assert progress.lateness == {"epochs": 6, "again": 1}
     assert progress.records["numbers"] == 6
     assert progress.records["late"] == 1
     assert not any("\n" in name for name in progress.records)
@@ -72,7 +74,8 @@ def test_late_records_that_nothing_reads_are_told_once(caplog: pytest.LogCapture
     runtime.execute()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert record.message.startswith("operator 'epochs' dropped 4 records as late: nothing reads the second ")
+    told = "operator 'epochs' dropped 4 records as late, by up to 6: nothing reads the second "
+    assert record.message.startswith(told)
 
 
 def test_progress_knows_nothing_of_what_was_not_built() -> None:
@@ -83,3 +86,47 @@ def test_progress_knows_nothing_of_what_was_not_built() -> None:
     with pytest.raises(KeyError):
         runtime.execute()
     assert runtime.progress == Progress(0, 3, {}, 0, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("times", "lateness"),
+    [
+        ([datetime(2024, 5, 1, 12), datetime(2024, 5, 1, 11), datetime(2024, 4, 1)], timedelta(days=30, hours=12)),
+        ([2.5, 1.0, 2.0], 1.5),
+        ([MAX, 5], None),
+        (["b", "a"], None),
+        ([(2, 1), (1, 1)], None),
+        ([{1, 2}, {1}], None),
+        ([1.0, float("-inf"), 0.5], float("inf")),
+        ([float("inf"), float("inf"), 3.0], float("inf")),
+        ([1, 2, 3], None),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_lateness_is_a_difference_of_times(times: Any, lateness: Any, debug: bool) -> None:
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", SingleIteratorSource(times))
+        stamped = stream.assign_timestamps("t", lambda msg: msg.value)
+        stamped.generate_epochs("e", lambda msg, _: msg.timestamp)[1].sink("late", VecSink())
+
+    runtime = SingleThreadRuntime(build, debug=debug)
+    runtime.execute()
+    assert runtime.progress.lateness == ({} if lateness is None else {"e": lateness})
+
+
+@pytest.mark.parametrize(
+    "generator", [lambda msg, _: msg.timestamp - 5, limit_out_of_orderness(5)], ids=["function", "bound"]
+)
+@pytest.mark.parametrize("every", [None, 10])
+def test_lateness_counts_from_the_epoch_of_the_part(generator: Any, every: Any) -> None:
+    script = {"a": [20, 1, 40, 12], "b": [1000, 1100]}
+    timed = {part: [Timed(at, at) for at in items] for part, items in script.items()}
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", ScriptedSource(timed))
+        stream.generate_epochs("e", generator, every=every)[1].sink("late", VecSink())
+
+    runtime = SingleThreadRuntime(build)
+    runtime.execute()
+    assert runtime.progress.late == {"e": 2}
+    assert runtime.progress.lateness == {"e": 23 if every is None else 18}

@@ -248,6 +248,7 @@ def test_late_records_are_counted_and_told(spark: Any, caplog: pytest.LogCapture
     handle = SparkRuntime(build, parallelism=2, spark=spark, max_records_per_tick=40).start()
     assert handle.await_termination(SECONDS)
     assert handle.progress.late == {"epochs": 50}
+    assert handle.progress.lateness == {"epochs": 89}
     assert handle.progress.records["out"] == 100
     (told,) = [record.message for record in caplog.records if "late" in record.message]
     assert told.startswith("operator 'epochs' dropped 50 records as late")

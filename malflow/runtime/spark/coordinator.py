@@ -12,6 +12,7 @@ from malflow.engine.plan import Program
 from malflow.errors import RunFailed
 from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
+from malflow.operators.lateness import merge_lateness
 from malflow.operators.sink import open_sink
 from malflow.runtime.control import Request, RunRequests, abandon
 from malflow.runtime.spark.changelog import Changelog
@@ -82,6 +83,7 @@ class TickCoordinator:
     Attributes:
         tick: the number of the last tick.
         counts: how many records each operator took, and each source emitted.
+        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         polled: how many records were polled in the last tick.
         rescaling: the request for a rescale that ended the query, if any.
         processes: the last tick of each process.
@@ -102,6 +104,7 @@ class TickCoordinator:
         self.tick = tick
         self.index = index
         self.counts: Counter[str] = Counter()
+        self.lateness: dict[str, Any] = {}
         self.polled = 0
         self.rescaling: Request | None = None
         self.processes: dict[str, int] = {}
@@ -178,6 +181,8 @@ class TickCoordinator:
         for row in rows:
             if row.counts is not None:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
+        for it in reports:
+            merge_lateness(self.lateness, it.lateness)
         if not command.final:
             self.index.note(reports)
             self._ended = self._sources.difference(name for it in reports for name in it.live)

@@ -6,7 +6,7 @@ import json
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
@@ -101,6 +101,7 @@ class StageReport:
         live: the sources that have an unfinished part on this worker.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
+        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
@@ -116,6 +117,7 @@ class StageReport:
     live: Sequence[str]
     taken: Mapping[tuple[int, int], int]
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
     process: str = ""
 

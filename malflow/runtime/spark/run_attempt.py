@@ -98,6 +98,7 @@ class RunAttempt:
             snapshot=None if snapshots is None else snapshots.snapshot,
             restarts=self._restarts,
             late=late_of(self._program, counts),
+            lateness={} if coordinator is None else dict(coordinator.lateness),
         )
 
     @property
@@ -239,6 +240,7 @@ class RunAttempt:
         )
         if self._coordinator is not None:
             self._counts += self._coordinator.counts
+            coordinator.lateness = self._coordinator.lateness
         self._coordinator = coordinator
         busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # its states are in the scratch folder now

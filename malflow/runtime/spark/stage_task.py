@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.batch import BATCH_SIZE, Batch
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
+from malflow.operators.lateness import merge_lateness
 from malflow.operators.source import Source
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
@@ -88,6 +89,7 @@ class StageAttempt:
         self._program, self._parts, self._changelog = load(spec, command)
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
+        self._lateness: dict[str, Any] = {}
         self._taken: dict[tuple[int, int], int] = {}
         self._buffers: dict[int, list[ShuffleBuffer]] = {}
         self._may_come = False
@@ -150,6 +152,7 @@ class StageAttempt:
         for _ in collected(worker.sinks):
             pass  # records left by a failed attempt
         self._counts.clear()
+        self._lateness.clear()
         self._buffers = {
             channel.number: [ShuffleBuffer(channel.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
             for channel in worker.stage.outputs
@@ -197,6 +200,7 @@ class StageAttempt:
     def _run(self, worker: Worker, inputs: Inputs) -> None:
         outputs = worker.run(inputs, frozenset(self._command.ended), final=self._command.final)
         self._counts.update(worker.counts)
+        merge_lateness(self._lateness, worker.lateness)
         for channel, by_target in outputs.items():
             for buffer, batches in zip(self._buffers[channel], by_target, strict=True):
                 buffer.add(batches)
@@ -304,6 +308,7 @@ class StageAttempt:
             polled=polled,
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
             taken=self._taken,
+            lateness=self._lateness,
         )
         if self._command.final:
             return report, 0

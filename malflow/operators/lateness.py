@@ -1,0 +1,50 @@
+"""How far late records are behind the epochs by which they are late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+__all__ = ["greatest_lateness", "merge_lateness"]
+
+
+def greatest_lateness(late: Iterable[tuple[int, Any]], timestamps: Sequence[Any], so_far: Any = None) -> Any:
+    """Return the greatest difference between the epoch and the timestamp of late records.
+
+    Args:
+        late: the indices of the records, and the epochs by which they are late.
+        timestamps: the timestamps of all records.
+        so_far: the greatest lateness of earlier records; None if there is none.
+
+    Returns:
+        A number or a timedelta; None if timestamps of this type have no such differences.
+
+    >>> greatest_lateness([(0, 10), (2, 12)], [7, 13, 11]), greatest_lateness([(0, "b")], ["a"])
+    (3, None)
+    """
+    for index, epoch in late:
+        try:
+            behind = epoch - timestamps[index]
+        except (TypeError, ArithmeticError):
+            continue
+        if isinstance(behind, (Real, Decimal, timedelta)):
+            so_far = _greater(so_far, behind)
+    return so_far
+
+
+def merge_lateness(greatest: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Raise the greatest lateness of each generator to that in `more`, if that is greater."""
+    for name, behind in more.items():
+        greatest[name] = _greater(greatest.get(name), behind)
+
+
+def _greater(one: Any, other: Any) -> Any:
+    if one is None or one != one:  # noqa: PLR0124 - NaN
+        return other
+    try:
+        return other if other > one else one
+    except TypeError:  # timestamps of another type
+        return one
