@@ -17,7 +17,18 @@ from zoneinfo import ZoneInfo
 
 from malflow.errors import GraphError, shown
 
-__all__ = ["CalendarPanes", "Fitting", "Panes", "RegularPanes", "Unit", "fitted", "shown_in_zone", "zone_of"]
+__all__ = [
+    "CalendarPanes",
+    "Fitting",
+    "Panes",
+    "RegularPanes",
+    "Unit",
+    "fitted",
+    "instant_after",
+    "instant_before",
+    "shown_in_zone",
+    "zone_of",
+]
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - for timestamps without a zone
 _UTC_EPOCH = _EPOCH.replace(tzinfo=UTC)
@@ -56,6 +67,42 @@ def fitted(panes: Panes | Fitting, timestamp: Any) -> Panes:
     return panes if fit is None else fit(timestamp)  # type: ignore[return-value] # one of the two protocols
 
 
+def instant_before(moment: Any) -> Any:
+    """Return the greatest timestamp below a moment, among timestamps of its type.
+
+    >>> instant_before(10), instant_before(date(2026, 3, 1))
+    (9, datetime.date(2026, 2, 28))
+    """
+    return nextafter(moment, -inf) if isinstance(moment, float) else moment - _tick_of(moment)
+
+
+def instant_after(moment: Any) -> Any:
+    """Return the least timestamp above a moment, among timestamps of its type.
+
+    >>> instant_after(9)
+    10
+    """
+    return nextafter(moment, inf) if isinstance(moment, float) else moment + _tick_of(moment)
+
+
+def _tick_of(timestamp: Any) -> Any:
+    """Return the least difference of two timestamps of this one's type.
+
+    Raises:
+        TypeError: if there is none.
+    """
+    if isinstance(timestamp, Integral):
+        return 1
+    if isinstance(timestamp, datetime | timedelta):
+        return _TICK
+    if isinstance(timestamp, date):
+        return _DAY
+    raise TypeError(
+        f"windows don't fit the timestamp {shown(timestamp)} of type {type(timestamp).__name__}; timestamps can be "
+        "ints, floats, datetimes, dates or timedeltas: set them by .assign_timestamps()"
+    )
+
+
 def shown_in_zone(panes: Panes, moment: Any) -> Any:
     """Return an instant as results show it: in the zone of calendar panes."""
     zone = getattr(panes, "zone", None)
@@ -84,18 +131,18 @@ class RegularPanes:
             return self._fit_number(timestamp)
         if isinstance(timestamp, datetime):
             origin = _EPOCH if timestamp.tzinfo is None else _UTC_EPOCH
-            return _Even(origin + self.offset, self.size, _TICK)
+            return _Even(origin + self.offset, self.size, _tick_of(timestamp))
         if isinstance(timestamp, timedelta):
-            return _Even(self.offset, self.size, _TICK)
+            return _Even(self.offset, self.size, _tick_of(timestamp))
         if isinstance(timestamp, date) and not self.size % _DAY and not self.offset % _DAY:
-            return _Even(date(1970, 1, 1) + self.offset, self.size, _DAY)
+            return _Even(date(1970, 1, 1) + self.offset, self.size, _tick_of(timestamp))
         if isinstance(timestamp, date):
             raise TypeError(f"windows of {self.size} can't divide days; use whole days, or datetimes as timestamps")
         raise self._misfit(timestamp)
 
     def _fit_number(self, timestamp: Any) -> Panes:
         if isinstance(timestamp, Integral) and isinstance(self.size, int):
-            return _Even(self.offset, self.size, 1)
+            return _Even(self.offset, self.size, _tick_of(timestamp))
         if isinstance(timestamp, float) or (isinstance(timestamp, Integral) and isinstance(self.size, float)):
             return _FloatPanes(float(self.size), float(self.offset))
         raise self._misfit(timestamp)

@@ -41,6 +41,7 @@ class StateKind(Enum):
     TTL_MAP = "ttl_map", Movement.BY_KEY
     AGGREGATE = "aggregate", Movement.BY_KEY
     WINDOW = "window", Movement.BY_SLOT
+    SESSION = "session", Movement.BY_KEY
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART

@@ -21,6 +21,7 @@ __all__ = [
     "TimeWindows",
     "Timing",
     "WindowResult",
+    "Windows",
     "calendar",
     "counting",
     "session",
@@ -122,6 +123,14 @@ class SessionWindows:
 
     gap: Any
 
+    @property
+    def definition(self) -> str:
+        """The windows as a text that is the same in every run of a program."""
+        return f"sessions with a gap of {self.gap}"
+
+    def __str__(self) -> str:
+        return self.definition
+
 
 @dataclass(frozen=True, slots=True)
 class CountWindows:
@@ -129,6 +138,18 @@ class CountWindows:
 
     size: int
     every: int
+
+    @property
+    def definition(self) -> str:
+        """The windows as a text that is the same in every run of a program."""
+        return f"windows of {self.size} records" + ("" if self.size == self.every else f", one every {self.every}")
+
+    def __str__(self) -> str:
+        return self.definition
+
+
+Windows = TimeWindows | SessionWindows | CountWindows
+"""A kind of windows."""
 
 
 def tumbling(size: Any, *, offset: Any = None) -> TimeWindows:

@@ -18,7 +18,7 @@ from malflow.paned_state import PanedState
 from malflow.panes import Panes, fitted, shown_in_zone
 from malflow.windows import TimeWindows, Timing, WindowResult
 
-__all__ = ["PanedOperator", "Results", "WindowAggregate"]
+__all__ = ["PanedOperator", "Results", "WindowAggregate", "WindowOperator"]
 
 
 _KNOWN_KEYS = 1 << 20
@@ -41,6 +41,12 @@ class Results:
         self.values.extend(values)
         self.timestamps.extend(repeat(timestamp, len(self.values) - len(self.timestamps)))
 
+    def add_each(self, keys: Iterable[Any], values: Iterable[Any], timestamps: Iterable[Any]) -> None:
+        """Append results."""
+        self.keys.extend(keys)
+        self.values.extend(values)
+        self.timestamps.extend(timestamps)
+
     def mark(self, epochs: Iterable[tuple[int, Any]]) -> None:
         """Append epochs after the results so far."""
         self.epochs.extend((len(self.keys), epoch) for _, epoch in epochs)
@@ -50,37 +56,35 @@ class Results:
         return Batch(self.keys, self.values, self.timestamps, self.epochs)
 
 
-class PanedOperator(Operator):
-    """An operator that adds each record to a pane of time, and lets epochs close panes.
+class WindowOperator(Operator):
+    """An operator that adds records to windows of event time, and lets epochs close them.
 
-    A batch is cut only at the epochs that may close a pane. The first pane to close is the one that contains the
-    instant after the last epoch, whether it exists or not: an epoch below its last instant passes.
+    A batch is cut only at the epochs that may close a window: those at or above the horizon.
 
     Args:
         context: what every operator gets.
-        panes: the partition of time.
+        panes: a partition of time, which fits the same types of timestamps as the windows.
     """
-
-    state: PanedState
 
     def __init__(self, context: OperatorContext, panes: Any) -> None:
         super().__init__(context)
-        self.state = PanedState(tracked=context.tracked)
         self.reached = ReachedEpoch(context)
         self.hidden = {REACHED: self.reached}
         self._unfitted = panes
         self._panes: Panes | None = None
         self._kinds: set[type] = set()
-        self._horizon: Any = None  # no epoch below it closes a pane; None: not known
-        self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
-        self._number = 0
+        self._horizon: Any = None  # no epoch below it closes a window; None: not known
 
-    def add(self, number: int, run: Batch) -> None:
-        """Add records to an open pane."""
+    def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
+        """Add records to their windows; `low` and `high` are the least and the greatest of their timestamps."""
         raise NotImplementedError
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close the panes that are over at an epoch, which may be `MAX`, and add the results of their windows."""
+        """Close the windows that are over at an epoch, which may be `MAX`, and add their results."""
+        raise NotImplementedError
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the least epoch that may close a window, after an epoch."""
         raise NotImplementedError
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
@@ -88,7 +92,7 @@ class PanedOperator(Operator):
         self.reached.idle = min(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Add the records to their panes, and emit the results of the windows that the epochs close."""
+        """Add the records to their windows, and emit the results of the windows that the epochs close."""
         results = Results()
         passed: list[tuple[int, Any]] = []
         done = 0
@@ -114,11 +118,9 @@ class PanedOperator(Operator):
             self.reached.advance(epoch)
             return
         self.advance(panes, epoch, results)
-        self._bounds = None
         self.reached.advance(epoch)
         if epoch is not MAX:
-            number = panes.number(epoch)
-            self._horizon = panes.last(number + 1 if panes.last(number) <= epoch else number)
+            self._horizon = self.horizon(panes, epoch)
 
     def _fitted(self) -> Panes | None:
         if self._panes is None and self.reached.like is not None:
@@ -126,7 +128,7 @@ class PanedOperator(Operator):
         return self._panes
 
     def _take(self, batch: Batch, start: int, stop: int) -> None:
-        """Add some of a batch's records to their panes."""
+        """Add some of a batch's records to their windows."""
         if start == stop:
             return
         run = batch if stop - start == len(batch) else batch.part(start, stop)
@@ -135,18 +137,11 @@ class PanedOperator(Operator):
             panes = self._fitted() or self._fit(low)
             if not (type(low) in self._kinds and type(high) in self._kinds):
                 self._check_kinds(panes, low, high)
-            bounds = self._bounds
-            if bounds is None or not (bounds[0] <= low and high < bounds[1]):
-                number = panes.number(low)
-                if number != panes.number(high):
-                    self._take_several(panes, run)
-                    return
-                self._enter(panes, number, run)
+            self.take(panes, run, low, high)
         except OperatorError:
             raise
         except Exception as error:
             raise self._misfit(error, run) from error
-        self.add(self._number, run)
 
     def _fit(self, timestamp: Any) -> Panes:
         self._panes = fitted(self._unfitted, timestamp)
@@ -183,6 +178,56 @@ class PanedOperator(Operator):
                 return self.error(own, (key, value, timestamp))
         return self.error(error)
 
+    def behind(self, record: tuple[Any, Any, Any]) -> Exception:
+        """Return the error of a record that is behind the epoch, and whose window is closed."""
+        return self.error(
+            f"its window closed at epoch {shown(self.reached.epoch)}, which the record is behind: an operator before "
+            "this one sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
+            ".generate_epochs() behind that operator",
+            record,
+        )
+
+
+class PanedOperator(WindowOperator):
+    """An operator that adds each record to a pane of time, and lets epochs close panes.
+
+    The first pane to close is the one that contains the instant after the last epoch, whether it exists or not: an
+    epoch below its last instant passes.
+
+    Args:
+        context: what every operator gets.
+        panes: the partition of time.
+    """
+
+    state: PanedState
+
+    def __init__(self, context: OperatorContext, panes: Any) -> None:
+        super().__init__(context, panes)
+        self.state = PanedState(tracked=context.tracked)
+        self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
+        self._number = 0
+
+    def add(self, number: int, run: Batch) -> None:
+        """Add records to an open pane."""
+        raise NotImplementedError
+
+    def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
+        """Add records to their panes."""
+        bounds = self._bounds
+        if bounds is None or not (bounds[0] <= low and high < bounds[1]):
+            number = panes.number(low)
+            if number != panes.number(high):
+                self._take_several(panes, run)
+                return
+            self._enter(panes, number, run)
+        self.add(self._number, run)
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the last instant of the first open pane."""
+        self._bounds = None
+        number = panes.number(epoch)
+        return panes.last(number + 1 if panes.last(number) <= epoch else number)
+
     def _enter(self, panes: Panes, number: int, run: Batch) -> None:
         """Make a pane the present one, of which `run` has the next records.
 
@@ -192,12 +237,7 @@ class PanedOperator(Operator):
         epoch = self.reached.epoch
         if epoch is not None and panes.last(number) <= epoch:
             record = next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True)))
-            raise self.error(
-                f"its window closed at epoch {shown(epoch)}, which the record is behind: an operator before this one "
-                "sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
-                ".generate_epochs() behind that operator",
-                record,
-            )
+            raise self.behind(record)
         self._number = number
         self._bounds = (panes.start(number), panes.start(number + 1))
 

@@ -13,12 +13,11 @@ from malflow.errors import GraphError, shown
 from malflow.operators.contract import Logic
 from malflow.operators.reached_epoch import REACHED
 from malflow.operators.running import RunningAggregate
-from malflow.operators.sliding import SlidingAggregate
-from malflow.operators.window import WindowAggregate
 from malflow.state_kinds import StateKind
-from malflow.streams.arguments import malformed
+from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
-from malflow.windows import TimeWindows, WindowResult
+from malflow.streams.window_kinds import migration_of, operator_of
+from malflow.windows import WindowResult, Windows
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream
@@ -45,7 +44,7 @@ class Windowed(Generic[K, V, T]):
 
     __slots__ = ("_append", "_windows")
 
-    def __init__(self, append: Callable[..., Any], windows: TimeWindows) -> None:
+    def __init__(self, append: Callable[..., Any], windows: Windows) -> None:
         self._append = append
         self._windows = windows
 
@@ -138,14 +137,15 @@ class Windowed(Generic[K, V, T]):
         WindowResult(start=0, end=2, value=3, timing=END)
         """
         kernel, windows = _kernel(name, aggregators), self._windows
-        if not windows.is_plain and not kernel.can_merge:
-            raise malformed(name, f"has windows that share panes, and can't merge {kernel.definition}; give it merge=")
-        operator = WindowAggregate if windows.is_plain else SlidingAggregate
+        kind, operator = operator_of(name, windows, kernel)
+        if migrate is not None:
+            checked_function(name, "migrate", migrate)
+            migrate = migration_of(kind, migrate)
         logic: Logic = partial(operator, windows=windows, aggregators=kernel.aggregators)
         return self._append(
             name,
             logic,
-            StateKind.WINDOW,
+            kind,
             version,
             migrate,
             hidden=((REACHED, StateKind.EPOCHS),),
@@ -164,7 +164,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
 
     __slots__ = ()
 
-    def window(self, windows: TimeWindows) -> Windowed[K, V_co, T]:
+    def window(self, windows: Windows) -> Windowed[K, V_co, T]:
         """Divide the records of each key into windows; call `Windowed.aggregate` on the result.
 
         Args:
@@ -176,7 +176,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         >>> run([1, 2, 3, 4], maxima)
         [3, 2, 4]
         """
-        if not isinstance(windows, TimeWindows):
+        if not isinstance(windows, Windows):
             raise malformed(None, f".window() takes windows, such as tumbling(60); got {shown(windows)}")
         return Windowed(self._stateful, windows)
 

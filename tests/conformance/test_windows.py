@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from malflow import OperatorError, agg, limit_out_of_orderness
-from malflow.windows import Timing, WindowResult, calendar, sliding, tumbling
+from malflow.windows import Timing, WindowResult, calendar, session, sliding, tumbling
 from tests.conformance.dataflow import messages_of, values_of
 
 READINGS: list[dict[str, Any]] = [{"sensor": f"s{n % 3}", "at": n * 7 % 50 + n, "value": n / 10} for n in range(60)]
@@ -49,6 +49,23 @@ def test_sliding_windows(any_parallelism: Any) -> None:
     found = {(it.key, it.value.start, it.value.end): it.value.value for it in results}
     assert len(found) == len(results)
     assert found == counts(lambda at: [(at // 4 * 4 - back, at // 4 * 4 - back + 12) for back in (0, 4, 8)])
+
+
+def test_sessions(any_parallelism: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stamped(stream).window(session(5)).aggregate("visits", agg.count(), agg.max("at"))
+
+    expected = set()
+    for sensor in ("s0", "s1", "s2"):
+        times = sorted(it["at"] for it in READINGS if it["sensor"] == sensor)
+        starts = [at for at, before in zip(times, [-100, *times], strict=False) if at - before >= 5]
+        for start, end in zip(starts, [*starts[1:], 1000], strict=True):
+            inside = [at for at in times if start <= at < end]
+            expected.add((sensor, start, inside[-1] + 5, (len(inside), inside[-1])))
+    results = messages_of(any_parallelism, READINGS, build)
+    assert len(results) == len(expected) > 3
+    assert {(it.key, *it.value[:3]) for it in results} == expected
+    assert all(it.timestamp == it.value.end - 1 for it in results)
 
 
 def test_windows_of_the_calendar(runtime: Any) -> None:

@@ -39,3 +39,16 @@ def windowed(
         for start, end in windows_of(timestamp):
             found.setdefault((key, start, end), []).append(value)
     return found
+
+
+def sessions(records: Iterable[Record], gap: Any) -> dict[tuple[Any, Any, Any], list[Any]]:
+    """Return the values in each session, by key, start and end; those of the earlier of two that are joined first."""
+    found: dict[Any, list[tuple[Any, Any, list[Any]]]] = {}
+    for key, timestamp, value in records:
+        held = found.setdefault(key, [])
+        near = sorted(it for it in held if it[0] - gap < timestamp < it[1] + gap)
+        values = [one for _, _, values in near for one in values] + [value]
+        first = min([timestamp, *(it[0] for it in near)])
+        last = max([timestamp, *(it[1] for it in near)])
+        found[key] = [it for it in held if it not in near] + [(first, last, values)]
+    return {(key, first, last + gap): values for key, held in found.items() for first, last, values in held}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
-from malflow import SingleThreadRuntime, limit_out_of_orderness
+from malflow import MAX, SingleThreadRuntime, StatelessLogic, agg, limit_out_of_orderness
 from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
@@ -21,12 +22,14 @@ def source_of(items: Sequence[Item]) -> StatefulSource[Any, Any, Any, Any]:
     return StatefulSource(ScriptedSource(script))
 
 
-def windowed_flow(source: Any, bound: Any, add: Callable[[Any], Any], sink: Any) -> Callable[[Any], None]:
+def windowed_flow(
+    source: Any, bound: Any, add: Callable[[Any], Any], sink: Any, *, generator: Any = None
+) -> Callable[[Any], None]:
     """Return a dataflow that keys the source's records, and adds operators behind their epochs."""
 
     def build(provider: Any) -> None:
         stamped = provider.new_stream().source("source", source)
-        on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(bound))
+        on_time, late = stamped.generate_epochs("epochs", generator or limit_out_of_orderness(bound))
         late.sink("late", VecSink())
         keyed = on_time.key_distribute("key", lambda msg: msg.value[0]).map("value", lambda value: value[1])
         add(keyed).sink("results", sink)
@@ -35,9 +38,39 @@ def windowed_flow(source: Any, bound: Any, add: Callable[[Any], Any], sink: Any)
 
 
 def results_of(
-    items: Sequence[Item], bound: Any, add: Callable[[Any], Any], **options: Any
+    items: Sequence[Item], bound: Any, add: Callable[[Any], Any], *, generator: Any = None, **options: Any
 ) -> list[DataMessage[Any, Any, Any]]:
     """Return the messages that a dataflow sends for the items."""
     sink = VecSink()
-    SingleThreadRuntime(windowed_flow(source_of(items), bound, add, sink), **options).execute()
+    build = windowed_flow(source_of(items), bound, add, sink, generator=generator)
+    SingleThreadRuntime(build, **options).execute()
     return list(sink)
+
+
+def collected() -> Any:
+    """Return an aggregator of all values in order of arrival."""
+    return agg.fold(tuple, lambda values, value: (*values, value), merge=lambda one, other: one + other)
+
+
+class Watch(StatelessLogic[Any, Any, Any, Any]):
+    """Notes the timestamp of each record, and each epoch in a tuple."""
+
+    def __init__(self) -> None:
+        self._seen: list[Any] = []
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        self._seen.append(msg.timestamp)
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        self._seen.append((epoch,))
+
+    def assert_forward(self) -> None:
+        """Assert that epochs ascend, and that each record lies between the epochs around it."""
+        epochs = [(at, it[0]) for at, it in enumerate(self._seen) if isinstance(it, tuple)]
+        assert all(later > earlier for (_, earlier), (_, later) in pairwise(epochs))
+        for at, it in enumerate(self._seen):
+            if not isinstance(it, tuple):
+                before = [epoch for position, epoch in epochs if position < at]
+                after = next(epoch for position, epoch in epochs if position > at)
+                assert it <= after
+                assert after is MAX or not before or it > before[-1]

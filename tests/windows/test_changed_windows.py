@@ -13,16 +13,16 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource
-from malflow.windows import Timing, WindowResult, sliding, tumbling
+from malflow.windows import Timing, WindowResult, session, sliding, tumbling
 
 
 class Job:
     """A job that counts in windows, and is stopped after three records of the first one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, windows: Any) -> None:
         self.folder = folder
         self.source = StatefulSource(ScriptedSource([7, 7, 7, END, 7, 7, END, 7]))
-        self.run(tumbling(10), agg.count())
+        self.run(windows, agg.count())
 
     def run(self, windows: Any, *aggregators: Any, name: str = "counts", **options: Any) -> list[Any]:
         """Run the job again, and return its results."""
@@ -42,7 +42,7 @@ class Job:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
+    return Job(tmp_path, tumbling(10))
 
 
 def test_windows_continue_with_what_they_had(job: Job) -> None:
@@ -84,3 +84,26 @@ def test_dropped_windows_drop_their_hidden_state(job: Job) -> None:
         job.run(tumbling(10), agg.count(), name="other")
     results = job.run(tumbling(10), agg.count(), name="other", allow_dropped_state=["counts"])
     assert results == [WindowResult(0, 10, 2, Timing.END)]
+
+
+def test_sessions_continue_with_what_they_had(tmp_path: Path) -> None:
+    assert Job(tmp_path, session(3)).run(session(3), agg.count()) == [WindowResult(0, 7, 5, Timing.END)]
+
+
+def test_another_gap_is_refused_with_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match=r"in sessions with a gap of 4, but .* in sessions with a gap of 3"):
+        Job(tmp_path, session(3)).run(session(4), agg.count())
+
+
+def test_another_gap_of_a_new_version_starts_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "malflow.snapshot"):
+        assert Job(tmp_path, session(3)).run(session(4), agg.count(), version=2) == [WindowResult(3, 8, 2, Timing.END)]
+    assert "starts without the 1 accumulators of open windows" in caplog.text
+
+
+def test_accumulators_of_sessions_are_migrated(tmp_path: Path) -> None:
+    aggregators = agg.count(), agg.sum()
+    results = Job(tmp_path, session(3)).run(
+        session(3), *aggregators, version=2, migrate=lambda count, _version: [count, 7 * count]
+    )
+    assert results == [WindowResult(0, 7, (5, 35), Timing.END)]

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import MAX, StatelessLogic, agg
+from malflow import agg
 from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import TimeWindows, Timing, WindowResult, sliding, tumbling
 from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import Record, parted, sliding_windows, windowed
-from tests.windows.running import Item, results_of, source_of, windowed_flow
+from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
 
 Shape = tuple[int, int, int]
 """The size of windows, the distance of their starts, and their offset."""
@@ -42,11 +41,6 @@ def windows_of(shape: Shape) -> TimeWindows:
 def aggregated(shape: Shape, *aggregators: Any) -> Callable[[Any], Any]:
     """Return a function that adds the windows to a keyed stream."""
     return lambda keyed: keyed.window(windows_of(shape)).aggregate("windows", *aggregators)
-
-
-def collected() -> Any:
-    """Return an aggregator of all values in order of arrival."""
-    return agg.fold(tuple, lambda values, value: (*values, value), merge=lambda one, other: one + other)
 
 
 def expected(items: Sequence[Item], bound: int, shape: Shape) -> Counter[Any]:
@@ -118,35 +112,11 @@ def test_windows_are_exactly_once(shape: Shape) -> None:
     assert_exactly_once(build, {"source": items}, max_examples=20)
 
 
-class _Watch(StatelessLogic[Any, Any, Any, Any]):
-    """Notes the timestamp of each record, and each epoch in a tuple."""
-
-    def __init__(self, seen: list[Any]) -> None:
-        self._seen = seen
-
-    def on_data(self, msg: Any, output: Any) -> None:
-        self._seen.append(msg.timestamp)
-
-    def on_epoch(self, epoch: Any, output: Any) -> None:
-        self._seen.append((epoch,))
-
-
 @given(items=streams, bound=st.integers(0, 6), shape=shapes)
 def test_time_only_moves_forward(items: list[Item], bound: int, shape: Shape) -> None:
-    seen: list[Any] = []
-
-    def add(keyed: Any) -> Any:
-        return aggregated(shape, agg.count())(keyed).stateless_op("see", _Watch(seen))
-
-    results_of(items, bound, add)
-    epochs = [(at, it[0]) for at, it in enumerate(seen) if isinstance(it, tuple)]
-    assert all(later > earlier for (_, earlier), (_, later) in pairwise(epochs))
-    for at, it in enumerate(seen):
-        if not isinstance(it, tuple):
-            before = [epoch for position, epoch in epochs if position < at]
-            after = next(epoch for position, epoch in epochs if position > at)
-            assert it <= after
-            assert after is MAX or not before or it > before[-1]
+    watch = Watch()
+    results_of(items, bound, lambda keyed: aggregated(shape, agg.count())(keyed).stateless_op("see", watch))
+    watch.assert_forward()
 
 
 @given(shape=shapes)

@@ -1,0 +1,254 @@
+"""Sessions: windows of records of a key that follow each other within a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from operator import itemgetter
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import compile_kernel
+from malflow.batch import Batch
+from malflow.diagnostics import shown
+from malflow.errors import OperatorError
+from malflow.message import MAX
+from malflow.operators.contract import OperatorContext
+from malflow.operators.timers import Timers
+from malflow.operators.window import Results, WindowOperator
+from malflow.panes import Panes, RegularPanes, instant_before
+from malflow.state import Delta, KeyedState
+from malflow.windows import SessionWindows, Timing, WindowResult
+
+__all__ = ["SessionAggregate"]
+
+_Sessions = list[Any]
+"""A key's open sessions in ascending order; each has three entries: its first and last timestamp, its accumulator."""
+
+_WIDTH = 3
+
+_Closed = tuple[Any, int, Any, Any, Any, Any]
+"""A closed session: its last instant, its key's rank, the key, its start, its end, and the accumulator."""
+
+
+class SessionAggregate(WindowOperator):
+    """Aggregate the records of each key in each session.
+
+    A session ends `gap` after its last record. One timer a key is set when its first session begins, and set again
+    when it fires before that session has ended. While a run of records is added, accumulators are in a dict of the
+    run, and the sessions have their numbers instead; so all records are added in one loop, which is interrupted only
+    where a record joins two sessions.
+
+    Args:
+        context: what every operator gets.
+        windows: the sessions.
+        aggregators: the aggregators of each session's records, which can merge.
+    """
+
+    state: KeyedState
+
+    def __init__(
+        self, context: OperatorContext, windows: SessionWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+    ) -> None:
+        super().__init__(context, RegularPanes(windows.gap, windows.gap - windows.gap))
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._gap = windows.gap
+        self._kernel = compile_kernel(aggregators, debug=context.debug)
+        self._timers = Timers()  # of the first session of each key, at or before its last instant
+        self._ranks: dict[Any, int] = {}  # the order of keys in the state
+        self._next_rank = count().__next__
+        self._run = _Run(Batch(None, (), ()))
+
+    def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
+        """Add records to their sessions, one by one."""
+        gap, self._run = self._gap, _Run(run)
+        loaded, numbers = self._run.loaded, self._run.numbers
+        index = -1
+        try:
+            for index, (key, timestamp) in enumerate(zip(run.key_column(), run.timestamps, strict=True)):  # noqa: B007
+                sessions = loaded.get(key)
+                if sessions is None:
+                    sessions = self._load(key)
+                if sessions and sessions[-3] <= timestamp < (last := sessions[-2]) + gap:  # the last one, mostly
+                    numbers.append(sessions[-1])
+                    if timestamp > last:
+                        sessions[-2] = timestamp
+                else:
+                    numbers.append(self._place(key, sessions, timestamp))
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.error(error, _record(run, index)) from error
+        self._add_pending()
+        self._run.store()
+        self.state.touch(loaded)
+
+    def _load(self, key: Any) -> _Sessions:
+        """Return a key's sessions, with the numbers of their accumulators in the run."""
+        sessions: _Sessions | None = self.state.get(key)
+        if sessions is None:
+            self.state.admit(key)
+            sessions = self.state[key] = []
+            self._ranks[key] = self._next_rank()
+        return self._run.load(key, sessions)
+
+    def _place(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
+        """Find or begin the session of a record; return the number of its accumulator."""
+        gap, at = self._gap, len(sessions)
+        end = timestamp + gap
+        while at and sessions[at - 2] + gap > timestamp:
+            at -= _WIDTH
+        if at == len(sessions) or end <= sessions[at]:
+            self._begin(key, sessions, at, timestamp, end)
+            return int(sessions[at + 2])
+        if timestamp < sessions[at]:
+            sessions[at] = timestamp
+        elif timestamp > sessions[at + 1]:
+            sessions[at + 1] = timestamp
+            after = at + _WIDTH
+            if after < len(sessions) and sessions[after] < end:
+                self._join(sessions, at)
+        return int(sessions[at + 2])
+
+    def _begin(self, key: Any, sessions: _Sessions, at: int, timestamp: Any, end: Any) -> None:
+        epoch = self.reached.epoch
+        if epoch is not None and timestamp <= epoch:
+            raise self.behind(_record(self._run.batch, len(self._run.numbers)))
+        if not timestamp < end:
+            raise ValueError(
+                f"timestamp {shown(timestamp)} plus the gap of {self._gap} is no later; filter such records"
+            )
+        sessions[at:at] = (timestamp, timestamp, self._run.new_number())
+        if at == 0:
+            self._timers.set(key, instant_before(end))
+
+    def _join(self, sessions: _Sessions, at: int) -> None:
+        """Make one session of two neighbours."""
+        self._add_pending()
+        accs, after = self._run.accs, at + _WIDTH
+        accs[sessions[at + 2]] = self._kernel.merge(accs[sessions[at + 2]], accs.pop(sessions[after + 2]))
+        sessions[at + 1] = sessions[after + 1]
+        del sessions[after : after + _WIDTH]
+
+    def _add_pending(self) -> None:
+        """Add the records that have a session to their accumulators."""
+        pending, numbers = self._run.pending()
+        rest = iter(pending.values)
+        try:
+            self._kernel.add(self._run.accs, numbers, rest, pending.timestamps)
+        except Exception as error:
+            raise self.fail(error, pending, rest) from error
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the sessions that are over."""
+        closed: list[_Closed] = []
+        touched = []
+        for key in self._timers.due(epoch):
+            sessions = self.state[key]
+            over = [*self._over(key, sessions, epoch)]
+            if over:
+                closed += over
+                touched.append(key)
+                del sessions[: len(over) * _WIDTH]
+            if sessions:
+                self._timers.set(key, instant_before(sessions[1] + self._gap))
+            else:
+                del self.state[key], self._ranks[key]
+        self.state.touch(touched)
+        self._emit(sorted(closed, key=itemgetter(0, 1)), Timing.END if epoch is MAX else Timing.FINAL, results)
+
+    def _over(self, key: Any, sessions: _Sessions, epoch: Any) -> Iterable[_Closed]:
+        for at in range(0, len(sessions), _WIDTH):
+            first, last, acc = sessions[at : at + _WIDTH]
+            end = last + self._gap
+            instant = instant_before(end)
+            if not instant <= epoch:
+                return
+            yield instant, self._ranks[key], key, first, end, acc
+
+    def _emit(self, closed: Sequence[_Closed], timing: Timing, results: Results) -> None:
+        try:
+            values = self._kernel.results([acc for *_, acc in closed])
+        except Exception as error:
+            raise self._unfinished(error, closed) from error
+        made = [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
+        results.add_each([it[2] for it in closed], made, [it[0] for it in closed])
+
+    def _unfinished(self, error: Exception, closed: Sequence[_Closed]) -> Exception:
+        """Return the error of the first session whose result can't be made."""
+        for _, _, key, start, end, acc in closed:
+            try:
+                self._kernel.result(acc)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
+                about = f"the result of key {shown(key)}, the session from {shown(start)} to {shown(end)}"
+                return self.error(own, about=about)
+        return self.error(error)
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the first timer, or the last instant that a session may have which begins after the epoch."""
+        soonest = instant_before(epoch + self._gap)
+        earliest = self._timers.earliest
+        return soonest if earliest is None else min(earliest, soonest)
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it, and set the timers of its keys."""
+        super().apply(delta)
+        self._horizon = None
+        if delta.whole:
+            self._timers.clear()
+            self._ranks.clear()
+        for key in delta.deleted:
+            self._timers.cancel(key)
+            self._ranks.pop(key, None)
+        kept = len(delta.changed) - delta.appended
+        for index, (key, sessions) in enumerate(delta.changed.items()):
+            self._timers.set(key, instant_before(sessions[1] + self._gap))
+            if index >= kept or key not in self._ranks:
+                self._ranks[key] = self._next_rank()
+
+
+class _Run:
+    """A run of records while they are added to sessions.
+
+    Attributes:
+        batch: the records.
+        loaded: the sessions of their keys, which have the numbers of their accumulators in place of these.
+        accs: the accumulators by number; a new session has none before its first record is added.
+        numbers: the number of the accumulator of each record that was placed so far.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.loaded: dict[Any, _Sessions] = {}
+        self.accs: dict[int, Any] = {}
+        self.numbers: list[int] = []
+        self.new_number = count().__next__
+        self._added = 0
+
+    def load(self, key: Any, sessions: _Sessions) -> _Sessions:
+        """Replace the accumulators of a key's sessions by numbers."""
+        for at in range(2, len(sessions), _WIDTH):
+            number = self.new_number()
+            self.accs[number] = sessions[at]
+            sessions[at] = number
+        self.loaded[key] = sessions
+        return sessions
+
+    def pending(self) -> tuple[Batch, Sequence[int]]:
+        """Return the records that were placed since the last call, and their numbers."""
+        start, stop = self._added, len(self.numbers)
+        self._added = stop
+        if stop - start == len(self.batch):
+            return self.batch, self.numbers
+        return self.batch.part(start, stop), self.numbers[start:stop]
+
+    def store(self) -> None:
+        """Put the accumulators back into the sessions."""
+        accs = self.accs
+        for sessions in self.loaded.values():
+            sessions[2::_WIDTH] = [accs[number] for number in sessions[2::_WIDTH]]
+
+
+def _record(run: Batch, index: int) -> tuple[Any, Any, Any]:
+    record = run.part(index, index + 1)
+    return next(iter(zip(record.key_column(), record.values, record.timestamps, strict=True)))

@@ -1,0 +1,80 @@
+"""Timers: one deadline for each of many keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+__all__ = ["Timers"]
+
+_SLACK = 1024
+"""How many deadlines without keys the heap may hold beyond half of it."""
+
+
+class Timers:
+    """The deadlines of keys, at most one of each, which fire in ascending order.
+
+    Keys with the same deadline share a bucket. So setting a deadline costs two dict entries, and a push to the heap
+    only for a deadline that no other key has. Where deadlines only move forward, set them once, and again when they
+    fire early: that is cheaper than moving them with each record.
+
+    Attributes:
+        at: the deadline of each key; to be changed by the methods only.
+    """
+
+    __slots__ = ("_buckets", "_heap", "at")
+
+    def __init__(self) -> None:
+        self.at: dict[Any, Any] = {}
+        self._buckets: dict[Any, dict[Any, None]] = {}
+        self._heap: list[Any] = []
+
+    def set(self, key: Any, at: Any) -> None:
+        """Set the deadline of a key, in place of the one it has."""
+        self.cancel(key)
+        self.at[key] = at
+        bucket = self._buckets.get(at)
+        if bucket is None:
+            self._buckets[at] = {key: None}
+            heappush(self._heap, at)
+        else:
+            bucket[key] = None
+
+    def cancel(self, key: Any) -> None:
+        """Drop the deadline of a key, if it has one."""
+        if key not in self.at:
+            return
+        at = self.at.pop(key)
+        bucket = self._buckets[at]
+        del bucket[key]
+        if not bucket:
+            del self._buckets[at]
+            if len(self._heap) > 2 * len(self._buckets) + _SLACK:
+                self._heap = list(self._buckets)
+                heapify(self._heap)
+
+    def clear(self) -> None:
+        """Drop all deadlines."""
+        self.at.clear()
+        self._buckets.clear()
+        self._heap.clear()
+
+    @property
+    def earliest(self) -> Any:
+        """The first deadline; None if there is none."""
+        heap = self._heap
+        while heap and heap[0] not in self._buckets:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def due(self, now: Any) -> Iterator[Any]:
+        """Yield the keys whose deadline has come, in ascending order of deadlines, and drop these.
+
+        Among equal deadlines, keys are in the order in which they were set. Deadlines that are set meanwhile fire too.
+        """
+        while (at := self.earliest) is not None and at <= now:
+            heappop(self._heap)
+            for key in self._buckets.pop(at):
+                del self.at[key]
+                yield key
