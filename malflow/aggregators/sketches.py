@@ -6,7 +6,6 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, floor, inf, log
-from sys import float_info
 from typing import Any, TypeVar
 
 from malflow.aggregators.fields import Field
@@ -113,4 +112,4 @@ def _middle_above_zero(upper: int) -> float:
         middle: float = _GAMMA ** (upper - 1) * (2 * _GAMMA / (1 + _GAMMA))
     except OverflowError:
         return inf
-    return min(middle, float_info.max)
+    return middle

@@ -122,6 +122,8 @@ def test_none_is_refused_where_a_number_is_needed(make: Any, values: list[Point]
     error = failure(make("x"), *values)
     assert isinstance(error, TypeError)
     assert "is None, which cannot be aggregated; call .filter() first" in f"{error} {notes(error)}"
+    with pytest.raises(TypeError, match="is None, which cannot be aggregated"):
+        make("x").add(make("x").create(), Point(None), 0)
 
 
 def test_an_error_of_a_users_function_is_left_alone() -> None:

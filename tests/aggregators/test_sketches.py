@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from random import Random
 from sys import float_info
@@ -77,6 +78,7 @@ def test_an_estimate_of_distinct_values_is_near(distinct: int) -> None:
     assert acc == sorted(set(acc))
     assert len(acc) == min(distinct, 1_024)
     assert acc_of(sketch, reversed([*values, *values])) == acc
+    assert sketch.merge(acc, acc_of(sketch, values[: distinct // 2])) == acc
     thirds = [acc_of(sketch, values[start::3]) for start in range(3)]
     assert sketch.merge(thirds[0], sketch.merge(thirds[1], thirds[2])) == acc
     assert sketch.merge(sketch.merge(thirds[2], thirds[0]), thirds[1]) == acc
@@ -122,6 +124,14 @@ def test_an_exact_sum_is_the_float_nearest_to_the_sum(xs: Sequence[float]) -> No
 def test_an_exact_sum_overflows_on_the_way_only() -> None:
     assert result_of(agg.fsum(), [1e308, 1e308, -1e308]) == 1e308
     assert result_of(agg.fsum(), [1e308, 1e308]) == math.inf
+    assert result_of(agg.fsum(), [-1e308, -1e308]) == -math.inf
+
+
+@pytest.mark.parametrize("x", [Fraction(1, 3), Decimal("0.1")])
+def test_an_exact_sum_refuses_a_number_that_is_no_float(x: Any) -> None:
+    with pytest.raises(TypeError, match=r"agg.fsum adds floats and integers; got \w+; agg.sum adds those exactly"):
+        acc_of(agg.fsum(), [x])
+    assert result_of(agg.fsum(), [Fraction(1, 2), Decimal(2)]) == 2.5
 
 
 @pytest.mark.parametrize("x", [math.inf, -math.inf])

@@ -107,6 +107,26 @@ def test_ties_go_to_the_timestamp_and_then_to_arrival(aggregator: Any, expected:
     assert result_of(aggregator, values, [5, 1, 1, 5, 1]) == expected
 
 
+def test_merging_keeps_the_first_of_equal_values() -> None:
+    kernel = compile_kernel([agg.min(), agg.max(), agg.min_by("real"), agg.max_by("real"), agg.last(), agg.first()])
+    accs: dict[str, Any] = {}
+    kernel.add(accs, "ab", [1, 1.0], [0, 0])
+    assert repr(kernel.result(kernel.merge(accs["a"], accs["b"]))) == "(1, 1, 1, 1, 1.0, 1)"
+    plain = [it.result(it.merge(it.add(it.create(), 1, 0), it.add(it.create(), 1.0, 0))) for it in kernel.aggregators]
+    assert repr(tuple(plain)) == "(1, 1, 1, 1, 1.0, 1)"
+
+
+def test_an_accumulator_may_be_none() -> None:
+    created: list[int] = []
+    kernel = compile_kernel([agg.fold(lambda: created.append(1), lambda acc, value: None)])
+    kernel.add({}, "kkk", [1, 2, 3], range(3))
+    assert created == [1]
+
+
+def test_several_aggregators_keep_equal_slots_once() -> None:
+    assert agg.tuple_(agg.count(), agg.mean("x"), agg.sum("x")).create() == [0, None]
+
+
 def test_equal_values_keep_the_one_that_was_first() -> None:
     assert repr(result_of(agg.tuple_(agg.min(), agg.max(), agg.top(1), agg.collect_set()), [1, 1.0, True])) == repr(
         (1, 1, ((1, 3),), frozenset({1}))
@@ -132,7 +152,9 @@ class Slots:
 @pytest.mark.parametrize("kind", [Pair, Mutable, Slots, lambda x: {"x": x}, lambda x: MappingProxyType({"x": x})])
 @pytest.mark.parametrize("field", ["x", lambda value: value.x if hasattr(value, "x") else value["x"]])
 def test_a_field_of_values_of_any_kind(kind: Any, field: Any) -> None:
-    assert result_of(agg.tuple_(agg.sum(field), agg.max(field)), [kind(1), kind(2)]) == (3, 2)
+    both = agg.tuple_(agg.sum(field), agg.max(field))
+    assert result_of(both, [kind(1), kind(2)]) == (3, 2)
+    assert both.result(both.add(both.add(both.create(), kind(1), 0), kind(2), 1)) == (3, 2)
 
 
 @pytest.mark.parametrize("name", ["with space", "it's", 'a"b', "class", "a\nb", "{x}", "x", "", "0"])
@@ -259,7 +281,9 @@ def test_a_definition_has_no_addresses() -> None:
 
 @pytest.mark.parametrize("named", [it.aggregator for it in CASES if "lambda" not in repr(it.aggregator)], ids=repr)
 def test_an_aggregator_is_pickled_by_name(named: Aggregator[Any, Any, Any]) -> None:
+    unused = pickle.dumps(named)
     named.create()
+    assert pickle.dumps(named) == unused
     assert repr(pickle.loads(pickle.dumps(named))) == repr(named)
 
 
