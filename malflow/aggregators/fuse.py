@@ -11,7 +11,7 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
-from malflow.diagnostics import location, shown
+from malflow.diagnostics import describe, location, shown
 from malflow.errors import GraphError
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
@@ -238,7 +238,8 @@ def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
         GraphError: if it is none, with what to write instead.
     """
     if not isinstance(given, Aggregator):
-        raise GraphError(f"{shown(given)} is no aggregator; {_instead(given)}", location=location())
+        name = describe(given) if callable(given) else shown(given)
+        raise GraphError(f"{name} is no aggregator; {_instead(given)}", location=location())
     for method in ("create", "add", "result"):
         if getattr(type(given), method) is getattr(Aggregator, method):
             raise GraphError(f"the aggregator {given!r} has no method {method}()", location=location())
@@ -248,7 +249,7 @@ def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
 def _instead(given: Any) -> str:
     name = getattr(given, "__name__", None)
     if getattr(given, "__module__", None) == "malflow.agg":
-        return f"call it: agg.{name}(...)"
+        return f"call it: write agg.{name}(...)"
     if isinstance(given, type) and issubclass(given, Aggregator):
         return f"write {name}(...)"
     if isinstance(given, str):

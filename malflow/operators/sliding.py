@@ -35,7 +35,7 @@ class SlidingAggregate(WindowAggregate):
         self, context: OperatorContext, windows: TimeWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
     ) -> None:
         super().__init__(context, windows, aggregators)
-        self._blocks = _Blocks(windows.span, self._kernel.merge)
+        self._blocks = _Blocks(windows.span, self._kernel.merge_by_key)
         self._next: int | None = None  # the first pane that is not closed; None: to be found
 
     def add(self, number: int, run: Batch) -> None:
@@ -102,13 +102,13 @@ class _Blocks:
 
     Args:
         span: how many panes a window has.
-        merge: combines two accumulators, without changing them.
+        combine: merges the accumulators of each key of two intervals, the first of which is the earlier; changes none.
     """
 
-    def __init__(self, span: int, merge: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, span: int, combine: Callable[[_States, _States], _States]) -> None:
         self._span = span
-        self._merge = merge
-        self._prefix: dict[Any, Any] = {}
+        self._combine = combine
+        self._prefix: _States = {}
         self._suffixes: dict[int, _States] = {}  # of the block before, by the number of their first pane
 
     def clear(self) -> None:
@@ -124,7 +124,7 @@ class _Blocks:
     def window(self, last: int) -> _States:
         """Return the accumulators of the window that ends with a pane, which was closed last."""
         suffix = self._suffixes.get(last - self._span + 1)
-        return self._combined(suffix, self._prefix) if suffix else dict(self._prefix)
+        return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)
 
     def rebuild(self, number: int, panes: Mapping[int, _States]) -> None:
         """Combine what `close` had combined before the pane `number`."""
@@ -135,7 +135,7 @@ class _Blocks:
 
     def _append(self, states: _States | None) -> None:
         if states:
-            self._prefix = self._combined(self._prefix, states)
+            self._prefix = self._combine(self._prefix, states)
 
     def _turn(self, block: int, panes: Mapping[int, _States]) -> None:
         """Begin a block: combine the suffixes of the one before."""
@@ -143,13 +143,5 @@ class _Blocks:
         suffix: _States = {}
         for number in range(block - 1, block - self._span, -1):
             if panes.get(number):
-                suffix = self._combined(panes[number], suffix)
+                suffix = self._combine(panes[number], suffix)
             self._suffixes[number] = suffix
-
-    def _combined(self, first: _States, second: _States) -> dict[Any, Any]:
-        """Combine the accumulators of two intervals, of which `first` is the earlier."""
-        combined = dict(first)
-        merge = self._merge
-        for key, state in second.items():
-            combined[key] = merge(combined[key], state) if key in combined else state
-        return combined

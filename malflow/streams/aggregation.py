@@ -130,6 +130,7 @@ class Windowed(Generic[K, V, T]):
             version: the schema version of the accumulators: increase it when the windows or aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
 
+        >>> from malflow.windows import tumbling
         >>> def hourly(stream):
         ...     keyed = stream.key_distribute("all", lambda msg: "all")
         ...     return keyed.window(tumbling(2)).aggregate("sums", agg.sum())
@@ -170,6 +171,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         Args:
             windows: the kind of windows: see `malflow.windows`.
 
+        >>> from malflow.windows import tumbling
         >>> def maxima(stream):
         ...     keyed = stream.key_distribute("parity", lambda msg: msg.value % 2)
         ...     return keyed.window(tumbling(3)).aggregate("max", agg.max()).map("value", lambda it: it.value)
@@ -275,4 +277,5 @@ def _kernel(name: str, aggregators: Sequence[Any]) -> Kernel:
     try:
         return compile_kernel(aggregators)
     except GraphError as error:
-        raise malformed(name, f"can't be added: {error}") from None
+        reason = str(error).removesuffix(f" [{error.location}]")
+        raise malformed(name, f"can't be added: {reason}") from None

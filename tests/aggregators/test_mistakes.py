@@ -43,16 +43,16 @@ def lazily(value: Any) -> Any:
 
 MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: compiled([]), "no aggregator is given"),
-    (lambda: compiled([agg.count]), "is no aggregator; call it: agg.count"),
+    (lambda: compiled([agg.count]), "is no aggregator; call it: write agg.count"),
     (lambda: compiled([lambda value: 1]), r"is no aggregator; write agg.fold\(create, add\) for functions"),
     (lambda: compiled(["amount"]), r"'amount' is no aggregator; write agg.sum\('amount'\)"),
     (lambda: compiled([1]), "1 is no aggregator; write agg.count"),
     (lambda: compiled([Half]), r"is no aggregator; write Half\(...\)"),
     (lambda: compiled([Half()]), r"the aggregator Half\(\) has no method add\(\)"),
-    (lambda: agg.tuple_(agg.count), "call it: agg.count"),
+    (lambda: agg.tuple_(agg.count), "call it: write agg.count"),
     (agg.tuple_, "agg.tuple_ needs at least one aggregator"),
     (lambda: agg.into(Totals), "agg.into needs at least one aggregator, under a name"),
-    (lambda: agg.into(Totals, n=agg.count), "call it: agg.count"),
+    (lambda: agg.into(Totals, n=agg.count), "call it: write agg.count"),
     (lambda: agg.into(Totals, n=agg.count()), r"Totals\(n=...\), but missing a required argument: 'total'"),
     (lambda: agg.into(Totals, n=agg.count(), sum=agg.sum(), total=agg.sum()), "unexpected keyword argument 'sum'"),
     (lambda: agg.into(3, n=agg.count()), "agg.into calls a class; got 3"),
@@ -77,7 +77,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: agg.fold(int, int.__add__, lambda acc: acc), r"\(one, other\)"),
     (lambda: agg.fold(int, int.__add__, result=lambda: 1), r"\(accumulator\)"),
     (lambda: agg.merged(agg.fold(list, list.append)), "agg.merged needs an aggregator that can merge"),
-    (lambda: agg.partial(agg.mean), "call it: agg.mean"),
+    (lambda: agg.partial(agg.mean), "call it: write agg.mean"),
 ]
 
 
