@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 from malflow.batch import Batch
 from malflow.diagnostics import shown
+from malflow.engine.lifts import feeding_sources, lifts_of
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
 from malflow.engine.parts import Parts, place_parts
@@ -21,10 +23,11 @@ from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.sink import SinkWriter
-from malflow.operators.source import list_parts
+from malflow.operators.source import Source, list_parts
 from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
 from malflow.state import Delta, StateDelta
+from malflow.tick import Tick
 
 __all__ = ["POSITION", "Run"]
 
@@ -76,6 +79,10 @@ class Run:
         self._debug = debug
         self._is_open = False
         self._ended: frozenset[str] = frozenset()
+        self._finished: frozenset[tuple[str, int]] = frozenset()
+        self._lifts: Mapping[str, Any] = {}
+        self._feeding = feeding_sources(program)
+        self._now = datetime.min.replace(tzinfo=UTC)
         self._positions: dict[str, Any] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
@@ -289,6 +296,8 @@ class Run:
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1
+        self._now = max(self._now, datetime.now(UTC))
+        tick = Tick(self.ticks, self._now, self._ended, self._finished, self._lifts, final)
         sent: dict[int, list[list[list[Batch]]]] = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
@@ -297,7 +306,7 @@ class Run:
                     channel.number: [by_target[worker.worker_id] for by_target in sent[channel.number]]
                     for channel in stage.inputs
                 }
-                outputs.append(worker.run(arrived, self._ended, final=final))
+                outputs.append(worker.run(arrived, tick))
                 self.counts.update(worker.counts)
                 merge_lateness(self.lateness, worker.lateness)
             for channel in stage.outputs:
@@ -309,8 +318,16 @@ class Run:
             operator.flush()
 
     def _note_ended(self) -> None:
-        live = {source.context.operator_name for source in self._sources if not source.is_finished}
-        self._ended = frozenset(self._program.sources) - live
+        """Find the sources that have ended, and what that lifts."""
+        self._lifts = lifts_of(worker.reached() for worker in self._workers) if self._finished else {}
+        live = {_place_of(source) for source in self._sources if not source.is_finished}
+        waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
+        self._ended = frozenset(self._program.sources).difference(waiting, (name for name, _ in live))
+        self._finished = frozenset(map(_place_of, self._sources)) - live
+
+
+def _place_of(source: Source) -> tuple[str, int]:
+    return source.context.operator_name, source.context.worker_id
 
 
 def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.batch import Batch
 from malflow.engine.idleness import Idle, feeds_of, idleness
+from malflow.engine.lifts import Reached
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program, Step
 from malflow.engine.states import hidden_id, placement_of, state_id
@@ -36,6 +37,7 @@ from malflow.operators.sink import SinkWriter, open_sink
 from malflow.operators.source import Source
 from malflow.paned_state import OperatorState
 from malflow.state import Delta
+from malflow.tick import Tick
 
 __all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
 
@@ -46,6 +48,8 @@ Inputs = Mapping[int, Sequence[Sequence[Batch]]]
 
 Outputs = dict[int, list[list[Batch]]]
 """By the number of an output channel: the batches for each worker."""
+
+_NO_TICK = Tick()
 
 LATE = "/late"
 """What stands behind a generator's name where its late records are counted; no operator's name has a ``/``."""
@@ -117,7 +121,12 @@ class Worker:
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
-        self._generators = [operator for operator in self.operators if isinstance(operator, GenerateEpochs)]
+        self._generators = [
+            (vertex, active.operator)
+            for vertex, active in self._active.items()
+            if isinstance(active.operator, GenerateEpochs)
+        ]
+        self._finished: frozenset[tuple[str, int]] = frozenset()
         self._join_parts()
         self._ended: Collection[str] | None = None
         self._note_ended(())
@@ -157,17 +166,18 @@ class Worker:
         """
         return all(active.operator.takes_pieces for active in self._active.values())
 
-    def run(self, inputs: Inputs, ended: Collection[str] = (), *, final: bool = False) -> Outputs:
+    def run(self, inputs: Inputs, tick: Tick = _NO_TICK) -> Outputs:
         """Take one tick: poll the sources once, and carry everything through the stage.
 
         Args:
-            inputs: the batches from the workers of earlier stages.
-            ended: the sources that have no unfinished part on any worker.
-            final: whether this is the end: the sources emit only the epoch `MAX`. The end is not recorded in the state:
-                there are no deltas after it.
+            inputs: the batches that the workers of earlier stages sent.
+            tick: the tick. If it is the final one, the sources emit nothing but the epoch `MAX`, and no deltas follow.
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
-        self._note_ended(ended, final=final)
+        self._note_ended(tick.ended, final=tick.final)
+        self._finished = tick.finished
+        if tick.lifts:
+            self._lift(tick.lifts)
         self._receive(inputs)
         largest = 1
         self.counts, self.lateness = {}, {}
@@ -180,7 +190,7 @@ class Worker:
                 self.counts[active.operator.context.operator_name] = taken
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
-        for generator in self._generators:
+        for _, generator in self._generators:
             name = generator.context.operator_name
             self.counts[name + LATE], lateness = generator.take_late()
             if lateness is not None:
@@ -275,6 +285,31 @@ class Worker:
             for batches in by_worker:
                 edges[channel.edge].extend(batches)
 
+    def reached(self) -> dict[str, Reached]:
+        """Return how far the generators of epochs have come whose source has parts on this worker."""
+        return {
+            generator.context.operator_name: Reached(generator.epoch, self._has_finished(vertex))
+            for vertex, generator in self._generators
+            if self._parts_near(vertex)
+        }
+
+    def _lift(self, lifts: Mapping[str, Any]) -> None:
+        for vertex, generator in self._generators:
+            name = generator.context.operator_name
+            if name in lifts and self._parts_near(vertex) and self._has_finished(vertex):
+                generator.lift = lifts[name]
+
+    def _parts_near(self, vertex: int) -> list[str]:
+        """Return the sources that have parts on this worker, and send to the vertex without an exchange."""
+        (feed,) = self._feeds[vertex]
+        return [name for name in feed.local if self._parts[name][self.worker_id]]
+
+    def _has_finished(self, vertex: int) -> bool:
+        """Whether no more records come to a vertex on this worker, though its sources may go on elsewhere."""
+        (feed,) = self._feeds[vertex]
+        near = all((name, self.worker_id) in self._finished for name in self._parts_near(vertex))
+        return near and feed.remote.issubset(self._ended or ())
+
     def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
         """Set whether the run ends on the sources, and the idle inputs on the operators."""
         for source in self.sources:
@@ -325,7 +360,7 @@ class Worker:
     def _join_parts(self) -> None:
         """Connect the operators that keep an epoch for each part with their source."""
         sources = {source.context.operator_name: source for source in self.sources}
-        for generator in self._generators:
+        for _, generator in self._generators:
             if isinstance(generator, GeneratePartEpochs):
                 generator.source = sources[generator.parts_of]
 

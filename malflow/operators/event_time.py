@@ -75,6 +75,8 @@ class GenerateEpochs(Operator):
         every: the step of which epochs are multiples; None to issue them as they are.
         checked: whether the timestamps have been checked just before.
 
+    Attributes:
+        lift: an epoch to issue at the beginning of the next tick, if it is greater; None if there is none.
     """
 
     state: KeyedState
@@ -94,6 +96,27 @@ class GenerateEpochs(Operator):
         self._answered: Any = None
         self._idle = 0
         self._floors: Floors | None = None
+        self.lift: Any = None
+
+    @property
+    def epoch(self) -> Any:
+        """The last epoch issued; None if there is none."""
+        return self._previous
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Process a tick's input; issue the lift first."""
+        yield from self._lifted()
+        for batch in edges[0]:
+            yield self.process(batch)
+
+    def _lifted(self) -> Iterable[Sequence[Batch]]:
+        if self.lift is not None:
+            epochs: Marks = []
+            self._receive(0, self.lift, epochs)
+            self.lift = None
+            if epochs:
+                mark = Batch(None, (), (), epochs)
+                yield mark, mark
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""

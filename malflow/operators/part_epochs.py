@@ -62,6 +62,7 @@ class GeneratePartEpochs(GenerateEpochs):
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Take a tick; behind the last records of a part its epoch counts no more."""
+        yield from self._lifted()
         yield from self._hold(self.source.polled_parts)
         for batch in edges[0]:
             yield self.process(batch)

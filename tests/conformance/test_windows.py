@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from malflow import OperatorError, agg, limit_out_of_orderness
+from malflow import OperatorError, agg, limit_out_of_orderness, rendezvous_select
+from malflow.sinks import VecSink
+from malflow.sources import StatefulSource
+from malflow.testing import PAUSE, ScriptedSource
 from malflow.windows import Timing, WindowResult, calendar, session, sliding, tumbling
 from tests.conformance.dataflow import messages_of, values_of
 
@@ -112,3 +115,21 @@ def test_a_record_behind_its_window_is_an_error(runtime: Any) -> None:
 
 def _older(msg: Any) -> Any:
     return type(msg)(msg.key, msg.value, msg.timestamp - 30)
+
+
+def test_windows_close_while_only_some_workers_have_records_left(runtime: Any) -> None:
+    parts = "short", "long"
+    apart = next(n for n in range(2, 9) if len({rendezvous_select(part, range(n)) for part in parts}) == 2)
+    script = {"short": [1, PAUSE, 2], "long": [item for at in range(60) for item in (at, PAUSE)]}
+    results: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        stream = provider.new_stream().source("source", StatefulSource(ScriptedSource(script)))
+        on_time, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        keyed = on_time.key_distribute("all", lambda msg: "all")
+        keyed.window(tumbling(10)).aggregate("counts", agg.count()).sink("results", results)
+
+    runtime(build, parallelism=apart).execute()
+    found = {it.value.start: it.value for it in results}
+    assert [found[start].value for start in (0, 10, 20, 30, 40, 50)] == [12, 10, 10, 10, 10, 10]
+    assert all(found[start].timing is Timing.FINAL for start in (0, 10, 20, 30, 40))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pickle
 import time
+from base64 import b64encode
 from collections import Counter
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
+from malflow.engine.lifts import feeding_sources, lifts_of
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed
 from malflow.events import TickFinished
@@ -122,6 +125,10 @@ class TickCoordinator:
         self._began = 0.0
         self._most_polled = 0
         self._ended: frozenset[str] = frozenset()
+        self._finished: set[tuple[str, int]] = set()
+        self._lifts: Mapping[str, Any] = {}
+        self._feeding = feeding_sources(program)
+        self._now = 0.0
         self._command = TickCommand(tick, ())
 
     def first(self, busy: frozenset[str]) -> TickCommand:
@@ -185,7 +192,15 @@ class TickCoordinator:
             merge_lateness(self.lateness, it.lateness)
         if not command.final:
             self.index.note(reports)
-            self._ended = self._sources.difference(name for it in reports for name in it.live)
+            self._note_ended(reports)
+
+    def _note_ended(self, reports: list[StageReport]) -> None:
+        """Find the sources that have ended, and the epochs to which their generators are to be lifted."""
+        self._lifts = lifts_of(it.reached for it in reports)
+        live = {(name, it.worker) for it in reports for name in it.live}
+        waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
+        self._ended = self._sources.difference(waiting, (name for name, _ in live))
+        self._finished = set(product(self._sources, range(self.index.workers))) - live
 
     def _forget(self) -> None:
         """Remove obsolete changelog entries."""
@@ -245,8 +260,17 @@ class TickCoordinator:
 
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
+        self._now = max(self._now, time.time())
         self._command = TickCommand(
-            self.tick + 1, self.index.last, sorted(self._ended), most=self._pace.limit, live_runs=REGISTRY.live, **how
+            self.tick + 1,
+            self.index.last,
+            sorted(self._ended),
+            sorted(self._finished),
+            b64encode(pickle.dumps(self._lifts, 5)).decode() if self._lifts else "",
+            self._now,
+            most=self._pace.limit,
+            live_runs=REGISTRY.live,
+            **how,
         )
         return self._command
 

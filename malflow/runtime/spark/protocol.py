@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
+from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.tick import Tick
 
 __all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "names_of_counts", "pack_program", "unpack_program"]
 
@@ -56,6 +60,9 @@ class TickCommand:
         tick: the number of the tick.
         last: the tick of the last changelog entry of each stage and worker.
         ended: the sources that have no unfinished part on any worker.
+        finished: sources and workers: the source has no unfinished part on that worker.
+        lifts: the epochs to which generators are to be lifted, pickled in base 64; empty if there are none.
+        now: when the tick began, in seconds since 1970.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -67,6 +74,9 @@ class TickCommand:
     tick: int
     last: Sequence[Sequence[int]]
     ended: Sequence[str] = ()
+    finished: Sequence[tuple[str, int]] = ()
+    lifts: str = ""
+    now: float = 0.0
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -77,6 +87,17 @@ class TickCommand:
     def asks_full_entry(self, stage: int, worker: int) -> bool:
         """Whether a stage of a worker must write a full changelog entry."""
         return self.whole or any((stage, worker) == tuple(it) for it in self.rewrites)
+
+    def as_tick(self) -> Tick:
+        """Return the tick as its workers see it."""
+        return Tick(
+            number=self.tick,
+            now=datetime.fromtimestamp(self.now, UTC),
+            ended=frozenset(self.ended),
+            finished=frozenset((name, worker) for name, worker in self.finished),
+            lifts=pickle.loads(b64decode(self.lifts)) if self.lifts else {},  # noqa: S301 - of this run
+            final=self.final,
+        )
 
     def dumps(self) -> str:
         """Return the command as JSON."""
@@ -103,6 +124,7 @@ class StageReport:
         sent: the number of records sent, by channel and target.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
+        reached: how far the generators of epochs have come, if a source has finished on a worker but not on all.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
     """
@@ -119,6 +141,7 @@ class StageReport:
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
     lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
+    reached: Mapping[str, Reached] = field(default_factory=dict)
     process: str = ""
 
 

@@ -86,6 +86,7 @@ class StageAttempt:
         self._stage = stage
         self._worker = worker
         self._command = command
+        self._tick = command.as_tick()
         self._program, self._parts, self._changelog = load(spec, command)
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
@@ -198,7 +199,7 @@ class StageAttempt:
         return inputs
 
     def _run(self, worker: Worker, inputs: Inputs) -> None:
-        outputs = worker.run(inputs, frozenset(self._command.ended), final=self._command.final)
+        outputs = worker.run(inputs, self._tick)
         self._counts.update(worker.counts)
         merge_lateness(self._lateness, worker.lateness)
         for channel, by_target in outputs.items():
