@@ -238,6 +238,16 @@ def test_record_late_on_an_old_worker_stays_late() -> None:
     assert reroute(program, {"e": {0: {**three, "epoch": 100}}}, 1, 2)["e"] == [{"epoch": 100}] * 2
 
 
+def test_epochs_before_rounding_move_as_the_rounded_ones_do() -> None:
+    old = {0: {"epoch": 20, "answered": 27}, 1: {"epoch": 20, "answered": 21}, 2: ENDED | {"epoch": 10, "answered": 19}}
+    moved = reroute(timed(), {"epochs": old}, 3, 2)["epochs"]
+    assert moved == [{"epoch": 20, "answered": 21}] * 2
+    began = {0: {"epoch": 23}, 1: {"epoch": 20, "answered": 27}, 2: IDLE}  # the first had no step before
+    assert reroute(timed(), {"epochs": began}, 3, 1)["epochs"][0]["answered"] == 23
+    (_, _, idle) = reroute(timed(), {"epochs": began}, 3, 3)["epochs"]
+    assert idle == IDLE | {"epoch": 20, "answered": 23}
+
+
 def test_epoch_of_any_worker_counts_after_a_change_of_partitioner() -> None:
     program = program_of(lambda s: s.key_distribute("key", lambda msg: 1).generate_epochs("e", lambda msg, _: None)[0])
     old = {"e": {0: {"epoch": 90}, 1: {"epoch": 100, "past": ((3, {0: 80, 2: 110}),)}}}
@@ -260,6 +270,10 @@ def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:
             set(held) for held in place_parts({"s": parts}, range(after))["s"]
         ]
         assert all(held["epoch"] == 5 for held in new)
+    old = {at: {"epoch": 5, **{("answered", part): len(part) for part in held}} for at, held in enumerate(placed)}
+    assert {key for key in reroute(program, {"e": old}, 3, 1)["e"][0] if key != "epoch"} == {
+        ("answered", part) for part in parts
+    }
 
 
 def test_the_edges_of_an_exchange_begin_where_the_whole_stream_is() -> None:
