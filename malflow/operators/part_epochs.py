@@ -55,7 +55,6 @@ class GeneratePartEpochs(GenerateEpochs):
         self._answered_by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None
         self._holding: Sequence[Any] = ()
-        self._held: frozenset[Any] = frozenset()
         self._unread: set[Any] = set()
         self._heap: list[tuple[Any, int]] = []
         self._moved: set[Any] = set()
@@ -96,7 +95,6 @@ class GeneratePartEpochs(GenerateEpochs):
         self._live = self._holding = live
         if self.source.in_order:
             self._holding = [*live[:1], *(part for part in live[1:] if part in self._by_part)]
-        self._held = frozenset(self._holding)
         self._unread = {part for part in self._holding if part not in self._by_part}
         self._heap = []
         epochs: Marks = []
@@ -211,9 +209,8 @@ class GeneratePartEpochs(GenerateEpochs):
 
     def _reach(self, part: Any) -> tuple[Any, Any]:
         """Return between which timestamps the records of a part are on time and leave its epoch as it is."""
-        own = self._by_part.get(part)
-        is_known = own is not None and part in self._held  # else nothing keeps the stream's epoch below
-        return self._low(part), calm_until(own, self.callback.bound, self._every) if is_known else MIN
+        own = self._by_part.get(part, MIN)
+        return self._low(part), calm_until(own, self.callback.bound, self._every)
 
     def _low(self, part: Any) -> Any:
         """Return the epoch by which records of a part are late: its own, or the stream's if that is greater."""

@@ -9,11 +9,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from malflow import StreamProvider, limit_out_of_orderness
-from malflow.operators.thinning import calm_until, rounded_down
+from malflow.operators.thinning import Thinning, calm_until, rounded_down
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import finish, run_of
@@ -72,13 +73,15 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+each_kind = pytest.mark.parametrize("kind", sorted(KINDS))
+
+
 @st.composite
-def cases(draw: Any) -> tuple[str, dict[str, list[Any]], Any, Any]:
-    kind = draw(st.sampled_from(sorted(KINDS)))
+def cases(draw: Any, kind: str) -> tuple[dict[str, list[Any]], Any, Any]:
     timestamps, bounds, steps = KINDS[kind]
     scripts = st.lists(st.one_of(*[timestamps] * 5, st.just(PAUSE)), max_size=25)
     parts = draw(st.dictionaries(st.sampled_from("abc"), scripts, min_size=1))
-    return kind, parts, draw(bounds), draw(st.one_of(st.none(), steps))
+    return parts, draw(bounds), draw(st.one_of(st.none(), steps))
 
 
 class Seen:
@@ -125,9 +128,10 @@ def seen_of(
     return [tuple(noted.rows for noted in pair) for pair in seen]
 
 
-@given(case=cases(), per_part=st.booleans(), behind=st.sampled_from([None, None, 0, 1]))
-def test_a_column_gives_the_epochs_of_its_records(case: Any, per_part: bool, behind: int | None) -> None:
-    kind, parts, bound, every = case
+@each_kind
+@given(data=st.data(), per_part=st.booleans(), behind=st.sampled_from([None, None, 0, 1]))
+def test_a_column_gives_the_epochs_of_its_records(kind: str, data: Any, per_part: bool, behind: int | None) -> None:
+    parts, bound, every = data.draw(cases(kind))
     by_column, by_record = seen_of(
         parts,
         limit_out_of_orderness(bound),
@@ -138,21 +142,56 @@ def test_a_column_gives_the_epochs_of_its_records(case: Any, per_part: bool, beh
     )
     assert by_column == by_record
     some_late = any(isinstance(row, tuple) for row in by_record[1])
-    event(f"{kind}{', some late' * some_late}")
+    event("some late" if some_late else "none late")
 
 
-@given(case=cases())
-def test_no_record_up_to_the_calm_time_moves_the_epoch(case: Any) -> None:
-    kind, parts, bound, every = case
-    timestamps = [item for items in parts.values() for item in items if item is not PAUSE]
-    if every is None or kind in ("dates", "decimals", "fractions"):
-        return
-    for timestamp in timestamps:
-        epoch = rounded_down(timestamp - bound, every)
-        until = calm_until(epoch, bound, every)
-        for other in timestamps:
-            if other <= until:
-                assert not rounded_down(other - bound, every) > epoch
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"dates", "decimals", "fractions"}))
+@given(data=st.data())
+def test_no_record_up_to_the_calm_time_moves_the_epoch(kind: str, data: Any) -> None:
+    timestamps, bounds, steps = KINDS[kind]
+    bound, every = data.draw(bounds), data.draw(steps)
+    epoch = rounded_down(data.draw(timestamps) - bound, every)
+    until = calm_until(epoch, bound, every)
+    around = [until]
+    if isinstance(until, float):
+        for end in (-math.inf, math.inf):
+            near = until
+            around += [near := math.nextafter(near, end) for _ in range(40)]
+    for moment in around:
+        if moment <= until:
+            assert not rounded_down(moment - bound, every) > epoch
+
+
+@each_kind
+@given(data=st.data())
+def test_rounding_does_not_depend_on_epochs_before(kind: str, data: Any) -> None:
+    timestamps, _, steps = KINDS[kind]
+    every = data.draw(steps)
+    epochs = data.draw(st.lists(timestamps, max_size=8))
+    thin = Thinning(every)
+    assert [repr(thin(epoch)) for epoch in epochs] == [repr(rounded_down(epoch, every)) for epoch in epochs]
+
+
+def test_a_float_may_give_a_lesser_epoch_than_an_integer_before_it() -> None:
+    times = [2**60 + 200, float(2**60 + 256), 2**60 + 210]  # less 150, the second is rounded to 2**60
+    (epochs, _), by_record = seen_of(
+        {"a": times}, limit_out_of_orderness(150), lambda msg, _: msg.timestamp - 150, every=None, per_part=False
+    )
+    assert [row for row in epochs if isinstance(row, str)] == [str(2**60 + 50), str(2**60 + 60), "MAX"]
+    assert epochs == by_record[0]
+
+
+@pytest.mark.parametrize("kind", ["integers", "large integers", "datetimes"])
+@given(data=st.data())
+def test_the_record_after_the_calm_time_moves_the_epoch(kind: str, data: Any) -> None:
+    timestamps, bounds, steps = KINDS[kind]
+    bound, every = data.draw(bounds), data.draw(steps)
+    epoch = rounded_down(data.draw(timestamps) - bound, every)
+    tick: Any = datetime.resolution if kind == "datetimes" else 1
+    after = calm_until(epoch, bound, every) + tick
+    if kind == "large integers":
+        after += 2**60 >> 48  # numbers that floats would round
+    assert rounded_down(after - bound, every) > epoch
 
 
 @given(

@@ -55,7 +55,7 @@ class Ticking:
 @pytest.mark.parametrize("at", range(1, 9))
 def test_a_restart_goes_on_from_the_generators_own_epoch(per_part: bool, at: int) -> None:
     epochs: list[Any] = []
-    source = ScriptedSource({"a": [Timed(9, 9)] * 10})
+    source = ScriptedSource({"a": [item for _ in range(8) for item in (Timed(9, 9), PAUSE)]})
 
     def build(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("s", StatefulSource(source))

@@ -119,7 +119,7 @@ def test_lateness_is_a_difference_of_times(times: Any, lateness: Any, debug: boo
 )
 @pytest.mark.parametrize("every", [None, 10])
 def test_lateness_counts_from_the_epoch_of_the_part(generator: Any, every: Any) -> None:
-    script = {"a": [20, 1, 40, 12], "b": [1000, 1100]}
+    script = {"behind": [20, 1, 40, 41], "ahead": [1000, 900, 1100, 953]}
     timed = {part: [Timed(at, at) for at in items] for part, items in script.items()}
 
     def build(provider: StreamProvider) -> None:
@@ -128,5 +128,19 @@ def test_lateness_counts_from_the_epoch_of_the_part(generator: Any, every: Any) 
 
     runtime = SingleThreadRuntime(build)
     runtime.execute()
-    assert runtime.progress.late == {"e": 2}
-    assert runtime.progress.lateness == {"e": 23 if every is None else 18}
+    assert runtime.progress.late == {"e": 3}
+    assert runtime.progress.lateness == {"e": 142 if every is None else 137}
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_the_greatest_lateness_of_all_ticks_and_workers_counts(parallelism: int) -> None:
+    script = {part: [Timed(at, at) if at else PAUSE for at in (99, 0, 90 - part, 0, 95)] for part in range(6)}
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("s", ScriptedSource(script))
+        stream.generate_epochs("e", lambda msg, _: msg.timestamp)[1].sink("late", VecSink())
+
+    runtime = SingleThreadRuntime(build, parallelism=parallelism)
+    runtime.execute()
+    assert runtime.progress.late == {"e": 12}
+    assert runtime.progress.lateness == {"e": 14}
