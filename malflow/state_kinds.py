@@ -42,6 +42,7 @@ class StateKind(Enum):
     AGGREGATE = "aggregate", Movement.BY_KEY
     WINDOW = "window", Movement.BY_SLOT
     SESSION = "session", Movement.BY_KEY
+    COUNT_WINDOW = "count_window", Movement.BY_KEY
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART

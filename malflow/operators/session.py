@@ -14,6 +14,7 @@ from malflow.diagnostics import shown
 from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
+from malflow.operators.numbered import NumberedAccumulators
 from malflow.operators.timers import Timers
 from malflow.operators.window import Results, WindowOperator
 from malflow.panes import Panes, RegularPanes, instant_before
@@ -207,32 +208,19 @@ class SessionAggregate(WindowOperator):
                 self._ranks[key] = self._next_rank()
 
 
-class _Run:
+class _Run(NumberedAccumulators):
     """A run of records while they are added to sessions.
 
     Attributes:
         batch: the records.
-        loaded: the sessions of their keys, which have the numbers of their accumulators in place of these.
-        accs: the accumulators by number; a new session has none before its first record is added.
         numbers: the number of the accumulator of each record that was placed so far.
     """
 
     def __init__(self, batch: Batch) -> None:
+        super().__init__(_WIDTH - 1, _WIDTH)
         self.batch = batch
-        self.loaded: dict[Any, _Sessions] = {}
-        self.accs: dict[int, Any] = {}
         self.numbers: list[int] = []
-        self.new_number = count().__next__
         self._added = 0
-
-    def load(self, key: Any, sessions: _Sessions) -> _Sessions:
-        """Replace the accumulators of a key's sessions by numbers."""
-        for at in range(2, len(sessions), _WIDTH):
-            number = self.new_number()
-            self.accs[number] = sessions[at]
-            sessions[at] = number
-        self.loaded[key] = sessions
-        return sessions
 
     def pending(self) -> tuple[Batch, Sequence[int]]:
         """Return the records that were placed since the last call, and their numbers."""
@@ -241,12 +229,6 @@ class _Run:
         if stop - start == len(self.batch):
             return self.batch, self.numbers
         return self.batch.part(start, stop), self.numbers[start:stop]
-
-    def store(self) -> None:
-        """Put the accumulators back into the sessions."""
-        accs = self.accs
-        for sessions in self.loaded.values():
-            sessions[2::_WIDTH] = [accs[number] for number in sessions[2::_WIDTH]]
 
 
 def _record(run: Batch, index: int) -> tuple[Any, Any, Any]:

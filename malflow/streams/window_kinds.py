@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, assert_never
 
 from malflow.aggregators.fuse import Kernel
 from malflow.operators.contract import Operator
+from malflow.operators.counted import CountAggregate
 from malflow.operators.session import SessionAggregate
 from malflow.operators.sliding import SlidingAggregate
 from malflow.operators.window import WindowAggregate
@@ -35,7 +36,7 @@ def operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind,
             _check_merge(name, kernel, "sessions, of which a record can join two,")
             return StateKind.SESSION, SessionAggregate
         case CountWindows():
-            raise malformed(name, "has windows that are not implemented yet")
+            return StateKind.COUNT_WINDOW, CountAggregate
         case _:
             assert_never(windows)
 
@@ -47,7 +48,13 @@ def _check_merge(name: str, kernel: Kernel, windows: str) -> None:
 
 def migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
     """Return the migration of a kind's states, by a user's one of accumulators."""
-    return _SessionMigration(migrate) if kind is StateKind.SESSION else migrate
+    match kind:
+        case StateKind.SESSION:
+            return _SessionMigration(migrate)
+        case StateKind.COUNT_WINDOW:
+            return _CountMigration(migrate)
+        case _:
+            return migrate
 
 
 class _SessionMigration:
@@ -63,3 +70,19 @@ class _SessionMigration:
             if new is not None:
                 kept += (first, last, new)
         return kept or None
+
+
+class _CountMigration:
+    """Migrates the accumulator of each of a key's windows; if a migration returns None, all of them are dropped."""
+
+    def __init__(self, migrate: Migrate) -> None:
+        self._migrate = migrate
+
+    def __call__(self, windows: list[Any], version: int) -> list[Any] | None:
+        accs = [self._migrate(acc, version) for acc in windows[3::2]]
+        return None if any(acc is None for acc in accs) else [*windows[:2], *_paired(windows[2::2], accs)]
+
+
+def _paired(firsts: list[Any], accs: list[Any]) -> Iterator[Any]:
+    for pair in zip(firsts, accs, strict=True):
+        yield from pair

@@ -11,7 +11,7 @@ from malflow import OperatorError, agg, limit_out_of_orderness, rendezvous_selec
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource
-from malflow.windows import Timing, WindowResult, calendar, session, sliding, tumbling
+from malflow.windows import Timing, WindowResult, calendar, counting, session, sliding, tumbling
 from tests.conformance.dataflow import messages_of, values_of
 
 READINGS: list[dict[str, Any]] = [{"sensor": f"s{n % 3}", "at": n * 7 % 50 + n, "value": n / 10} for n in range(60)]
@@ -69,6 +69,20 @@ def test_sessions(any_parallelism: Any) -> None:
     assert len(results) == len(expected) > 3
     assert {(it.key, *it.value[:3]) for it in results} == expected
     assert all(it.timestamp == it.value.end - 1 for it in results)
+
+
+def test_windows_of_a_number_of_records(any_parallelism: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stamped(stream).window(counting(6, 4)).aggregate("groups", agg.sum("at"))
+
+    expected = []
+    for sensor in ("s0", "s1", "s2"):
+        times = [it["at"] for it in READINGS if it["sensor"] == sensor]
+        groups = [times[start : start + 6] for start in range(0, len(times), 4)]
+        expected += [(sensor, it[0], it[-1] + 1, sum(it), len(it) == 6) for it in groups]
+    results = messages_of(any_parallelism, READINGS, build)
+    found = [(it.key, *it.value[:3], it.value.timing is Timing.FINAL) for it in results]
+    assert sorted(found) == sorted(expected)
 
 
 def test_windows_of_the_calendar(runtime: Any) -> None:

@@ -52,3 +52,13 @@ def sessions(records: Iterable[Record], gap: Any) -> dict[tuple[Any, Any, Any], 
         last = max([timestamp, *(it[1] for it in near)])
         found[key] = [it for it in held if it not in near] + [(first, last, values)]
     return {(key, first, last + gap): values for key, held in found.items() for first, last, values in held}
+
+
+def counted(records: Iterable[Record], size: int, every: int) -> dict[Any, list[list[tuple[Any, Any]]]]:
+    """Return the timestamps and values in each window of a number of records, by key."""
+    arrived: dict[Any, list[tuple[Any, Any]]] = {}
+    for key, timestamp, value in records:
+        arrived.setdefault(key, []).append((timestamp, value))
+    return {
+        key: [found[start : start + size] for start in range(0, len(found), every)] for key, found in arrived.items()
+    }

@@ -13,7 +13,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource
-from malflow.windows import Timing, WindowResult, session, sliding, tumbling
+from malflow.windows import Timing, WindowResult, counting, session, sliding, tumbling
 
 
 class Job:
@@ -107,3 +107,19 @@ def test_accumulators_of_sessions_are_migrated(tmp_path: Path) -> None:
         session(3), *aggregators, version=2, migrate=lambda count, _version: [count, 7 * count]
     )
     assert results == [WindowResult(0, 7, (5, 35), Timing.END)]
+
+
+def test_windows_of_records_continue_with_what_they_had(tmp_path: Path) -> None:
+    assert Job(tmp_path, counting(5)).run(counting(5), agg.count()) == [WindowResult(0, 5, 5, Timing.FINAL)]
+
+
+def test_other_numbers_of_records_are_refused_with_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match=r"in windows of 5 records, one every 2, but .* in windows of 5 records;"):
+        Job(tmp_path, counting(5)).run(counting(5, 2), agg.count())
+
+
+def test_accumulators_of_windows_of_records_are_migrated(tmp_path: Path) -> None:
+    results = Job(tmp_path, counting(5, 2)).run(
+        counting(5, 2), agg.count(), agg.sum(), version=2, migrate=lambda count, _version: [count, 7 * count]
+    )
+    assert results[0] == WindowResult(0, 5, (5, 35), Timing.FINAL)

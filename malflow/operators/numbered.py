@@ -1,0 +1,42 @@
+"""Accumulators of a run of records, gathered in one dict so that one loop adds all records."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+__all__ = ["NumberedAccumulators"]
+
+
+class NumberedAccumulators:
+    """The accumulators in the states of a run's keys, each under a number that stands in its place in the state.
+
+    Args:
+        first: the index of the first accumulator in a state, which is a list.
+        step: the distance between the indices of two accumulators.
+
+    Attributes:
+        accs: the accumulators by number; a new one is inserted with its first record.
+        loaded: the states by key.
+        new_number: returns the number of a new accumulator.
+    """
+
+    def __init__(self, first: int, step: int) -> None:
+        self.accs: dict[int, Any] = {}
+        self.loaded: dict[Any, list[Any]] = {}
+        self.new_number = count().__next__
+        self._places = slice(first, None, step)
+
+    def load(self, key: Any, state: list[Any]) -> list[Any]:
+        """Replace the accumulators of a key by numbers; return its state."""
+        numbers = [self.new_number() for _ in state[self._places]]
+        self.accs.update(zip(numbers, state[self._places], strict=True))
+        state[self._places] = numbers
+        self.loaded[key] = state
+        return state
+
+    def store(self) -> None:
+        """Put the accumulators back into the states."""
+        accs, places = self.accs, self._places
+        for state in self.loaded.values():
+            state[places] = [accs[number] for number in state[places]]
