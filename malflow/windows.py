@@ -263,6 +263,27 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     return CountWindows(size, every)
 
 
+def check_early(windows: Windows, early: Any) -> None:
+    """Check the distance between early results of windows.
+
+    Raises:
+        GraphError: if such windows have no early results, or it does not fit them.
+    """
+    if isinstance(windows, SessionWindows):
+        raise GraphError(
+            "sessions have no early results: a session that grows has another end each time, so a result could not be "
+            "told to replace an earlier one; leave out early="
+        )
+    if isinstance(windows, CountWindows):
+        raise GraphError("windows of a number of records have no early results; leave out early=, or use smaller ones")
+    _check_size("early results of", early, "distance")
+    panes = windows.panes
+    if isinstance(panes, RegularPanes | CalendarPanes):
+        needs = isinstance(getattr(panes, "size", _WEEK), timedelta)
+        if needs != isinstance(early, timedelta):
+            raise GraphError(f"early={early!r} does not fit {windows}; use a {'timedelta' if needs else 'number'}")
+
+
 def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
     _check_size(kind, cycle, "size")
     if isinstance(cycle, timedelta) and not cycle % _WEEK and offset is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.aggregators.contract import Aggregator
@@ -29,12 +29,18 @@ class SlidingAggregate(WindowAggregate):
         context: what every operator gets.
         windows: the windows.
         aggregators: the aggregators of each window's records, which can merge.
+        early: the distance between early results of a window, each of which merges all its panes; None for none.
     """
 
     def __init__(
-        self, context: OperatorContext, windows: TimeWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+        self,
+        context: OperatorContext,
+        windows: TimeWindows,
+        aggregators: Sequence[Aggregator[Any, Any, Any]],
+        *,
+        early: Any = None,
     ) -> None:
-        super().__init__(context, windows, aggregators)
+        super().__init__(context, windows, aggregators, early=early)
         self._blocks = _Blocks(windows.span, self._kernel.merge_by_key)
         self._next: int | None = None  # the first pane that is not closed; None: to be found
 
@@ -43,7 +49,15 @@ class SlidingAggregate(WindowAggregate):
         if number % self._windows.step < self._windows.span:
             super().add(number, run)
 
-    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+    def accumulated(self, first: int, keys: Iterable[Any]) -> _States:
+        """Return the accumulators of some keys in the window that begins with a pane."""
+        found: _States = {}
+        for number in range(first, first + self._windows.span):
+            states = self.state.panes.get(number, {})
+            found = self._kernel.merge_by_key(found, {key: states[key] for key in keys if key in states})
+        return found
+
+    def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close panes in their order, with the windows that end with them."""
         held, span, step = self.state.panes, self._windows.span, self._windows.step
         number = self._resume(panes) if self._next is None and held else self._next or 0

@@ -13,6 +13,7 @@ from malflow.diagnostics import shown
 from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.early import EARLY, EarlyResults
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.paned_state import PanedState
 from malflow.panes import Panes, fitted, shown_in_zone
@@ -280,12 +281,21 @@ class WindowAggregate(PanedOperator):
         context: what every operator gets.
         windows: the windows.
         aggregators: the aggregators of each window's records.
+        early: the distance between early results of a window; None for none.
     """
 
     def __init__(
-        self, context: OperatorContext, windows: TimeWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+        self,
+        context: OperatorContext,
+        windows: TimeWindows,
+        aggregators: Sequence[Aggregator[Any, Any, Any]],
+        *,
+        early: Any = None,
     ) -> None:
         super().__init__(context, windows.panes)
+        self._early = None if early is None else EarlyResults(context, windows, early)
+        if self._early is not None:
+            self.hidden = {**self.hidden, EARLY: self._early}
         self._windows = windows
         self._kernel = compile_kernel(aggregators, debug=context.debug)
         self._admit = None if len(context.workers) == 1 else _Admission(context.admit)
@@ -299,16 +309,44 @@ class WindowAggregate(PanedOperator):
         except Exception as error:
             raise self.fail(error, run, rest) from error
         self.state.touch(number, run.key_column())
+        if self._early is not None:
+            self._early.note(number, run.key_column())
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
-        """Close the panes that are over."""
+        """Close the windows that are over, and add the results that are due early."""
+        self.close_windows(panes, epoch, results)
+        if self._early is None or epoch is MAX:
+            return
+        for first, keys, instant in self._early.due(panes, self.reached.epoch, epoch):
+            self.emit(panes, first, self.accumulated(first, keys), Timing.EARLY, results, instant)
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the last instant of the first open pane, or the first at which results are due early."""
+        last = super().horizon(panes, epoch)
+        return last if self._early is None else min(last, self._early.horizon(panes, epoch))
+
+    def accumulated(self, first: int, keys: Iterable[Any]) -> Mapping[Any, Any]:
+        """Return the accumulators of some keys in the window that begins with a pane."""
+        states = self.state.panes[first]
+        return {key: states[key] for key in keys}
+
+    def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the windows that are over at an epoch, and add their results."""
         for number in sorted(self.state.panes):
             if epoch is not MAX and panes.last(number) > epoch:
                 break
             timing = Timing.END if epoch is MAX else Timing.FINAL
             self.emit(panes, number, self.state.drop(number), timing, results)
 
-    def emit(self, panes: Panes, first: int, states: Mapping[Any, Any], timing: Timing, results: Results) -> None:
+    def emit(
+        self,
+        panes: Panes,
+        first: int,
+        states: Mapping[Any, Any],
+        timing: Timing,
+        results: Results,
+        timestamp: Any = None,
+    ) -> None:
         """Add the results of the windows whose first pane is `first`.
 
         Args:
@@ -317,15 +355,18 @@ class WindowAggregate(PanedOperator):
             states: the accumulators by key.
             timing: when the results are made.
             results: where to add them.
+            timestamp: their timestamp; by default the last instant of the windows.
         """
         end = first + self._windows.span
+        if timing is not Timing.EARLY and self._early is not None:
+            self._early.close(first)
         start, stop = shown_in_zone(panes, panes.start(first)), shown_in_zone(panes, panes.start(end))
         try:
             values = self._kernel.results(states.values())
         except Exception as error:
             raise self._unfinished(error, states, f"the window from {shown(start)} to {shown(stop)}") from error
         made = map(WindowResult, repeat(start), repeat(stop), values, repeat(timing))
-        results.add(states, made, panes.last(end - 1))
+        results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
 
     def _unfinished(self, error: Exception, states: Mapping[Any, Any], window: str) -> Exception:
         """Return the error of the first key whose result can't be made."""

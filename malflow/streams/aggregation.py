@@ -10,14 +10,14 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.callables import advice
 from malflow.errors import GraphError, shown
-from malflow.operators.contract import Logic
+from malflow.operators.early import EARLY
 from malflow.operators.reached_epoch import REACHED
 from malflow.operators.running import RunningAggregate
 from malflow.state_kinds import StateKind
 from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import migration_of, operator_of
-from malflow.windows import WindowResult, Windows
+from malflow.windows import WindowResult, Windows, check_early
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream
@@ -42,11 +42,12 @@ _Migrate = Callable[[Any, int], Any] | None
 class Windowed(Generic[K, V, T]):
     """A keyed stream whose records are divided into windows; `aggregate` adds the operator that keeps them."""
 
-    __slots__ = ("_append", "_windows")
+    __slots__ = ("_append", "_early", "_windows")
 
-    def __init__(self, append: Callable[..., Any], windows: Windows) -> None:
+    def __init__(self, append: Callable[..., Any], windows: Windows, early: Any) -> None:
         self._append = append
         self._windows = windows
+        self._early = early
 
     @overload
     def aggregate(
@@ -142,14 +143,18 @@ class Windowed(Generic[K, V, T]):
         if migrate is not None:
             checked_function(name, "migrate", migrate)
             migrate = migration_of(kind, migrate)
-        logic: Logic = partial(operator, windows=windows, aggregators=kernel.aggregators)
+        logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
+        hidden = [(REACHED, StateKind.EPOCHS)]
+        if self._early is not None:
+            logic = partial(logic, early=self._early)
+            hidden.append((EARLY, StateKind.WINDOW))
         return self._append(
             name,
             logic,
             kind,
             version,
             migrate,
-            hidden=((REACHED, StateKind.EPOCHS),),
+            hidden=tuple(hidden),
             definition=f"{kernel.definition} in {windows}",
             panes=windows.definition,
         )
@@ -165,11 +170,18 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
 
     __slots__ = ()
 
-    def window(self, windows: Windows) -> Windowed[K, V_co, T]:
+    def window(self, windows: Windows, *, early: Any = None) -> Windowed[K, V_co, T]:
         """Divide the records of each key into windows; call `Windowed.aggregate` on the result.
+
+        With `early`, a window also gives results while it is open, at each epoch (watermark) that passes a multiple of
+        `early`, counted from the window's start: one for each key with new records since its last result. Its timing is
+        ``EARLY``, and its timestamp the last instant before the multiple. It is made of all records so far, even those
+        after that instant.
 
         Args:
             windows: the kind of windows: see `malflow.windows`.
+            early: the distance between early results, a number or timedelta; None for none. Sessions and windows of a
+                number of records have none.
 
         >>> from malflow.windows import tumbling
         >>> def maxima(stream):
@@ -180,7 +192,12 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         """
         if not isinstance(windows, Windows):
             raise malformed(None, f".window() takes windows, such as tumbling(60); got {shown(windows)}")
-        return Windowed(self._stateful, windows)
+        if early is not None:
+            try:
+                check_early(windows, early)
+            except GraphError as error:
+                raise malformed(None, f"can't be added: {error}") from None
+        return Windowed(self._stateful, windows, early)
 
     @overload
     def aggregate(

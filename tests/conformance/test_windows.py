@@ -54,6 +54,20 @@ def test_sliding_windows(any_parallelism: Any) -> None:
     assert found == counts(lambda at: [(at // 4 * 4 - back, at // 4 * 4 - back + 12) for back in (0, 4, 8)])
 
 
+def test_early_results(runtime: Any) -> None:
+    def build(stream: Any) -> Any:
+        return stamped(stream, 0).window(tumbling(30), early=10).aggregate("counts", agg.count())
+
+    results = messages_of(runtime, READINGS, build)
+    early = [it for it in results if it.value.timing is Timing.EARLY]
+    assert early
+    assert all((it.timestamp + 1 - it.value.start) % 10 == 0 for it in early)
+    for it in early:
+        assert it.timestamp < it.value.end - 1
+        (last,) = [its.value.value for its in results if its.key == it.key and its.timestamp == it.value.end - 1]
+        assert 1 <= it.value.value <= last
+
+
 def test_sessions(any_parallelism: Any) -> None:
     def build(stream: Any) -> Any:
         return stamped(stream).window(session(5)).aggregate("visits", agg.count(), agg.max("at"))

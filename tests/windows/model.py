@@ -62,3 +62,31 @@ def counted(records: Iterable[Record], size: int, every: int) -> dict[Any, list[
     return {
         key: [found[start : start + size] for start in range(0, len(found), every)] for key, found in arrived.items()
     }
+
+
+def early_results(
+    records: Iterable[Record], bound: Any, size: Any, every: Any, distance: Any
+) -> list[tuple[Any, Any, Any, Any, list[Any]]]:
+    """Return the early results of windows of integers: key, start, end, timestamp and values, by looking at each epoch.
+
+    Records are looked at one by one. Each may raise the epoch, from one instant to the next; of the instants of a
+    window that it passes, the last one counts.
+    """
+    epoch: Any = None
+    held: list[Record] = []
+    changed: set[tuple[Any, Any]] = set()
+    found = []
+    for key, timestamp, value in records:
+        if epoch is None or timestamp > epoch:
+            held.append((key, timestamp, value))
+            changed |= {(key, start) for start, _ in sliding_windows(size, every, 0, timestamp)}
+        before, epoch = epoch, timestamp - bound if epoch is None else max(epoch, timestamp - bound)
+        for one, start in sorted(changed):
+            instants = [start + at - 1 for at in range(distance, size, distance) if start + at - 1 <= epoch]
+            if epoch >= start + size - 1:
+                changed.discard((one, start))
+            elif instants and (before is None or instants[-1] > before):
+                values = [it for key, at, it in held if key == one and start <= at < start + size]
+                found.append((one, start, start + size, instants[-1], values))
+                changed.discard((one, start))
+    return found
