@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from malflow import DataMessage, SingleThreadRuntime, Stream, agg
+from malflow import DataMessage, SingleThreadRuntime, Stream, agg, limit_out_of_orderness
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.windows import tumbling
 
 pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session"]
 
@@ -74,4 +75,11 @@ def aggregate(aggregator: Aggregator[Any, Any, Any], values: Iterable[Any]) -> A
 
 @pytest.fixture(autouse=True)
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
-    doctest_namespace.update(agg=agg, aggregate=aggregate, run=run, DataMessage=DataMessage)
+    doctest_namespace.update(
+        agg=agg,
+        aggregate=aggregate,
+        run=run,
+        tumbling=tumbling,
+        limit_out_of_orderness=limit_out_of_orderness,
+        DataMessage=DataMessage,
+    )

@@ -75,6 +75,14 @@ class Batch:
         keys = None if self.keys is None else self.keys[start:stop]
         return Batch(keys, self.values[start:stop], self.timestamps[start:stop])
 
+    def runs(self) -> Iterator[tuple[int, Any]]:
+        """Yield the length of each run of records with the epoch that ends it; None ends the last run."""
+        done = 0
+        for position, epoch in self.epochs:
+            yield position - done, epoch
+            done = position
+        yield len(self.values) - done, None
+
     def segments(self) -> Iterator[tuple[Batch, Sequence[Any]]]:
         """Split at the epochs: yield runs of records, each with the epoch that ends it, if any, in a sequence."""
         start = 0

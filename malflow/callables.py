@@ -33,6 +33,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("map_values", "select", "apply", "starmap", "with_column"), "map"),
     **dict.fromkeys(("where", "filter_not"), "filter"),
     **dict.fromkeys(("explode", "unnest", "flatten_map", "concat_map"), "flat_map"),
+    **dict.fromkeys(("drop_duplicates", "dedup", "deduplicate", "unique"), "distinct"),
+    **dict.fromkeys(("distinct_until_changed", "stateful_distinct"), "changes"),
+    **dict.fromkeys(("sort_by", "order_by", "sort_values"), "sort"),
+    **dict.fromkeys(("rate_limit", "limit"), "throttle"),
     **dict.fromkeys(("tee", "broadcast", "duplicate"), "cloned"),
 }
 """malflow's method for methods of other stream processors."""
@@ -48,10 +52,6 @@ _IN_WORDS = {
         ".stateful_op(), whose state waits for the other side",
     ),
     **dict.fromkeys(
-        ("distinct", "drop_duplicates", "dedup", "deduplicate"),
-        "call .key_distribute() by the identifying fields, then .ttl_map() or .stateful_op(), whose state has the key",
-    ),
-    **dict.fromkeys(
         ("collect", "to_list", "take", "head", "first", "to_pandas"),
         "call .sink() with a VecSink, which has the .values after the run",
     ),
@@ -59,10 +59,6 @@ _IN_WORDS = {
     **dict.fromkeys(
         ("execute", "run", "start", "run_async", "await_termination"),
         "pass the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
-    ),
-    **dict.fromkeys(
-        ("sort", "sort_by", "order_by"),
-        "a stream is never complete, so it cannot be sorted: keep a state in .stateful_op()",
     ),
     **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
     **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),

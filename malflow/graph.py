@@ -108,9 +108,9 @@ class StatefulNode(NodeFacts):
         hidden: the role and the kind of each state that the operator keeps beside its own.
         definition: the windows and aggregators that make its states; None for states that the user's functions make.
         panes: the partition of time to which the panes in its state belong; None if it has none.
+        outputs: how many outputs it has.
     """
 
-    outputs: ClassVar[int] = 1
     name: str
     logic: Logic
     placement: Partitioner | None
@@ -122,6 +122,7 @@ class StatefulNode(NodeFacts):
     hidden: tuple[tuple[str, StateKind], ...] = ()
     definition: str | None = None
     panes: str | None = None
+    outputs: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ class Movement(Enum):
     BY_SLOT = auto()
     """Each key of a pane goes to the worker that its stream's partitioner selects."""
 
+    BY_ENTRY = auto()
+    """Each entry of a key in a pane goes to the worker that its stream's partitioner selects for the key."""
+
     BY_PART = auto()
     """Each part goes to the worker that now owns that part of the source or sink."""
 
@@ -43,6 +46,10 @@ class StateKind(Enum):
     WINDOW = "window", Movement.BY_SLOT
     SESSION = "session", Movement.BY_KEY
     COUNT_WINDOW = "count_window", Movement.BY_KEY
+    DISTINCT = "distinct", Movement.BY_ENTRY
+    CHANGES = "changes", Movement.BY_KEY
+    THROTTLE = "throttle", Movement.BY_KEY
+    SORT = "sort", Movement.BY_SLOT
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART
@@ -59,7 +66,7 @@ class StateKind(Enum):
     @property
     def migrates(self) -> bool:
         """Whether a program can migrate its states, which are the user's own objects."""
-        return self.movement in (Movement.BY_KEY, Movement.BY_SLOT)
+        return self.movement in (Movement.BY_KEY, Movement.BY_SLOT, Movement.BY_ENTRY)
 
     @property
     def may_be_lost(self) -> bool:

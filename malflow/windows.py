@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from math import gcd
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from malflow.errors import GraphError, shown
 from malflow.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
 
 __all__ = [
+    "FOREVER",
     "CountWindows",
+    "Forever",
     "SessionWindows",
     "TimeWindows",
     "Timing",
@@ -69,6 +71,23 @@ class WindowResult(NamedTuple, Generic[R, T]):
     end: T
     value: R
     timing: Timing
+
+
+class Forever:
+    """The type of `FOREVER`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "FOREVER"
+
+    def __reduce__(self) -> str:
+        """Pickle by name, so that each process has one `FOREVER`."""
+        return "FOREVER"
+
+
+FOREVER: Final = Forever()
+"""No limit of time: what is kept for it is never dropped."""
 
 
 @dataclass(frozen=True, slots=True)

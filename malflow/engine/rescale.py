@@ -23,6 +23,10 @@ _SECOND = itemgetter(1)
 """The key of a slot, and the part of an entry of epochs."""
 
 
+def _key_of_entry(slot: tuple[int, tuple[Any, Any]]) -> Any:
+    return slot[1][0]
+
+
 def refuse_local(program: Program) -> None:
     """Refuse to move the state of a program in which nothing tells where a key belongs.
 
@@ -88,6 +92,9 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement)
         case Movement.BY_SLOT:
             return _with_keys(spec.name, old, after, placement, same=same and was == spec.placement, key_of=_SECOND)
+        case Movement.BY_ENTRY:
+            unmoved = same and was == spec.placement
+            return _with_keys(spec.name, old, after, placement, same=unmoved, key_of=_key_of_entry)
         case Movement.BY_PART:
             return old if same else _by_key(spec.name, old, after, rendezvous_select)
         case Movement.EPOCHS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
@@ -11,6 +11,7 @@ from malflow.diagnostics import shown
 from malflow.errors import OperatorError
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
+from malflow.partitioners import stable_hash
 
 __all__ = [
     "Filter",
@@ -20,6 +21,7 @@ __all__ = [
     "Inspect",
     "InspectFrontier",
     "Map",
+    "Sample",
     "StatelessOp",
     "refuse_answer",
 ]
@@ -62,6 +64,23 @@ class FilterMap(Operator):
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values).select([value is not None for value in values]),)
+
+
+class Sample(Operator):
+    """Keep the records whose id has a stable hash below a limit."""
+
+    def __init__(self, context: OperatorContext, by: Callable[[Any], Any] | None, limit: int) -> None:
+        super().__init__(context, by)
+        self._limit = limit
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Hash the ids."""
+        by, limit, rest = self.callback, self._limit, iter(batch.values)
+        try:
+            mask = [stable_hash(name) < limit for name in (rest if by is None else map(by, rest))]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch.select(mask),)
 
 
 class Flatten(Operator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -12,6 +12,7 @@ from malflow.batch import Batch
 from malflow.diagnostics import shown
 from malflow.errors import OperatorError
 from malflow.message import MAX
+from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.early import EARLY, EarlyResults
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
@@ -20,9 +21,6 @@ from malflow.panes import Panes, fitted, shown_in_zone
 from malflow.windows import TimeWindows, Timing, WindowResult
 
 __all__ = ["PanedOperator", "Results", "WindowAggregate", "WindowOperator"]
-
-
-_KNOWN_KEYS = 1 << 20
 
 
 class Results:
@@ -259,21 +257,6 @@ class PanedOperator(WindowOperator):
             self.add(number, part)
 
 
-class _Admission:
-    """Checks the keys of new states, each once as long as there are not too many."""
-
-    def __init__(self, check: Callable[[Any], None]) -> None:
-        self._check = check
-        self._known: set[Any] = set()
-
-    def __call__(self, key: Any) -> None:
-        if key not in self._known:
-            self._check(key)
-            if len(self._known) >= _KNOWN_KEYS:
-                self._known.clear()
-            self._known.add(key)
-
-
 class WindowAggregate(PanedOperator):
     """Aggregate the records of each key in each window; each pane is a window.
 
@@ -298,7 +281,7 @@ class WindowAggregate(PanedOperator):
             self.hidden = {**self.hidden, EARLY: self._early}
         self._windows = windows
         self._kernel = compile_kernel(aggregators, debug=context.debug)
-        self._admit = None if len(context.workers) == 1 else _Admission(context.admit)
+        self._admit = admission_of(context)
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane."""

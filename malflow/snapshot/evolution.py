@@ -17,6 +17,8 @@ __all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost"]
 
 _log = logging.getLogger("malflow.snapshot")
 
+_WINDOWS = (StateKind.WINDOW, StateKind.SESSION, StateKind.COUNT_WINDOW)
+
 
 def may_be_lost(entry: StateEntry) -> bool:
     """Whether a state may be dropped without the user's permission."""
@@ -97,20 +99,29 @@ def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: d
         if spec.version == entry.version:
             raise SnapshotError(
                 f"operator '{spec.name}' is {spec.definition}, but in snapshot {manifest.snapshot} it is "
-                f"{entry.definition}; leave it as it was, or increase version=: other aggregators then need "
-                "migrate=(old, version) -> accumulator, and other windows start without those that are open"
+                f"{entry.definition}; leave it as it was, or increase version=: {_after(entry, spec)}"
             )
         if entry.panes != spec.panes:
             _log.warning(
-                "operator '%s' starts without the %d accumulators of open windows in snapshot %d: its windows were "
-                "%s and are %s",
+                "operator '%s' starts without the %d %s in snapshot %d: it was %s and is %s",
                 spec.name,
                 entry.keys,
+                "accumulators of open windows" if spec.kind in _WINDOWS else "states",
                 manifest.snapshot,
                 entry.definition,
                 spec.definition,
             )
             del names[entry.name]
+
+
+def _after(entry: StateEntry, spec: StateSpec) -> str:
+    """Return what another version does with the states of another definition."""
+    if spec.kind in _WINDOWS or entry.panes == spec.panes:
+        return (
+            "other aggregators then need migrate=(old, version) -> accumulator, and other windows start without those "
+            "that are open"
+        )
+    return "the operator then starts without states"
 
 
 def check_shapes(manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], codec: Codec) -> None:

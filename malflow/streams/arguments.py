@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from math import isfinite
 from numbers import Real
 from typing import Any
 
+from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
 from malflow.diagnostics import describe, location, shown
 from malflow.errors import GraphError, offers
@@ -21,7 +23,9 @@ __all__ = [
     "STATELESS_HOOKS",
     "checked_count",
     "checked_default",
+    "checked_field_of",
     "checked_function",
+    "checked_length",
     "checked_logic",
     "checked_sink",
     "checked_source",
@@ -108,6 +112,32 @@ def checked_count(name: str, count: Any, what: str) -> None:
         raise malformed(name, f"needs a positive integer as its {what}; got {shown(count)}")
 
 
+def checked_length(name: str, length: Any, what: str) -> None:
+    """Check that an argument is a positive number or timedelta.
+
+    Args:
+        name: the operator's name.
+        length: the argument.
+        what: the name of the argument, such as ``within``.
+    """
+    is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
+    if not (is_number or isinstance(length, timedelta)) or length <= length - length:
+        raise malformed(name, f"needs a positive number or timedelta as its {what}; got {shown(length)}")
+
+
+def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:
+    """Return a function that reads a field of a value: a function as it is, a text as the name of an item or attribute.
+
+    Args:
+        name: the operator's name.
+        role: the name of the argument.
+        field: the argument; None is allowed, for the value itself.
+    """
+    if isinstance(field, str):
+        return partial(read, field)
+    return None if field is None else checked_function(name, role, field)
+
+
 def checked_step(name: str, every: Any, bound: Any) -> Any:
     """Return what epochs are to be multiples of, having checked it; None is allowed.
 
@@ -118,10 +148,8 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
     """
     if every is None:
         return None
-    is_number = not isinstance(every, bool) and isinstance(every, (Real, Decimal)) and isfinite(every)
-    if not (is_number or isinstance(every, timedelta)) or every <= every - every:
-        raise malformed(name, f"needs a positive number or timedelta as its every; got {shown(every)}")
-    if isinstance(bound, timedelta if is_number else (Real, Decimal)):
+    checked_length(name, every, "every")
+    if isinstance(bound, (Real, Decimal) if isinstance(every, timedelta) else timedelta):
         raise malformed(
             name,
             f"has a bound of {shown(bound)} and an every of {shown(every)}; both must fit the timestamps: give two "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from malflow.graph import StatefulNode
+from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, Output, StatefulLogic
 from malflow.operators.stateful import StatefulMap, StatefulOp
@@ -181,4 +181,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             checked_function(name, "migrate", migrate)
         placement = self._graph.placement(name, self._input(name), location())
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
-        return self._at(self._append(node))
+        port = self._append(node)
+        if node.outputs == 1:
+            return self._at(port)
+        return tuple(self._at(Port(port.vertex, output)) for output in range(node.outputs))

@@ -6,11 +6,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from malflow.errors import shown
 from malflow.graph import StatelessNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
-from malflow.operators.stateless import Filter, FilterMap, FlatMap, Flatten, Inspect, InspectFrontier, Map, StatelessOp
-from malflow.streams.arguments import STATELESS_HOOKS, checked_function, checked_logic
+from malflow.operators.stateless import (
+    Filter,
+    FilterMap,
+    FlatMap,
+    Flatten,
+    Inspect,
+    InspectFrontier,
+    Map,
+    Sample,
+    StatelessOp,
+)
+from malflow.streams.arguments import STATELESS_HOOKS, checked_field_of, checked_function, checked_logic, malformed
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -52,6 +63,25 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         [1]
         """
         return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper)))
+
+    def sample(self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None) -> Stream[K, V_co, T]:
+        """Keep a fraction of the records, chosen by a stable hash: the same ones in every run, on every worker.
+
+        Records with equal ids are kept or dropped together, in all samples of a dataflow: a smaller sample by the same
+        id is a part of a larger one.
+
+        Args:
+            name: the operator's name.
+            fraction: how much to keep, from 0 to 1.
+            by: the id: a function of the value, or the name of its item or attribute; by default the value itself.
+
+        >>> run(range(100), lambda stream: stream.sample("some", 0.05))
+        [30, 59, 71, 93]
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise malformed(name, f"needs a fraction from 0 to 1; got {shown(fraction)}")
+        logic = partial(Sample, by=checked_field_of(name, "by", by), limit=round(fraction * 2**64))
+        return self._stateless(name, logic)
 
     def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> Stream[K, VO, T]:
         """Replace each value by the elements of ``function(value)``, which may be any number of values.

@@ -20,6 +20,7 @@ from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_sink, checked_source, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.routing import RoutingOperators
+from malflow.streams.selection import SelectionOperators
 from malflow.streams.stateless import StatelessOperators
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
@@ -134,7 +135,7 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
 
-class KeyedStream(AggregateOperators[K, V_co, T], Stream[K, V_co, T]):
+class KeyedStream(AggregateOperators[K, V_co, T], SelectionOperators[K, V_co, T], Stream[K, V_co, T]):
     """A stream whose records have keys, with operators that keep per-key state."""
 
     __slots__ = ()
@@ -147,6 +148,9 @@ class KeyedStream(AggregateOperators[K, V_co, T], Stream[K, V_co, T]):
         def filter(self, name: str, predicate: Callable[[V_co], object]) -> KeyedStream[K, V_co, T]: ...
         def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> KeyedStream[K, VO, T]: ...
         def flat_map(self, name: str, function: Callable[[V_co], Iterable[VO]]) -> KeyedStream[K, VO, T]: ...
+        def sample(
+            self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None
+        ) -> KeyedStream[K, V_co, T]: ...
         def flatten(self: KeyedStream[K, Iterable[VO], T], name: str) -> KeyedStream[K, VO, T]: ...
         def inspect(
             self, name: str, inspector: Callable[[DataMessage[K, V_co, T], OperatorContext], object]

@@ -11,6 +11,7 @@ from malflow.operators.contract import Output
 from malflow.sinks import StatelessSink, StdOutSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
+from malflow.windows import FOREVER
 
 
 def sources(provider: StreamProvider, files: StatefulSourceImpl[str, bytes, int, int]) -> Stream[NoKeyType, int, int]:
@@ -56,6 +57,14 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     def last(key: bool, value: int, state: int | None) -> tuple[int | None, int]:
         return state, value
 
+    assert_type(by_parity.distinct("d", within=3), KeyedStream[bool, int, int])
+    assert_type(by_parity.distinct("df", lambda value: value % 3, within=FOREVER), KeyedStream[bool, int, int])
+    assert_type(by_parity.changes("c", "real"), KeyedStream[bool, int, int])
+    by_limit = by_parity.throttle("th", 2, per=timedelta(seconds=1))
+    assert_type(by_limit, tuple[KeyedStream[bool, int, int], KeyedStream[bool, int, int]])
+    assert_type(by_parity.sort("so", lambda value: -value), KeyedStream[bool, int, int])
+    assert_type(by_parity.sample("sa", 0.1), KeyedStream[bool, int, int])
+    assert_type(numbers.sample("sn", 0.1, lambda value: value % 3), Stream[NoKeyType, int, int])
     assert_type(by_parity.stateful_map("t", total, default=float), KeyedStream[bool, str, int])
     assert_type(by_parity.stateful_map("l", last), KeyedStream[bool, int | None, int])
 

@@ -1,0 +1,104 @@
+"""Records in the order of their timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from typing import Any
+
+from malflow.batch import Batch
+from malflow.message import MAX
+from malflow.operators.admission import admission_of
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.state import Delta, KeyedState
+
+__all__ = ["Sort"]
+
+_Row = tuple[Any, Any, int, int, Any, Any]
+"""A record that waits: its timestamp, tie, rank by arrival, number among its key's records, key and value."""
+
+
+class Sort(Operator):
+    """Hold back records until an epoch, and emit those at or below it in the order of their timestamps.
+
+    The state has timestamp and value of each record by its slot: a number and its key. A new record's number follows
+    the greatest one of its key's records that wait, so that it depends on nothing but the key's state.
+
+    Args:
+        context: what every operator gets.
+        tie: returns of a value by what records with equal timestamps are ordered; None for their order of arrival.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, tie: Callable[[Any], Any] | None) -> None:
+        super().__init__(context, tie)
+        self.state = KeyedState(tracked=context.tracked)
+        self._admit = admission_of(context)
+        self._heap: list[_Row] = []
+        self._rank = count().__next__
+        self._numbers: dict[Any, dict[int, None]] = {}  # of each key's records that wait, ascending
+        self._fresh: set[tuple[int, Any]] = set()  # the slots of those that no delta has had yet
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Take the records, and emit those that an epoch releases."""
+        rest = iter(batch.values)
+        rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
+        released: list[_Row] = []
+        epochs = []
+        try:
+            for length, epoch in batch.runs():
+                for key, value, timestamp in islice(rows, length):
+                    self._take(key, value, timestamp)
+                if epoch is not None:
+                    self._release(epoch, released)
+                    epochs.append((len(released), epoch))
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        keys, values, timestamps = ([row[at] for row in released] for at in (4, 5, 0))
+        return (Batch(keys, values, timestamps, epochs),)
+
+    def _take(self, key: Any, value: Any, timestamp: Any) -> None:
+        numbers = self._numbers.get(key)
+        if numbers is None:
+            if self._admit is not None:
+                self._admit(key)
+            numbers = self._numbers[key] = {}
+        number = next(reversed(numbers)) + 1 if numbers else 0
+        numbers[number] = None
+        tie = 0 if self.callback is None else self.callback(value)
+        heappush(self._heap, (timestamp, tie, self._rank(), number, key, value))
+        self.state[number, key] = (timestamp, value)
+        if self.context.tracked:
+            self._fresh.add((number, key))
+
+    def _release(self, epoch: Any, released: list[_Row]) -> None:
+        heap, fresh = self._heap, self._fresh
+        while heap and (epoch is MAX or heap[0][0] <= epoch):
+            row = heappop(heap)
+            released.append(row)
+            number, key = slot = row[3:5]
+            del self.state[slot]
+            del self._numbers[key][number]
+            if not self._numbers[key]:
+                del self._numbers[key]
+            if slot in fresh:
+                fresh.discard(slot)
+            else:
+                self.state.touch((slot,))
+
+    def sync_state(self) -> None:
+        """Mark the records that came since the last delta, and still wait, as changed."""
+        self.state.touch(self._fresh)
+        self._fresh.clear()
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it; ranks and numbers follow from it."""
+        super().apply(delta)
+        self._heap, self._numbers, self._rank = [], {}, count().__next__
+        for (number, key), (timestamp, value) in self.state.items():
+            tie = 0 if self.callback is None else self.callback(value)
+            self._heap.append((timestamp, tie, self._rank(), number, key, value))
+            self._numbers.setdefault(key, {})[number] = None
+        heapify(self._heap)

@@ -1,0 +1,155 @@
+"""Methods of keyed streams that drop, hold back or reorder records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from malflow.operators.distinct import Changes, Distinct
+from malflow.operators.sort import Sort
+from malflow.operators.thinning import Step
+from malflow.operators.throttle import Throttle
+from malflow.state_kinds import StateKind
+from malflow.streams.arguments import checked_count, checked_field_of, checked_length, malformed
+from malflow.streams.stateful import StatefulOperators
+from malflow.windows import FOREVER, Forever
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["SelectionOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+
+_By = Callable[[V_co], Any] | str | None
+_Migrate = Callable[[Any, int], Any] | None
+
+
+class SelectionOperators(StatefulOperators[K, V_co, T]):
+    """Methods that drop, hold back or reorder the records of each key."""
+
+    __slots__ = ()
+
+    def distinct(
+        self, name: str, by: _By[V_co] = None, *, within: Step | Forever | None = None, version: int = 1
+    ) -> KeyedStream[K, V_co, T]:
+        """Drop a record if one with its key and id has passed less than `within` of event time before or after it.
+
+        The first of them to arrive passes. So two that pass are at least `within` apart, and each one that is dropped
+        is less than that from one that has passed. Ids are forgotten by epochs (watermarks).
+
+        Args:
+            name: the operator's name; snapshots store the ids under it.
+            by: the id: a function of the value, or the name of its item or attribute; by default the value itself.
+            within: a number or a timedelta; or `malflow.windows.FOREVER`, which keeps each id for ever.
+            version: increase it when `within` changes: the operator then starts without ids.
+
+        Raises:
+            GraphError: if `within` is missing, or not positive.
+
+        >>> def unique(stream):
+        ...     return stream.key_distribute("all", lambda msg: "all").distinct("unique", within=3)
+        >>> run(["a", "b", "a", "a"], unique)
+        ['a', 'b', 'a']
+        """
+        by = checked_field_of(name, "by", by)
+        if within is None:
+            raise malformed(
+                name,
+                "needs within=, the span of event time in which repetitions are dropped; ids are forgotten after it; "
+                "within=FOREVER, of malflow.windows, keeps them for ever, in a state that grows without limit",
+            )
+        if within is not FOREVER:
+            checked_length(name, within, "within")
+        lasting = f"within {within}"
+        return self._stateful(  # type: ignore[no-any-return] # a keyed stream of the same records
+            name,
+            partial(Distinct, by=by, within=within),
+            StateKind.DISTINCT,
+            version,
+            None,
+            definition=f"distinct {lasting}",
+            panes=lasting,
+        )
+
+    def changes(
+        self, name: str, by: _By[V_co] = None, *, version: int = 1, migrate: _Migrate = None
+    ) -> KeyedStream[K, V_co, T]:
+        """Drop a record if its value equals that of its key's record before, in order of arrival.
+
+        Args:
+            name: the operator's name; snapshots store the last value of each key under it.
+            by: what is compared: a function of the value, or the name of its item or attribute; by default the value.
+            version: the schema version of what is compared: increase it when that changes.
+            migrate: ``(old, old_version) -> new``: converts what was compared last; None drops the key.
+
+        >>> def turns(stream):
+        ...     return stream.key_distribute("all", lambda msg: "all").changes("turns")
+        >>> run([1, 1, 2, 2, 1], turns)
+        [1, 2, 1]
+        """
+        logic = partial(Changes, by=checked_field_of(name, "by", by))
+        return self._stateful(name, logic, StateKind.CHANGES, version, migrate)  # type: ignore[no-any-return] # as above
+
+    def throttle(
+        self, name: str, n: int, *, per: Step, version: int = 1
+    ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]:
+        """Limit each key to `n` records in `per` of event time; return those that pass, and those held back.
+
+        Each key has a token bucket: it holds `n` tokens, which are replaced one by one, each in ``per / n``; a record
+        passes if it can take one. So a burst of `n` may be followed by single records at once. A record that is older
+        than its key's newest one is judged as of that one's time.
+
+        Args:
+            name: the operator's name; snapshots store the buckets under it.
+            n: how many records may pass at once.
+            per: the time in which that many tokens are replaced: a number or a timedelta.
+            version: increase it when `n` or `per` changes: the operator then starts with full buckets.
+
+        >>> def limited(stream):
+        ...     passed, held_back = stream.key_distribute("all", lambda msg: "all").throttle("limit", 2, per=6)
+        ...     return passed
+        >>> run(range(7), limited)
+        [0, 1, 3, 6]
+        """
+        checked_count(name, n, "n")
+        checked_length(name, per, "per")
+        limit = f"at most {n} per {per}"
+        return self._stateful(  # type: ignore[no-any-return] # two streams of the same records
+            name,
+            partial(Throttle, n=n, per=per),
+            StateKind.THROTTLE,
+            version,
+            None,
+            definition=limit,
+            panes=limit,
+            outputs=2,
+        )
+
+    def sort(
+        self, name: str, tie: _By[V_co] = None, *, version: int = 1, migrate: _Migrate = None
+    ) -> KeyedStream[K, V_co, T]:
+        """Hold back records until an epoch (watermark), and emit them in the order of their timestamps.
+
+        At each epoch, the records at or below it are emitted in ascending order; those of equal timestamps by `tie`,
+        and then in their order of arrival. So operators further on get the records of a worker in the order of event
+        time.
+
+        Args:
+            name: the operator's name; snapshots store the records that wait under it.
+            tie: what orders equal timestamps: a function of the value, or the name of its item or attribute.
+            version: the schema version of the values: increase it when their class changes.
+            migrate: ``((timestamp, value), old_version) -> (timestamp, value)``; None drops the record.
+
+        >>> def in_order(stream):
+        ...     stamped = stream.assign_timestamps("at", lambda msg: msg.value)
+        ...     on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(2))
+        ...     return on_time.key_distribute("all", lambda msg: "all").sort("sort")
+        >>> run([2, 1, 4, 3, 5], in_order)
+        [1, 2, 3, 4, 5]
+        """
+        logic = partial(Sort, tie=checked_field_of(name, "tie", tie))
+        return self._stateful(name, logic, StateKind.SORT, version, migrate)  # type: ignore[no-any-return] # as above

@@ -1,0 +1,147 @@
+"""Mistakes with operators that drop, hold back or reorder records, and changes of them between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, limit_out_of_orderness
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
+from malflow.testing import END, ScriptedSource
+from malflow.windows import FOREVER
+from tests.windows.running import results_of
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda keyed: keyed.distinct("it"), "operator 'it' needs within=.* forgotten .*FOREVER"),
+        (lambda keyed: keyed.distinct("it", within=0), "positive number or timedelta as its within; got 0"),
+        (lambda keyed: keyed.distinct("it", within=timedelta(0)), "positive number or timedelta as its within"),
+        (lambda keyed: keyed.distinct("it", 3, within=1), "needs a function as its by; got 3"),
+        (lambda keyed: keyed.throttle("it", 0, per=1), "positive integer as its n; got 0"),
+        (lambda keyed: keyed.throttle("it", 2, per="1 s"), "positive number or timedelta as its per; got '1 s'"),
+        (lambda keyed: keyed.sample("it", 1.5), "a fraction from 0 to 1; got 1.5"),
+        (lambda keyed: keyed.sample("it", float("nan")), "a fraction from 0 to 1; got nan"),
+        (lambda keyed: keyed.sample("it", True), "a fraction from 0 to 1; got True"),
+    ],
+)
+def test_wrong_arguments_are_refused(add: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        results_of([], 0, add)
+
+
+def test_a_span_that_does_not_fit_the_timestamps_is_an_error() -> None:
+    with pytest.raises(OperatorError, match=r"operator 'it' failed at key 'a'.*timestamp 1.*timedelta"):
+        results_of([("a", 1, 0)], 0, lambda keyed: keyed.distinct("it", within=timedelta(hours=1)))
+
+
+def test_a_missing_field_names_the_record() -> None:
+    with pytest.raises(OperatorError, match=r"operator 'it' failed at key 'a', value {'id': 1}.*'name'"):
+        results_of([("a", 1, {"id": 1})], 0, lambda keyed: keyed.changes("it", "name"))
+
+
+def test_an_id_that_cannot_be_hashed_names_the_record() -> None:
+    with pytest.raises(OperatorError, match=r"operator 'it' failed at key 'a', value \[2\].*unhashable"):
+        results_of([("a", 1, 1), ("a", 2, [2])], 0, lambda keyed: keyed.distinct("it", within=10))
+
+
+def test_none_is_a_value_as_any_other() -> None:
+    items = [("a", n, value) for n, value in enumerate([None, None, 1, None])]
+    changed = results_of(items, 0, lambda keyed: keyed.changes("it"))
+    assert [msg.value for msg in changed] == [None, 1, None]
+
+
+def test_a_value_that_is_mutated_further_on_still_counts_as_it_was() -> None:
+    def add(keyed: Any) -> Any:
+        return keyed.changes("it").map("clear", lambda value: value.clear() or "change")
+
+    assert len(results_of([("a", n, [1]) for n in range(3)], 0, add)) == 1
+
+
+def test_bursts_are_followed_by_single_records() -> None:
+    items = [("a", at, at) for at in range(7)]
+    passed = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6)[0])
+    held_back = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6)[1])
+    assert [msg.value for msg in passed] == [0, 1, 3, 6]
+    assert [msg.value for msg in held_back] == [2, 4, 5]
+
+
+def test_samples_are_stable_and_nested() -> None:
+    items = [("a", at, at) for at in range(2000)]
+
+    def sample(fraction: float, workers: int) -> set[Any]:
+        return {
+            it.value for it in results_of(items, 0, lambda keyed: keyed.sample("it", fraction), parallelism=workers)
+        }
+
+    small, large = sample(0.1, 1), sample(0.5, 3)
+    assert small < large
+    assert 150 < len(small) < 250
+    assert 900 < len(large) < 1100
+    assert results_of(items, 0, lambda keyed: keyed.sample("it", 0)) == []
+    assert len(results_of(items, 0, lambda keyed: keyed.sample("it", 1))) == 2000
+
+
+def run_twice(folder: Path, *adds: Callable[[Any], Any]) -> list[Any]:
+    """Run a job, and then with another operator from its snapshot; return the values of the second run."""
+    source = StatefulSource(ScriptedSource([1, 1, END, 1, 2]))
+    sink: VecSink[Any, Any, Any] = VecSink()
+    for add in adds:
+        sink = VecSink()
+
+        def build(provider: Any, add: Callable[[Any], Any] = add, sink: Any = sink) -> None:
+            on_time, late = (
+                provider.new_stream().source("source", source).generate_epochs("epochs", limit_out_of_orderness(0))
+            )
+            late.sink("late", VecSink())
+            add(on_time.key_distribute("all", lambda msg: "all")).sink("results", sink)
+
+        SingleThreadRuntime(build, persistence=FsspecBackend(str(folder))).execute()
+    return list(sink.values)
+
+
+def test_ids_are_remembered_by_the_next_run(tmp_path: Path) -> None:
+    add: Callable[[Any], Any] = lambda keyed: keyed.distinct("it", within=FOREVER)  # noqa: E731 - short
+    assert run_twice(tmp_path, add, add) == [2]
+
+
+def test_another_span_is_refused_with_both_sides(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match=r"is distinct within 20, but .* distinct within 10; .*version="):
+        run_twice(
+            tmp_path, lambda keyed: keyed.distinct("it", within=10), lambda keyed: keyed.distinct("it", within=20)
+        )
+
+
+def test_another_span_of_a_new_version_starts_without_ids(tmp_path: Path) -> None:
+    values = run_twice(
+        tmp_path,
+        lambda keyed: keyed.distinct("it", within=10),
+        lambda keyed: keyed.distinct("it", within=20, version=2),
+    )
+    assert values == [1, 2]
+
+
+def test_another_limit_of_a_new_version_starts_with_full_buckets(tmp_path: Path) -> None:
+    def limit(n: int, **options: Any) -> Callable[[Any], Any]:
+        return lambda keyed: keyed.throttle("it", n, per=100, **options)[0]
+
+    with pytest.raises(SnapshotError, match=r"is at most 3 per 100, but .* at most 1 per 100"):
+        run_twice(tmp_path / "refused", limit(1), limit(3))
+    assert run_twice(tmp_path / "same", limit(1), limit(1)) == []
+    assert run_twice(tmp_path / "started", limit(1), limit(2, version=2)) == [1, 2]
+
+
+def test_waiting_records_are_migrated(tmp_path: Path) -> None:
+    values = run_twice(
+        tmp_path,
+        lambda keyed: keyed.sort("it"),
+        lambda keyed: keyed.sort("it", version=2, migrate=lambda row, _version: (row[0], -row[1])),
+    )
+    assert sorted(values) in ([-1, 1, 2], [1, 2])
