@@ -90,7 +90,7 @@ def count(predicate: Any = None) -> Any:
     """Count the records, or those that satisfy a predicate. State: an integer.
 
     Args:
-        predicate: a function of the value, or a field that is true.
+        predicate: a function of the value, or a field; records where it is false, zero, empty or None do not count.
 
     >>> aggregate(agg.count(), "abc"), aggregate(agg.count(str.isupper), "aBC")
     (3, 2)

@@ -60,10 +60,15 @@ def test_cutting_into_batches_changes_no_bit(chosen: list[Case], rows: list[Reco
     whole: dict[str, Any] = {}
     kernel.add(whole, *one_key(rows))
     pieces: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
+    running: dict[str, Any] = {}
+    careful = compile_kernel([it.aggregator for it in chosen], debug=True)
     bounds = [0, *sorted(cuts), len(rows)]
     for start, stop in pairwise(bounds):
         kernel.add(pieces, *one_key(rows[start:stop]))
-    assert pickle.dumps(pieces) == pickle.dumps(whole)
+        careful.add(checked, *one_key(rows[start:stop]))
+        kernel.each(running, *one_key(rows[start:stop]))
+    assert len({pickle.dumps(accs) for accs in (pieces, checked, running, whole)}) == 1
 
 
 @given(keyed_records)
