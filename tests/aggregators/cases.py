@@ -176,7 +176,12 @@ CASES = [
         ordered=True,
     ),
     Case("partial", agg.partial(agg.mean("i")), lambda rs: [len(rs), sum(column("i", rs))]),
-    Case("an aggregator of one's own", Longest(), lambda rs: max([[v["s"] * v["i"]] for _, v in rs], key=lengths)),
+    Case(
+        "an aggregator of one's own",
+        Longest(),
+        lambda rs: max([[v["s"] * v["i"]] for _, v in rs], key=lengths),
+        ordered=True,
+    ),
 ]
 
 case = st.sampled_from(CASES)
