@@ -1,0 +1,194 @@
+"""Compare windows with hand-written loops and bytewax, in one process, in rounds.
+
+pip install malflow[bench]
+python benchmarks/windows.py [--rounds 5] [--records 150000] [--only tumbling]
+
+Whole dataflows: source, timestamps, epochs, keys, windows, sink, with changes tracked for snapshots. Records come at
+1,000 a second of event time, for 1,000 keys. bytewax gets fewer records, since it takes a hundred times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import truediv
+from random import Random
+from statistics import median
+from typing import Any, NamedTuple
+
+from tables import print_table
+from workloads.window_loops import sessions_by_hand, sliding_by_hand, tumbling_by_hand
+from workloads.window_peers import bytewax_windows
+
+from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
+from malflow.sinks import StatelessSink, StatelessSinkImpl
+from malflow.snapshot import FsspecBackend
+from malflow.sources import SingleIteratorSource
+from malflow.windows import session, sliding, tumbling
+
+_KEYS = 1_000
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+_BOUND = 3 * _SECOND
+
+Record = dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What the results of a run come to, by which peers are compared: they must agree."""
+
+    results: int
+    total: float
+
+
+class Peer(NamedTuple):
+    """One way to do a job.
+
+    Attributes:
+        run: does it.
+        records: how many records it gets.
+    """
+
+    run: Callable[[], Outcome]
+    records: int
+
+
+class Totals(StatelessSinkImpl[Any, Any, Any]):
+    """A sink that counts the results, and adds their values up."""
+
+    def __init__(self) -> None:
+        self.results = 0
+        self.total = 0.0
+
+    def sink(self, msg: Any) -> None:
+        """Add one result."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, _keys: Sequence[Any], values: Sequence[Any], _timestamps: Sequence[Any]) -> None:
+        """Add the results of a batch."""
+        self.results += len(values)
+        for value in values:
+            made = value.value
+            self.total += made[1] if isinstance(made, tuple) else made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each peer does each job")
+    parser.add_argument("--records", type=int, default=150_000, help="how many records malflow and the loops get")
+    parser.add_argument("--only", default="", help="a word in the names of the jobs to run")
+    options = parser.parse_args()
+    rows = []
+    for name, peers in _jobs(options.records).items():
+        if options.only in name:
+            rows += _measure(name, peers, options.rounds)
+    print("\nCPU ns a record, medians; '/': how many times malflow's, median of the rounds\n")
+    print_table(("job", "malflow", "loop", "bytewax", "loop / malflow", "bytewax / malflow"), rows)
+
+
+def _jobs(count: int) -> dict[str, Mapping[str, Peer]]:
+    few = max(10_000, count // 15)
+    disordered, short = _records(count, 3), _records(few, 3)
+    ordered, brief = _records(count, 0), _records(few, 0)
+    bursts, rare = _bursts(count), _bursts(few)
+    minute = tumbling(60 * _SECOND)
+    five = agg.count(), agg.sum("amount"), agg.min("amount"), agg.max("amount"), agg.mean("amount")
+    fold = agg.fold(int, lambda total, value: total + value["amount"], merge=lambda one, other: one + other)
+    by_hand = Peer(lambda: Outcome(*tumbling_by_hand(disordered, 60 * _SECOND, _BOUND)), count)
+    minutes = Peer(lambda: Outcome(*bytewax_windows(short, _START, "tumbling")), few)
+    slides = sliding(60 * _SECOND, _SECOND)
+    return {
+        "tumbling, agg.sum": {
+            "malflow": Peer(lambda: _windowed(disordered, minute, agg.sum("amount")), count),
+            "loop": by_hand,
+            "bytewax": minutes,
+        },
+        "tumbling, five aggregators": {
+            "malflow": Peer(lambda: _windowed(disordered, minute, *five), count),
+            "loop": by_hand,
+            "bytewax": minutes,
+        },
+        "tumbling, fold": {
+            "malflow": Peer(lambda: _windowed(disordered, minute, fold), count),
+            "loop": by_hand,
+            "bytewax": minutes,
+        },
+        "sliding 60 s by 1 s": {
+            "malflow": Peer(lambda: _windowed(ordered, slides, agg.sum("amount")), count),
+            "loop": Peer(lambda: Outcome(*sliding_by_hand(brief, 60, _SECOND, _BOUND)), few),
+            "bytewax": Peer(lambda: Outcome(*bytewax_windows(brief[:5_000], _START, "sliding")), 5_000),
+        },
+        "session, gap 5 s": {
+            "malflow": Peer(lambda: _windowed(bursts, session(5 * _SECOND), agg.sum("amount")), count),
+            "loop": Peer(lambda: Outcome(*sessions_by_hand(bursts, 5 * _SECOND, _BOUND)), count),
+            "bytewax": Peer(lambda: Outcome(*bytewax_windows(rare, _START, "session")), few),
+        },
+    }
+
+
+def _records(count: int, disorder: int) -> list[Record]:
+    """Make records at 1,000 a second, up to `disorder` seconds behind."""
+    random = Random(7)
+    made = []
+    for number in range(count):
+        behind = random.randrange(1000 * disorder) if disorder else 0
+        at = _START + timedelta(milliseconds=10_000 + number - behind)
+        made.append({"key": f"key-{random.randrange(_KEYS)}", "at": at, "amount": random.randrange(100)})
+    return made
+
+
+def _bursts(count: int) -> list[Record]:
+    """Make records of keys that are busy for five seconds in a hundred, fifty at a time."""
+    random = Random(7)
+    return [
+        {
+            "key": f"key-{number * 7919 % 50 + 50 * (number // 5000 % 20)}",
+            "at": _START + timedelta(milliseconds=10_000 + number),
+            "amount": random.randrange(100),
+        }
+        for number in range(count)
+    ]
+
+
+def _windowed(records: Sequence[Record], windows: Any, *aggregators: Any) -> Outcome:
+    totals = Totals()
+
+    def build(provider: Any) -> None:
+        stream = provider.new_stream().source("records", SingleIteratorSource(records))
+        timed = stream.assign_timestamps("at", lambda msg: msg.value["at"])
+        on_time, late = timed.generate_epochs("epochs", limit_out_of_orderness(_BOUND), every=_SECOND)
+        late.filter("none", lambda _: False)
+        keyed = on_time.key_distribute("key", lambda msg: msg.value["key"])
+        keyed.window(windows).aggregate("windows", *aggregators).sink("totals", StatelessSink(totals))
+
+    with tempfile.TemporaryDirectory() as folder:
+        SingleThreadRuntime(build, FsspecBackend(folder)).execute()
+    return Outcome(totals.results, totals.total)
+
+
+def _measure(name: str, peers: Mapping[str, Peer], rounds: int) -> list[Sequence[str]]:
+    """Let each peer do the job once a round, each round beginning with another one; make the row of the table."""
+    times: dict[str, list[float]] = {peer: [] for peer in peers}
+    order = list(peers)
+    for turn in range(rounds):
+        outcomes: dict[int, set[Outcome]] = {}
+        for peer in order[turn % len(order) :] + order[: turn % len(order)]:
+            run, records = peers[peer]
+            gc.collect()
+            start = time.process_time()
+            outcome = run()
+            times[peer].append((time.process_time() - start) / records * 1e9)
+            outcomes.setdefault(records, set()).add(outcome)
+        if any(len(found) > 1 for found in outcomes.values()):
+            raise SystemExit(f"{name}: the peers disagree: {outcomes}")
+    print(name, {peer: round(median(found)) for peer, found in times.items()}, flush=True)
+    ratios = [median(map(truediv, times[peer], times["malflow"])) for peer in ("loop", "bytewax")]
+    return [(name, *(f"{median(times[peer]):,.0f}" for peer in peers), *(f"{ratio:.1f}" for ratio in ratios))]
+
+
+if __name__ == "__main__":
+    main()
