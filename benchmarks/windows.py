@@ -171,7 +171,7 @@ def _windowed(records: Sequence[Record], windows: Any, *aggregators: Any) -> Out
 
 
 def _measure(name: str, peers: Mapping[str, Peer], rounds: int) -> list[Sequence[str]]:
-    """Let each peer do the job once a round, each round beginning with another one; make the row of the table."""
+    """Run each peer once a round, each round beginning with another one; return the row of the table."""
     times: dict[str, list[float]] = {peer: [] for peer in peers}
     order = list(peers)
     for turn in range(rounds):

@@ -13,6 +13,7 @@ from malflow.engine.states import states_of
 from malflow.errors import SnapshotError
 from malflow.events import Rescaled, RescaleRefused, TickFinished
 from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail
+from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import Progress, finished, late_of, records_of
@@ -87,7 +88,7 @@ class SingleThreadRun:
         )
         self._running = program, run, snapshots
         try:
-            with signals_stop(self.requests.stop, lambda: self.requests.stopping), snapshots, run:
+            with signals_stop(self.requests.stop, lambda: self.requests.stopping), rarer_collections(), snapshots, run:
                 snapshots.restore(run)
                 run.open()
                 self._loop(run, snapshots)

@@ -14,6 +14,7 @@ from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.source import Source
+from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
@@ -63,7 +64,8 @@ def _run(spec: RunSpec, stage: int, batches: Iterator[pa.RecordBatch]) -> Iterat
     worker = context.partitionId()
     rows = list(_drained(batches)) if stage == 0 else list(read_rows(batches))
     try:
-        yield from StageAttempt(spec, stage, worker, command).take(rows)
+        with rarer_collections():
+            yield from StageAttempt(spec, stage, worker, command).take(rows)
     except MalflowError as error:
         lasts = isinstance(error, NotPicklable) or not isinstance(error, OperatorError)
         if not lasts and context.attemptNumber() + 1 < spec.attempts:
