@@ -40,14 +40,12 @@ class NodeFacts:
     """Defaults of the facts about a node kind that graph passes use; a kind overrides those in which it differs.
 
     Attributes:
-        merges_inputs: whether it has several inputs, each with its own frontier; other nodes have at most one input.
         starts_stage: whether it starts a stage, since its records may come from any worker.
         issues_epochs: whether it issues epochs (watermarks), so that records can be late.
         role: the role of a hidden state of its operator, such as ``exchange``; None for the operator's own state.
     """
 
     __slots__ = ()
-    merges_inputs: ClassVar[bool] = False
     starts_stage: ClassVar[bool] = False
     issues_epochs: ClassVar[bool] = False
     role: ClassVar[str | None] = None
@@ -95,7 +93,7 @@ class ExchangeNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class StatefulNode(NodeFacts):
-    """An operator that keeps a state for each key.
+    """An operator that keeps a state for each key. A join has several inputs, whose frontiers are a hidden state.
 
     Attributes:
         placement: the partitioner that placed the keys on workers; None if records stay where they are keyed.
@@ -165,7 +163,6 @@ class UnionNode(NodeFacts):
     """Merges streams into one; unless the user names it, its name is composed of theirs."""
 
     outputs: ClassVar[int] = 1
-    merges_inputs: ClassVar[bool] = True
     role: ClassVar[str | None] = "union"
     name: str
 
@@ -300,20 +297,22 @@ class Graph:
             message = f"operator '{name}' leaves a stream without epochs; call .generate_epochs() on its result"
             raise GraphError(message, operator=name, location=self._locations[name])
 
-    def placement(self, name: str, port: Port, location: str | None) -> Partitioner | None:
-        """Return the partitioner that placed the records of an edge on workers, or None if they were not moved.
+    def placement(self, name: str, ports: Sequence[Port], location: str | None) -> Partitioner | None:
+        """Return the partitioner that placed the records of all edges on workers, or None if they were not moved.
 
         Raises:
-            GraphError: if a union merged streams whose keys were placed in different ways.
+            GraphError: if the keys of the edges, or of streams that a union merged, were placed in different ways.
         """
-        placements = self._placements[port.vertex]
+        placements = self._combined(ports)
         if len(placements) == 1:
             return placements[0]
-        ways = sorted("key_local" if way is None else describe(way) for way in placements)
-        message = (
-            f"operator '{name}' would keep the state of one key on several workers; its input merges streams placed "
-            f"by {' and '.join(ways)}; call .key_distribute() after .union()"
+        ways = " and ".join(sorted("key_local" if way is None else describe(way) for way in placements))
+        what, remedy = (
+            (f"its input merges streams placed by {ways}", "call .key_distribute() after .union()")
+            if len(ports) == 1
+            else (f"its inputs are placed by {ways}", "call .key_distribute() on all of them, with one partitioner")
         )
+        message = f"operator '{name}' would keep the state of one key on several workers; {what}; {remedy}"
         raise GraphError(message, operator=name, location=location)
 
     def settled(self, port: Port) -> Partitioner | None:
@@ -326,6 +325,8 @@ class Graph:
         return self._parts[port.vertex]
 
     def _parts_of(self, vertex: Vertex) -> str | None:
+        if len(vertex.inputs) > 1:
+            return None
         match vertex.node:
             case SourceNode(name=name, keyed=keyed):
                 return name if keyed else None
@@ -355,13 +356,17 @@ class Graph:
                 | UnionNode()
                 | SinkNode()
             ):
-                ways: list[Partitioner | None] = []
-                for way in chain.from_iterable(self._placements[port.vertex] for port in vertex.inputs):
-                    if way not in ways:
-                        ways.append(way)
-                return tuple(ways)
+                return self._combined(vertex.inputs)
             case _:
                 assert_never(vertex.node)
+
+    def _combined(self, ports: Iterable[Port]) -> _Placements:
+        """Return the different placements of the records of edges."""
+        ways: list[Partitioner | None] = []
+        for way in chain.from_iterable(self._placements[port.vertex] for port in ports):
+            if way not in ways:
+                ways.append(way)
+        return tuple(ways)
 
 
 def check_name(name: object, location: str | None) -> None:

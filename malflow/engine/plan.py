@@ -40,7 +40,7 @@ class Step:
 
     Attributes:
         vertex: its index in the graph.
-        edges: how many inputs it merges.
+        edges: how many inputs it has; 1 for a source.
         timed: whether epochs are generated downstream, so that the order in which it merges can make records late.
         consumers: for each output, the ``(vertex, edge)`` of this stage that read it.
         channels: for each output, the numbers of the channels that begin there.
@@ -188,8 +188,7 @@ def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: 
         for output in ports
     )
     leaving = tuple(tuple(channel.number for channel in outputs if channel.source == port) for port in ports)
-    edges = len(vertices[index].inputs) if vertices[index].node.merges_inputs else 1
-    return Step(index, edges, _is_timed(vertices, index), consumers, leaving)
+    return Step(index, max(1, len(vertices[index].inputs)), _is_timed(vertices, index), consumers, leaving)
 
 
 def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:

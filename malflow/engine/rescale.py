@@ -102,8 +102,7 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
         case Movement.FRONTIER if same:
             return old
         case Movement.FRONTIER:
-            merged = vertex.node.merges_inputs
-            return _union(old, after, len(vertex.inputs)) if merged else _exchange(old, after)
+            return _exchange(old, after) if vertex.node.starts_stage else _by_input(old, after, len(vertex.inputs))
         case _:
             assert_never(spec.kind.movement)
 
@@ -218,7 +217,7 @@ def _exchange(old: list[States], after: int) -> list[States]:
     return [_state({**dict.fromkeys(range(after), merged), "merged": merged})] * after
 
 
-def _union(old: list[States], after: int, edges: int) -> list[States]:
+def _by_input(old: list[States], after: int, edges: int) -> list[States]:
     idle = [states.get("idle", (Idle.BUSY,) * edges) for states in old]
     least = {
         edge: _least((at[edge], states.get(edge)) for at, states in zip(idle, old, strict=True))

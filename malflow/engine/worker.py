@@ -220,7 +220,7 @@ class Worker:
             if isinstance(active.node, StatefulNode):
                 verify_placement(batch, active.operator)
         trails = [Trail(batches) for batches in active.edges]
-        if isinstance(active.node, _PLACING):
+        if isinstance(active.node, _PLACING) or len(trails) > 1:
             for batches in active.operator.run([trail.pieces for trail in trails]):
                 yield [watch(batch, name) for batch in batches]
             return

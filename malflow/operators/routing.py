@@ -11,8 +11,9 @@ from weakref import WeakValueDictionary
 from malflow.batch import Batch, concat, interleave
 from malflow.diagnostics import operator_error, shown
 from malflow.errors import told
-from malflow.message import MAX, MIN, NoKey
+from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.frontiers import Frontiers
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET, Partitioner, check_key, rendezvous_select
 from malflow.state import Delta, KeyedState
 
@@ -226,9 +227,7 @@ def _routes_of(operator_name: str, partitioner: Partitioner, workers: Sequence[i
 class Merge(Operator):
     """Join the batches of several edges into one stream: the receiving side of an exchange, and a union.
 
-    The epoch of the result is the least of the edges' latest epochs, and is issued when it grows. An edge without an
-    epoch holds it back, but an idle edge, on which nothing arrives, does not count. Records are taken from the edge
-    whose epoch is the lowest; edges without epochs take turns.
+    The epochs are merged by `Frontiers`. Edges without epochs take turns.
 
     Args:
         context: the operator's context.
@@ -241,88 +240,43 @@ class Merge(Operator):
 
     def __init__(self, context: OperatorContext, edges: int, *, in_turn: bool) -> None:
         super().__init__(context)
-        self.state = KeyedState(tracked=context.tracked)
+        self._frontiers = Frontiers(context, edges)
+        self.state = self._frontiers.state
         self._in_turn = in_turn
         self.takes_pieces = not in_turn
-        self._frontiers: list[Any] = [MIN] * edges
-        self._merged: Any = MIN
-        self._idle: Sequence[int] = (0,) * edges
-        self._busy = list(range(edges))
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set which edges count."""
-        self._idle = edges
-        self._busy = [edge for edge, idle in enumerate(edges) if not idle]
+        self._frontiers.set_idle(edges)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Merge the input of all edges, and issue the epoch that was held back by edges that have become idle."""
         try:
-            for batch in self._catch_up():
+            for batch in self._frontiers.catch_up():
                 yield (batch,)
             if any(edges):
                 for batch in self._merge(edges):
                     yield (batch,)
         except Exception as error:
-            raise self.error(f"epochs of its inputs can't be compared: {told(error)}") from error
+            raise self._frontiers.error(error) from error
 
     def sync_state(self) -> None:
         """Write down the epochs, and which edges are idle."""
-        known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._frontiers)}
-        merged = None if self._merged is MIN else self._merged
-        self.state.assign(known | {"merged": merged, "idle": tuple(map(int, self._idle)) if any(self._idle) else None})
+        self._frontiers.sync_state()
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epochs that the edges had."""
-        super().apply(delta)
-        self._frontiers = [self.state.get(edge, MIN) for edge in range(len(self._frontiers))]
-        self._merged = self.state.get("merged", MIN)
+        self._frontiers.apply(delta)
 
     def _merge(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Batch]:
-        alone = self._alone(edges)
+        alone = self._frontiers.only_edge(edges)
         if alone is not None:
-            for batch in edges[alone]:
-                if batch.epochs:
-                    self._frontiers[alone] = self._merged = batch.epochs[-1][1]
-            return edges[alone]
+            return self._frontiers.pass_unchanged(alone, edges[alone])
         if any(batch.epochs for batches in edges for batch in batches):
-            return (concat(self._by_frontier(edges)),)
+            return (concat([batch for _, batch in self._frontiers.by_frontier(edges)]),)
         if not self._in_turn:
             return [batch for batches in edges for batch in batches]
         return (interleave([concat(batches) for batches in edges if batches]),)
-
-    def _alone(self, edges: Sequence[Sequence[Batch]]) -> int | None:
-        """Return the only edge that counts, whose batches pass unchanged; None if there are several."""
-        if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
-            return None
-        (alone,) = self._busy
-        first = next((batch.epochs[0][1] for batch in edges[alone] if batch.epochs), MAX)
-        return alone if first > self._merged else None
-
-    def _by_frontier(self, edges: Sequence[Sequence[Batch]]) -> list[Batch]:
-        segments = {
-            edge: (segment for batch in batches for segment in batch.segments())
-            for edge, batches in enumerate(edges)
-            if batches
-        }
-        merged: list[Batch] = []
-        while segments:
-            edge = min(segments, key=self._frontiers.__getitem__)
-            segment = next(segments[edge], None)
-            if segment is None:
-                del segments[edge]
-                continue
-            records, epochs = segment
-            merged.append(records)
-            for epoch in epochs:
-                self._frontiers[edge] = max(self._frontiers[edge], epoch)
-                merged.extend(self._catch_up())
-        return merged
-
-    def _catch_up(self) -> Iterable[Batch]:
-        lowest = min((self._frontiers[edge] for edge in self._busy), default=MIN)
-        if lowest > self._merged:
-            self._merged = lowest
-            yield Batch(None, (), (), ((0, lowest),))
 
 
 def _share(batch: Batch, indices: list[int]) -> Batch:

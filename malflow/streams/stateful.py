@@ -179,7 +179,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         checked_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate)
-        placement = self._graph.placement(name, self._input(name), location())
+        placement = self._graph.placement(name, [self._input(name)], location())
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
         port = self._append(node)
         if node.outputs == 1:

@@ -16,7 +16,6 @@ def kinds(fact: str) -> set[type]:
 @pytest.mark.parametrize(
     ("fact", "those"),
     [
-        ("merges_inputs", {graph.UnionNode}),
         ("starts_stage", {graph.ExchangeNode}),
         ("issues_epochs", {graph.EpochsNode}),
     ],
