@@ -47,9 +47,8 @@ _IN_WORDS = {
         "call .key_distribute(), .window() with windows of malflow.windows, such as tumbling(60), and .aggregate()",
     ),
     **dict.fromkeys(
-        ("join", "left_join", "outer_join", "interval_join", "co_group", "cogroup", "join_window"),
-        "call .map() on both streams to tell them apart, .key_distribute() on both alike, then .union() and "
-        ".stateful_op(), whose state waits for the other side",
+        ("join", "left_join", "right_join", "outer_join", "full_outer_join", "inner_join"),
+        "call .key_distribute() on both streams alike, and .interval_join() with bounds for their timestamps",
     ),
     **dict.fromkeys(
         ("collect", "to_list", "take", "head", "first", "to_pandas"),

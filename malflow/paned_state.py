@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
 from typing import Any, SupportsIndex
@@ -58,6 +58,13 @@ class PanedState(Mapping[Slot, Any]):
             dirty = self._dirty.setdefault(number, set())
             if dirty is not None:
                 dirty.update(keys)
+
+    def toucher(self, number: int) -> Callable[[Any], object] | None:
+        """Return a function that marks a key of a pane as dirty, until the next delta; None if there is no need to."""
+        if not self._tracked:
+            return None
+        dirty = self._dirty.setdefault(number, set())
+        return None if dirty is None else dirty.add
 
     def drop(self, number: int) -> dict[Any, Any]:
         """Drop a pane; return its states."""

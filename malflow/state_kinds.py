@@ -50,6 +50,7 @@ class StateKind(Enum):
     CHANGES = "changes", Movement.BY_KEY
     THROTTLE = "throttle", Movement.BY_KEY
     SORT = "sort", Movement.BY_SLOT
+    JOIN = "join", Movement.BY_SLOT
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART

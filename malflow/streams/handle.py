@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from malflow.errors import shown
 from malflow.graph import Graph, Node, Port, SourceNode
 from malflow.streams.arguments import location, malformed
 
@@ -38,6 +40,28 @@ class StreamHandle(Generic[K, V_co, T]):
         if self._port is None:
             raise malformed(name, "needs a stream with a source; call .source() on the new stream first")
         return self._port
+
+    def _ports(self, name: str, others: Sequence[Any], *, keyed: bool = False) -> list[Port]:
+        """Return the outputs that an operator reads: of this stream and of others.
+
+        Args:
+            name: the operator's name.
+            others: the other streams.
+            keyed: whether they must be keyed.
+
+        Raises:
+            GraphError: if one is no stream, is of another dataflow, or is not keyed.
+        """
+        ports = [self._input(name)]
+        for stream in others:
+            if not isinstance(stream, StreamHandle):
+                raise malformed(name, f"takes streams as separate arguments; got {shown(stream)}")
+            if stream._graph is not self._graph:
+                raise malformed(name, "needs streams of one dataflow; got a stream of another")
+            if keyed and not stream._is_keyed:
+                raise malformed(name, "needs keyed streams; one has no key; call .key_distribute() on it")
+            ports.append(stream._input(name))
+        return ports
 
     def _at(self, port: Port) -> Any:
         """Return the stream at another port, of the same class."""

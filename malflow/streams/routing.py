@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.errors import shown
 from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, names_of
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic
 from malflow.operators.routing import Cloned, KeyBy, Split
 from malflow.partitioners import rendezvous_select
-from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.arguments import checked_count, checked_function, location
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -97,20 +96,14 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         [1, -1, 2, -2]
         """
         subject = "union" if name is None else name
-        for stream in streams:
-            if not isinstance(stream, StreamHandle):
-                raise malformed(subject, f"takes streams as separate arguments; got {shown(stream)}")
-            if stream._graph is not self._graph:
-                raise malformed(subject, "merges streams of one dataflow; got a stream of another")
-        joined = (self, *streams)
-        ports = [stream._input(subject) for stream in joined]
+        ports = self._ports(subject, streams)
         if name is None:
             name = names_of(self._graph.vertices, ports)
             self._graph.share(name, location())
         else:
             self._graph.claim(name, location())
         port = self._add(UnionNode(name), *ports)
-        return self._stream(port, keyed=all(stream._is_keyed for stream in joined))
+        return self._stream(port, keyed=all(stream._is_keyed for stream in (self, *streams)))
 
     def _key(self, name: str, key_fn: Any) -> Port:
         return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn))))

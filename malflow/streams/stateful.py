@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -172,6 +172,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         version: int,
         migrate: Any,
         *,
+        others: Sequence[Any] = (),
         validate: Any = None,
         keeps_keys: bool = True,
         **facts: Any,
@@ -179,9 +180,11 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         checked_count(name, version, "version")
         if migrate is not None:
             checked_function(name, "migrate", migrate)
-        placement = self._graph.placement(name, [self._input(name)], location())
+        ports = self._ports(name, others, keyed=True)
+        placement = self._graph.placement(name, ports, location())
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
-        port = self._append(node)
+        self._graph.claim(name, location())
+        port = self._add(node, *ports)
         if node.outputs == 1:
             return self._at(port)
         return tuple(self._at(Port(port.vertex, output)) for output in range(node.outputs))

@@ -182,7 +182,7 @@ def test_new_timestamps_left_alone_are_refused_when_the_dataflow_is_built() -> N
 def test_a_union_joins_streams_of_one_dataflow() -> None:
     kept: list[Any] = []
     build(lambda provider: kept.append(source(provider)))
-    with refused("merges streams of one dataflow"):
+    with refused("streams of one dataflow"):
         build(lambda provider: source(provider).union(kept[0]))
     with refused("takes streams as separate arguments; got"):
         build(lambda provider: source(provider).union([source(provider, "other")]))
@@ -429,7 +429,7 @@ def test_a_logic_may_have_methods_of_its_own() -> None:
         ("forEach", "call .inspect()"),
         ("addSink", "call .sink()"),
         ("window_by", ".window() with windows of malflow.windows"),
-        ("join", "then .union() and .stateful_op()"),
+        ("join", "and .interval_join() with bounds"),
         ("collect", ".sink() with a VecSink"),
         ("print", ".sink() with a StdOutSink"),
         ("sinc", "did you mean .sink()?"),

@@ -1,0 +1,119 @@
+"""Interval joins give the pairs of a nested loop over all records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow.sinks import VecSink
+from malflow.testing import PAUSE, assert_exactly_once
+from tests.joins.model import interval_joined, on_time
+from tests.joins.running import (
+    counted,
+    interval,
+    joined_flow,
+    late_results_of,
+    results_of,
+    script_of,
+    sides_of,
+    source_of,
+    streams,
+    swapped,
+    with_itself,
+)
+from tests.kit.driving import Store, compiled, finish, run_of
+
+hows = st.sampled_from(["inner", "left", "right", "outer"])
+bounds = st.tuples(st.integers(-6, 6), st.integers(0, 8)).map(lambda it: (it[0], it[1] - it[0]))
+"""A bound before and one after, of which one may be negative."""
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows, workers=st.integers(1, 3), debug=st.booleans())
+def test_pairs_are_those_of_a_nested_loop(
+    items: list[Any], bound: int, limits: tuple[int, int], how: str, workers: int, debug: bool
+) -> None:
+    left, right = (on_time(side, bound) for side in sides_of(items))
+    results = results_of(items, bound, interval(*limits, how), parallelism=workers, debug=debug)
+    assert counted(results) == interval_joined(left, right, *limits, how)
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds)
+def test_swapped_sides_and_bounds_give_swapped_pairs(items: list[Any], bound: int, limits: tuple[int, int]) -> None:
+    before, after = limits
+    found = counted(results_of(items, bound, interval(before, after, "outer")))
+    assert {(key, pair[::-1], at): count for (key, pair, at), count in found.items()} == counted(
+        results_of(items, bound, swapped(interval(after, before, "outer")))
+    )
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds)
+def test_an_outer_join_is_an_inner_one_and_both_rests(items: list[Any], bound: int, limits: tuple[int, int]) -> None:
+    inner, left, right, outer = (
+        counted(results_of(items, bound, interval(*limits, how))) for how in ("inner", "left", "right", "outer")
+    )
+    assert outer == inner + (left - inner) + (right - inner)
+    assert all(pair[1] is None for _, pair, _ in left - inner)
+    assert all(pair[0] is None for _, pair, _ in right - inner)
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows)
+def test_a_stream_can_be_joined_with_itself(items: list[Any], bound: int, limits: tuple[int, int], how: str) -> None:
+    left, _ = sides_of(items)
+    records = on_time(left, bound)
+    assert counted(results_of(items, bound, with_itself(interval(*limits, how)))) == interval_joined(
+        records, records, *limits, how
+    )
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows, stop=st.integers(1, 30), data=st.data())
+def test_a_restart_changes_nothing(
+    items: list[Any], bound: int, limits: tuple[int, int], how: str, stop: int, data: Any
+) -> None:
+    before, after = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)), label="workers")
+    spread = [part for item in items for part in (item, PAUSE)]  # a tick for each record
+    sink: VecSink[Any, Any, Any] = VecSink()
+    build = joined_flow(source_of(spread), bound, interval(*limits, how), sink)
+    store, program = Store(), compiled(build)
+    run = store.restore(program, before)
+    for _ in range(stop):
+        if not run.is_finished:
+            run.tick()
+            store.commit(run, program)
+    run.close()
+    finish(store.restore(program, after))
+    assert counted(sink) == counted(results_of(spread, bound, interval(*limits, how)))
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows)
+def test_batching_is_invisible(items: list[Any], bound: int, limits: tuple[int, int], how: str) -> None:
+    at_once = [item for item in items if item is not PAUSE]
+    add = interval(*limits, how)
+    assert counted(results_of(items, bound, add)) == counted(results_of(at_once, bound, add))
+
+
+@given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows)
+def test_results_are_never_late(items: list[Any], bound: int, limits: tuple[int, int], how: str) -> None:
+    assert late_results_of(items, bound, interval(*limits, how)) == []
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+@pytest.mark.parametrize("limits", [(2, 5), (0, 0), (-1, 4)])
+def test_joins_are_exactly_once(how: str, limits: tuple[int, int]) -> None:
+    records = [(n * 5 % 2, "ab"[n % 3 % 2], n * 7 % 11 + n, n) for n in range(20)]
+    sink: VecSink[Any, Any, Any] = VecSink()
+    build = joined_flow(source_of([]), 6, interval(*limits, how), sink)
+    assert_exactly_once(build, {"source": script_of(records)}, max_examples=20)
+
+
+@given(limits=bounds, how=hows)
+def test_no_state_is_left_behind_the_last_epoch(limits: tuple[int, int], how: str) -> None:
+    items = [(side, key, at, at) for at in range(50) for key in "ab" for side in (0, 1)]
+    items += [(0, "c", 1000, 0), (1, "c", 1000, 0)]
+    with run_of(joined_flow(source_of(items), 3, interval(*limits, how), VecSink())) as run:
+        while not run.is_finished:
+            run.tick()
+        (state,) = [state for (_, name), state in run.states().items() if name == "join"]
+        assert {key for _, key in state} == {"c"}

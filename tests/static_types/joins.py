@@ -1,0 +1,26 @@
+"""What the type checker makes of joins; checked by mypy, not run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_type
+
+from malflow import KeyedStream
+
+SECOND = timedelta(seconds=1)
+
+
+def intervals(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float, datetime]) -> None:
+    inner = left.interval_join("inner", right, before=SECOND, after=SECOND)
+    assert_type(inner, KeyedStream[str, tuple[int, float], datetime])
+    with_left = left.interval_join("left", right, before=SECOND, after=SECOND, how="left")
+    assert_type(with_left, KeyedStream[str, tuple[int, float | None], datetime])
+    with_right = left.interval_join("right", right, before=SECOND, after=SECOND, how="right")
+    assert_type(with_right, KeyedStream[str, tuple[int | None, float], datetime])
+    outer = left.interval_join("outer", right, before=SECOND, after=SECOND, how="outer")
+    assert_type(outer, KeyedStream[str, tuple[int, float] | tuple[int, None] | tuple[None, float], datetime])
+
+
+def mistakes(left: KeyedStream[str, int, datetime], other: KeyedStream[bytes, int, datetime]) -> None:
+    left.interval_join("keys", other, before=SECOND, after=SECOND)  # type: ignore[arg-type]
+    left.interval_join("how", left, before=SECOND, after=SECOND, how="full")  # type: ignore[call-overload]
