@@ -10,6 +10,8 @@ from typing import Any
 
 __all__ = ["greatest_lateness", "merge_lateness"]
 
+_DIFFERENCES = (Real, Decimal, timedelta)
+
 
 def greatest_lateness(late: Iterable[tuple[int, Any]], timestamps: Sequence[Any], so_far: Any = None) -> Any:
     """Return the greatest difference between the epoch and the timestamp of late records.
@@ -28,23 +30,18 @@ def greatest_lateness(late: Iterable[tuple[int, Any]], timestamps: Sequence[Any]
     for index, epoch in late:
         try:
             behind = epoch - timestamps[index]
+            if (so_far is None or behind > so_far) and isinstance(behind, _DIFFERENCES) and behind == behind:  # noqa: PLR0124 - NaN
+                so_far = behind
         except (TypeError, ArithmeticError):
             continue
-        if isinstance(behind, (Real, Decimal, timedelta)):
-            so_far = _greater(so_far, behind)
     return so_far
 
 
 def merge_lateness(greatest: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Raise the greatest lateness of each generator to that in `more`, if that is greater."""
     for name, behind in more.items():
-        greatest[name] = _greater(greatest.get(name), behind)
-
-
-def _greater(one: Any, other: Any) -> Any:
-    if one is None or one != one:  # noqa: PLR0124 - NaN
-        return other
-    try:
-        return other if other > one else one
-    except TypeError:  # timestamps of another type
-        return one
+        try:
+            if name not in greatest or behind > greatest[name]:
+                greatest[name] = behind
+        except TypeError:  # timestamps of another type
+            continue
