@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -150,19 +151,20 @@ class Windows(StatefulLogic[Any, int, int, Any, dict[int, list[int]]]):
             states[key] = windows or None  # type: ignore[assignment] # None drops the key
 
 
-def windows(provider: StreamProvider) -> None:
+def windows(provider: StreamProvider, every: int | None = None) -> None:
     stream = provider.new_stream().source("numbers", source())
-    on_time, late = stream.generate_epochs("now", limit_out_of_orderness(2))
+    on_time, late = stream.generate_epochs("now", limit_out_of_orderness(2), every=every)
     keyed = on_time.key_distribute("digit", lambda msg: msg.value % 2)
     keyed.stateful_op("windows", Windows(), default=dict).sink("results", sink())
     late.sink("late", sink())
 
 
 @pytest.mark.fault("E19")
-def test_windows_in_event_time_are_right() -> None:
+@pytest.mark.parametrize("every", [None, 3])
+def test_windows_in_event_time_are_right(every: int | None) -> None:
     items = [Timed(value, time) for value, time in enumerate([0, 1, 4, 2, 3, 9, 1, 8, 20, 5, 21])]
 
-    assert_exactly_once(windows, items, max_examples=25)
+    assert_exactly_once(partial(windows, every=every), items, max_examples=25)
 
 
 def test_a_union_and_two_exchanges_are_right() -> None:
