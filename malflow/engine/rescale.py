@@ -181,7 +181,9 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
     answered = _answered(old, reached)
     if len(old) == after and known:
         return [
-            _state({**states, "epoch": least, ANSWERED: answered}) if idle == Idle.EMPTY and epoch != least else states
+            _state({**states, "epoch": least, ANSWERED: answered})
+            if idle == Idle.EMPTY and (epoch, states.get(ANSWERED)) != (least, answered)
+            else states
             for states, (idle, epoch) in zip(old, reached, strict=True)
         ]
     past = None if placement is None else _past(old, least)

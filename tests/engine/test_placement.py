@@ -246,6 +246,8 @@ def test_epochs_before_rounding_move_as_the_rounded_ones_do() -> None:
     assert reroute(timed(), {"epochs": began}, 3, 1)["epochs"][0]["answered"] == 23
     (_, _, idle) = reroute(timed(), {"epochs": began}, 3, 3)["epochs"]
     assert idle == IDLE | {"epoch": 20, "answered": 23}
+    new = {0: {"epoch": 20, "answered": 27}, 1: IDLE | {"epoch": 20, "answered": 21}}
+    assert reroute(timed(), {"epochs": new}, 2, 2)["epochs"][1] == IDLE | {"epoch": 20, "answered": 27}
 
 
 def test_epoch_of_any_worker_counts_after_a_change_of_partitioner() -> None:
