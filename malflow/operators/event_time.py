@@ -23,8 +23,8 @@ __all__ = ["ANSWERED", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "
 Past = Sequence[tuple[int, Mapping[int, Any]]]
 """Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
 
-Late = list[tuple[int, Any]]
-"""The indices of late records, and the epochs by which they are late."""
+Late = dict[int, Any]
+"""By the indices of late records: the epochs by which they are late."""
 
 Marks = list[tuple[int, Any]]
 """The positions of epochs, and these."""
@@ -127,7 +127,7 @@ class GenerateEpochs(Operator):
         try:
             late, epochs = (self._skim if skips else self._walk)(batch, rest)
             if self._floors is not None:
-                late = self._with_floors(self._floors, batch, late)
+                self._add_late_by_floors(self._floors, batch, late)
         except OperatorError:
             raise
         except Exception as error:
@@ -138,7 +138,7 @@ class GenerateEpochs(Operator):
         self._late += len(late)
         self._lateness = greatest_lateness(late, batch.timestamps, self._lateness)
         on_time = [True] * len(batch)
-        for index, _ in late:
+        for index in late:
             on_time[index] = False
         return marked.select(on_time), marked.select([not flag for flag in on_time])
 
@@ -159,7 +159,7 @@ class GenerateEpochs(Operator):
 
     def _skim(self, batch: Batch, rest: Iterator[Any]) -> tuple[Late, Marks]:
         """Do what `_walk` does, by the column of timestamps alone."""
-        late: Late = []
+        late: Late = {}
         epochs: Marks = []
         done = 0
         for end, arrived in (*batch.epochs, (len(batch), None)):
@@ -183,7 +183,7 @@ class GenerateEpochs(Operator):
                     continue
                 position = size - length_hint(rest)
                 if not stamp > low:
-                    late.append((position - 1, low))
+                    late[position - 1] = low
                     continue
                 epoch = rounded_down(stamp - bound, every)
                 if epoch > low:
@@ -196,7 +196,7 @@ class GenerateEpochs(Operator):
         """Ask the generator about each record; return the late ones and the epochs."""
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
         rows = zip(range(1, len(batch) + 1), batch.key_column(), rest, batch.timestamps, strict=True)
-        late: Late = []
+        late: Late = {}
         epochs: Marks = []
         done = 0
         for end, arrived in (*batch.epochs, (len(batch), None)):
@@ -216,7 +216,7 @@ class GenerateEpochs(Operator):
             view.timestamp = timestamp
             candidate = generator(view, answered)
             if previous is not None and not timestamp > previous:
-                late.append((position - 1, previous))
+                late[position - 1] = previous
             if candidate is not None and (answered is None or candidate > answered):
                 if answered is None:
                     check_epoch(candidate)
@@ -241,15 +241,13 @@ class GenerateEpochs(Operator):
             self._previous = arrived
             epochs.append((position, arrived))
 
-    def _with_floors(self, floors: Floors, batch: Batch, late: Late) -> Late:
-        """Return the late records with those that are late by the floor of their key."""
-        known = dict(late)
+    def _add_late_by_floors(self, floors: Floors, batch: Batch, late: Late) -> None:
+        """Add the records that are late by the floor of their key."""
         for index, (key, timestamp) in enumerate(zip(batch.key_column(), batch.timestamps, strict=True)):
-            if index not in known and not timestamp > floors[key]:
-                known[index] = floors[key]
+            if index not in late and not timestamp > floors[key]:
+                late[index] = floors[key]
         if floors.are_passed(self._previous):
             self._floors = None
-        return list(known.items())
 
     def take_late(self) -> tuple[int, Any]:
         """Return how many records were late since the last call, and the greatest lateness; see `greatest_lateness`."""
@@ -287,7 +285,7 @@ def _move_often(low: Any, stamps: Iterable[tuple[int, Any]], bound: Any, late: L
                 low = epoch
                 epochs.append((position, epoch))
         elif not stamp > low:
-            late.append((position - 1, low))
+            late[position - 1] = low
     return low
 
 

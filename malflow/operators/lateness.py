@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from numbers import Real
@@ -13,21 +13,21 @@ __all__ = ["greatest_lateness", "merge_lateness"]
 _DIFFERENCES = (Real, Decimal, timedelta)
 
 
-def greatest_lateness(late: Iterable[tuple[int, Any]], timestamps: Sequence[Any], so_far: Any = None) -> Any:
+def greatest_lateness(late: Mapping[int, Any], timestamps: Sequence[Any], so_far: Any = None) -> Any:
     """Return the greatest difference between the epoch and the timestamp of late records.
 
     Args:
-        late: the indices of the records, and the epochs by which they are late.
+        late: by the indices of the records, the epochs by which they are late.
         timestamps: the timestamps of all records.
         so_far: the greatest lateness of earlier records; None if there is none.
 
     Returns:
         A number or a timedelta; None if timestamps of this type have no such differences.
 
-    >>> greatest_lateness([(0, 10), (2, 12)], [7, 13, 11]), greatest_lateness([(0, "b")], ["a"])
+    >>> greatest_lateness({0: 10, 2: 12}, [7, 13, 11]), greatest_lateness({0: "b"}, ["a"])
     (3, None)
     """
-    for index, epoch in late:
+    for index, epoch in late.items():
         try:
             behind = epoch - timestamps[index]
             if (so_far is None or behind > so_far) and isinstance(behind, _DIFFERENCES) and behind == behind:  # noqa: PLR0124 - NaN

@@ -121,9 +121,9 @@ class GeneratePartEpochs(GenerateEpochs):
             before = answered.get(part, own)
             candidate = generator(view, before)
             if own is not None and not timestamp > own:
-                late.append((position - 1, own if previous is None or own > previous else previous))
+                late[position - 1] = own if previous is None or own > previous else previous
             elif previous is not None and not timestamp > previous:
-                late.append((position - 1, previous))
+                late[position - 1] = previous
             if candidate is not None and (before is None or candidate > before):
                 if before is None:
                     check_epoch(candidate)
@@ -186,7 +186,7 @@ class GeneratePartEpochs(GenerateEpochs):
         for position, (part, stamp) in enumerate(stamped, size - length_hint(rest) + 1):
             own = by_part.get(part)
             if (own is not None and not stamp > own) or (previous is not None and not stamp > previous):
-                late.append((position - 1, self._low(part)))
+                late[position - 1] = self._low(part)
             epoch = stamp - bound
             if own is None or epoch > own:
                 previous = self._move(part, own, epoch, position, epochs)
@@ -202,7 +202,7 @@ class GeneratePartEpochs(GenerateEpochs):
                 continue
             position, own, low = size - length_hint(rest), by_part.get(part), self._low(part)
             if not stamp > low:
-                late.append((position - 1, low))
+                late[position - 1] = low
             if own is None or stamp > own:
                 self._move(part, own, rounded_down(stamp - bound, every), position, epochs)
                 reaches[part] = self._reach(part)
