@@ -84,7 +84,7 @@ def calm_until(epoch: Any, bound: Any, every: Any) -> Any:
             return end - datetime.resolution
         size = abs(epoch) + every + bound
         return end - 1 - (size >> _PRECISION) if type(size) is int else end - size * 2**-_PRECISION
-    except OverflowError:
+    except (OverflowError, TypeError):  # such as of an epoch that is a Decimal and a bound that is a float
         return epoch
 
 

@@ -65,6 +65,11 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
         st.just(Decimal("0.3")),
         st.sampled_from([Decimal("0.7"), Decimal(1)]),
     ),
+    "numbers of any kind": (
+        st.one_of(SMALL, halves, SMALL.map(lambda number: Decimal(number) / 10)),
+        st.integers(0, 3),
+        st.integers(1, 5),
+    ),
     "fractions": (
         SMALL.map(lambda n: Fraction(n, 7)),
         st.just(Fraction(1, 3)),
@@ -145,7 +150,7 @@ def test_a_column_gives_the_epochs_of_its_records(kind: str, data: Any, per_part
     event("some late" if some_late else "none late")
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"dates", "decimals", "fractions"}))
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"dates", "decimals", "fractions", "numbers of any kind"}))
 @given(data=st.data())
 def test_no_record_up_to_the_calm_time_moves_the_epoch(kind: str, data: Any) -> None:
     timestamps, bounds, steps = KINDS[kind]
