@@ -20,7 +20,7 @@ _WATCHED = 10_000
 
 
 class Watch:
-    """What the accumulators of one kernel look like, to find out when one changes that must not.
+    """A record of the contents of accumulators, by which unexpected changes are found.
 
     Args:
         aggregators: the aggregators of the kernel.

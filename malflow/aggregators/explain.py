@@ -20,7 +20,7 @@ _MIXED = (
 
 
 def explain(error: Exception) -> None:
-    """Add to an error of generated code what is missing in the value, if it is that.
+    """Add a note to an error of generated code: which field is missing, or that one is None.
 
     An error of a user's function is left as it is.
     """

@@ -1,4 +1,4 @@
-"""What an aggregator reads from each value: the value itself, one of its fields, or what a function makes of it."""
+"""Fields: the value itself, one of its items or attributes, or the result of a function of the value."""
 
 from __future__ import annotations
 

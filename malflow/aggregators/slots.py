@@ -54,7 +54,7 @@ class Slot:
 
     @property
     def identity(self) -> object:
-        """What equal slots have in common: the functions, and the column they read."""
+        """The functions and the column, which equal slots have in common."""
         column = self.column if isinstance(self.column, str) else _same(self.column)
         return _same(self.create), _same(self.add), _same(self.merge), column
 
