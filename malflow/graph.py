@@ -320,6 +320,16 @@ class Graph:
         placements = self._placements[port.vertex]
         return placements[0] if len(placements) == 1 else None
 
+    def generator(self, port: Port) -> Port | None:
+        """Return the output of the epoch generator from which an edge comes, or None if it is not a single one."""
+        while True:
+            vertex = self.vertices[port.vertex]
+            if isinstance(vertex.node, EpochsNode):
+                return port
+            if isinstance(vertex.node, TimestampsNode) or len(vertex.inputs) != 1:
+                return None
+            port = vertex.inputs[0]
+
     def parts(self, port: Port) -> str | None:
         """Return the name of the source whose parts are the keys of an edge, or None if there is none."""
         return self._parts[port.vertex]

@@ -282,25 +282,43 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     return CountWindows(size, every)
 
 
-def check_early(windows: Windows, early: Any) -> None:
-    """Check the distance between early results of windows.
-
-    Raises:
-        GraphError: if such windows have no early results, or it does not fit them.
-    """
+def check_early(windows: Windows, early: Any) -> str | None:
+    """Return why windows can't have early results at a distance; None if they can."""
     if isinstance(windows, SessionWindows):
-        raise GraphError(
-            "sessions have no early results: a session that grows has another end each time, so a result could not be "
-            "told to replace an earlier one; leave out early="
+        return (
+            "has sessions, and a session that grows has another end each time, so no result would replace an earlier "
+            "one: leave out early="
         )
     if isinstance(windows, CountWindows):
-        raise GraphError("windows of a number of records have no early results; leave out early=, or use smaller ones")
-    _check_size("early results of", early, "distance")
-    panes = windows.panes
-    if isinstance(panes, RegularPanes | CalendarPanes):
-        needs = isinstance(getattr(panes, "size", _WEEK), timedelta)
-        if needs != isinstance(early, timedelta):
-            raise GraphError(f"early={early!r} does not fit {windows}; use a {'timedelta' if needs else 'number'}")
+        return "has windows of a number of records, which have no early results: leave out early="
+    if not _is_length(early):
+        return f"needs a positive number or timedelta as early=; got {shown(early)}"
+    return _misfit(windows, early, "early")
+
+
+def _misfit(windows: TimeWindows, length: Any, what: str) -> str | None:
+    """Return why a length does not fit windows."""
+    if not isinstance(windows.panes, RegularPanes | CalendarPanes):
+        return None
+    needs = isinstance(getattr(windows.panes, "size", _WEEK), timedelta)
+    if needs == isinstance(length, timedelta):
+        return None
+    return f"has {windows}, which {what}={length!r} does not fit; use a {'timedelta' if needs else 'number'}"
+
+
+def check_until(windows: Windows, until: Any) -> str | None:
+    """Return why late records can't be added to windows, or closed windows not be kept; None if they can."""
+    if isinstance(windows, CountWindows):
+        return "has windows of a number of records, which no epoch closes, so no record is late for them"
+    if until in (0, timedelta(0)):
+        return None
+    if not _is_length(until):
+        return f"needs until=0, or a positive number or timedelta; got {shown(until)}"
+    if isinstance(windows, SessionWindows):
+        return "has sessions, and a late record may join two that have closed: leave out until="
+    if not windows.is_plain:
+        return "has windows that overlap, whose results can't be revised: leave out until="
+    return _misfit(windows, until, "until")
 
 
 def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
@@ -318,9 +336,14 @@ def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
 
 
 def _check_size(kind: str, size: Any, what: str) -> None:
-    is_length = isinstance(size, timedelta) or (isinstance(size, int | float) and not isinstance(size, bool))
-    if not is_length or not size > size - size or size - size != size - size:
+    if not _is_length(size):
         raise GraphError(f"{kind} windows need a positive number or timedelta as their {what}; got {shown(size)}")
+
+
+def _is_length(size: Any) -> bool:
+    """Whether it is a finite positive number, or a positive timedelta."""
+    is_one = isinstance(size, timedelta) or (isinstance(size, int | float) and not isinstance(size, bool))
+    return is_one and size > size - size and size - size == size - size
 
 
 def _common_unit(size: Any, every: Any) -> Any:

@@ -59,6 +59,9 @@ class EarlyResults:
         """
         for first in sorted(self.state.panes):
             start = panes.start(first)
+            if panes.last(first + self._windows.span - 1) <= epoch:  # a late record was added to the others of its pane
+                self.close(first)
+                continue
             passed = self._passed(start, epoch)
             instant = instant_before(start + passed * self._every)
             if passed > 0 and (before is None or instant > before):

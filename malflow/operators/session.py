@@ -28,7 +28,7 @@ _Sessions = list[Any]
 
 _WIDTH = 3
 
-_Closed = tuple[Any, int, Any, Any, Any, Any]
+_Over = tuple[Any, int, Any, Any, Any, Any]
 """A closed session: its last instant, its key's rank, the key, its start, its end, and the accumulator."""
 
 
@@ -44,14 +44,20 @@ class SessionAggregate(WindowOperator):
         context: what every operator gets.
         windows: the sessions.
         aggregators: the aggregators of each session's records, which can merge.
+        late: whether late records come, too.
     """
 
     state: KeyedState
 
     def __init__(
-        self, context: OperatorContext, windows: SessionWindows, aggregators: Sequence[Aggregator[Any, Any, Any]]
+        self,
+        context: OperatorContext,
+        windows: SessionWindows,
+        aggregators: Sequence[Aggregator[Any, Any, Any]],
+        *,
+        late: bool = False,
     ) -> None:
-        super().__init__(context, RegularPanes(windows.gap, windows.gap - windows.gap))
+        super().__init__(context, RegularPanes(windows.gap, windows.gap - windows.gap), late=late)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self._gap = windows.gap
         self._kernel = compile_kernel(aggregators, debug=context.debug)
@@ -62,6 +68,13 @@ class SessionAggregate(WindowOperator):
 
     def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
         """Add records to their sessions, one by one."""
+        while (closed := self._take_until_closed(run)) is not None:
+            self.refuse(run.part(closed, closed + 1))
+            run = run.part(closed + 1, len(run))
+
+    def _take_until_closed(self, run: Batch) -> int | None:
+        """Add records up to the first one whose session is closed; return its index, or None if there is none."""
+        closed = None
         gap, self._run = self._gap, _Run(run)
         loaded, numbers = self._run.loaded, self._run.numbers
         index = -1
@@ -78,11 +91,16 @@ class SessionAggregate(WindowOperator):
                     numbers.append(self._place(key, sessions, timestamp))
         except OperatorError:
             raise
+        except _Closed:
+            closed = index
+            if not sessions:
+                del self.state[key], self._ranks[key], loaded[key]
         except Exception as error:
             raise self.error(error, _record(run, index)) from error
         self._add_pending()
         self._run.store()
         self.state.touch(loaded)
+        return closed
 
     def _load(self, key: Any) -> _Sessions:
         """Return a key's sessions, with the numbers of their accumulators in the run."""
@@ -112,9 +130,8 @@ class SessionAggregate(WindowOperator):
         return int(sessions[at + 2])
 
     def _begin(self, key: Any, sessions: _Sessions, at: int, timestamp: Any, end: Any) -> None:
-        epoch = self.reached.epoch
-        if epoch is not None and timestamp <= epoch:
-            raise self.behind(_record(self._run.batch, len(self._run.numbers)))
+        if self._is_closed(key, timestamp, end):
+            raise _Closed
         if not timestamp < end:
             raise ValueError(
                 f"timestamp {shown(timestamp)} plus the gap of {self._gap} is no later; filter such records"
@@ -122,6 +139,15 @@ class SessionAggregate(WindowOperator):
         sessions[at:at] = (timestamp, timestamp, self._run.new_number())
         if at == 0:
             self._timers.set(key, instant_before(end))
+
+    def _is_closed(self, key: Any, timestamp: Any, end: Any) -> bool:
+        """Whether a record is behind the epoch and, if late ones are allowed, its session would be over as well."""
+        epoch, floors = self.reached.epoch, self.reached.floors
+        if floors is not None and self.allows_late:
+            epoch = floors[key] if epoch is None else max(epoch, floors[key])
+        if epoch is None or timestamp > epoch:
+            return False
+        return not self.allows_late or bool(instant_before(end) <= epoch)
 
     def _join(self, sessions: _Sessions, at: int) -> None:
         """Make one session of two neighbours."""
@@ -142,7 +168,7 @@ class SessionAggregate(WindowOperator):
 
     def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close the sessions that are over."""
-        closed: list[_Closed] = []
+        closed: list[_Over] = []
         touched = []
         for key in self._timers.due(epoch):
             sessions = self.state[key]
@@ -158,7 +184,7 @@ class SessionAggregate(WindowOperator):
         self.state.touch(touched)
         self._emit(sorted(closed, key=itemgetter(0, 1)), Timing.END if epoch is MAX else Timing.FINAL, results)
 
-    def _over(self, key: Any, sessions: _Sessions, epoch: Any) -> Iterable[_Closed]:
+    def _over(self, key: Any, sessions: _Sessions, epoch: Any) -> Iterable[_Over]:
         for at in range(0, len(sessions), _WIDTH):
             first, last, acc = sessions[at : at + _WIDTH]
             end = last + self._gap
@@ -167,7 +193,7 @@ class SessionAggregate(WindowOperator):
                 return
             yield instant, self._ranks[key], key, first, end, acc
 
-    def _emit(self, closed: Sequence[_Closed], timing: Timing, results: Results) -> None:
+    def _emit(self, closed: Sequence[_Over], timing: Timing, results: Results) -> None:
         try:
             values = self._kernel.results([acc for *_, acc in closed])
         except Exception as error:
@@ -175,7 +201,7 @@ class SessionAggregate(WindowOperator):
         made = [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
         results.add_each([it[2] for it in closed], made, [it[0] for it in closed])
 
-    def _unfinished(self, error: Exception, closed: Sequence[_Closed]) -> Exception:
+    def _unfinished(self, error: Exception, closed: Sequence[_Over]) -> Exception:
         """Return the error of the first session whose result can't be made."""
         for _, _, key, start, end, acc in closed:
             try:
@@ -187,6 +213,8 @@ class SessionAggregate(WindowOperator):
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the first timer, or the last instant that a session may have which begins after the epoch."""
+        if self.allows_late:  # each epoch may be the one by which a record is too late
+            return None
         soonest = instant_before(epoch + self._gap)
         earliest = self._timers.earliest
         return soonest if earliest is None else min(earliest, soonest)
@@ -206,6 +234,10 @@ class SessionAggregate(WindowOperator):
             self._timers.set(key, instant_before(sessions[1] + self._gap))
             if index >= kept or key not in self._ranks:
                 self._ranks[key] = self._next_rank()
+
+
+class _Closed(Exception):
+    """The session that a record would begin is closed."""
 
 
 class _Run(NumberedAccumulators):

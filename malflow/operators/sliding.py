@@ -30,6 +30,7 @@ class SlidingAggregate(WindowAggregate):
         windows: the windows.
         aggregators: the aggregators of each window's records, which can merge.
         early: the distance between early results of a window, each of which merges all its panes; None for none.
+        late: whether late records come, too; they count in those of their windows that are open.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class SlidingAggregate(WindowAggregate):
         aggregators: Sequence[Aggregator[Any, Any, Any]],
         *,
         early: Any = None,
+        late: bool = False,
     ) -> None:
-        super().__init__(context, windows, aggregators, early=early)
+        super().__init__(context, windows, aggregators, early=early, late=late)
         self._blocks = _Blocks(windows.span, self._kernel.merge_by_key)
         self._next: int | None = None  # the first pane that is not closed; None: to be found
 
@@ -48,6 +50,17 @@ class SlidingAggregate(WindowAggregate):
         """Add records to a pane, unless it is between two windows."""
         if number % self._windows.step < self._windows.span:
             super().add(number, run)
+
+    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
+        """Add records to a closed pane that is part of open windows; refuse those that are in closed windows only."""
+        newest = number // self._windows.step * self._windows.step
+        if newest + self._windows.span <= number:  # between two windows
+            return
+        if panes.last(newest + self._windows.span - 1) <= epoch:
+            self.refuse(run)
+            return
+        self.add(number, run)
+        self._next = None  # combine the closed panes again
 
     def accumulated(self, first: int, keys: Iterable[Any]) -> _States:
         """Return the accumulators of some keys in the window that begins with a pane."""
@@ -73,7 +86,7 @@ class SlidingAggregate(WindowAggregate):
             first = number - span + 1
             if first % step == 0:
                 timing = Timing.END if epoch is MAX else Timing.FINAL
-                states = self._open(panes, number, self._blocks.window(number))
+                states = self.not_closed(panes.last(number), self._blocks.window(number))
                 self.emit(panes, first, states, timing, results)
                 for over in range(first, first + min(step, span)):
                     if over in held:
@@ -95,14 +108,6 @@ class SlidingAggregate(WindowAggregate):
             number += 1
         self._blocks.rebuild(number, held)
         return number
-
-    def _open(self, panes: Panes, last: int, states: _States) -> _States:
-        """Return the states without those of keys whose window was closed already, by the worker they were on."""
-        floors = self.reached.floors
-        if floors is None:
-            return states
-        end = panes.last(last)
-        return {key: state for key, state in states.items() if floors[key] < end}
 
 
 class _Blocks:

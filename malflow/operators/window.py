@@ -63,10 +63,15 @@ class WindowOperator(Operator):
     Args:
         context: what every operator gets.
         panes: a partition of time, which fits the same types of timestamps as the windows.
+        late: whether late records come, too: those whose windows are closed then go to an output of their own, beside
+            one for revised results.
     """
 
-    def __init__(self, context: OperatorContext, panes: Any) -> None:
+    def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
         super().__init__(context)
+        self.allows_late = late
+        self.revised = Results()
+        self.too_late = Results()
         self.reached = ReachedEpoch(context)
         self.hidden = {REACHED: self.reached}
         self._unfitted = panes
@@ -93,6 +98,10 @@ class WindowOperator(Operator):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Add the records to their windows, and emit the results of the windows that the epochs close."""
         results = Results()
+        outputs: tuple[Results, ...] = (results,)
+        if self.allows_late:
+            self.revised, self.too_late = Results(), Results()
+            outputs = (results, self.revised, self.too_late)
         passed: list[tuple[int, Any]] = []
         done = 0
         for position, epoch in batch.epochs:
@@ -101,15 +110,15 @@ class WindowOperator(Operator):
                 continue
             self._take(batch, done, position)
             done = position
-            results.mark(passed)
+            _mark(outputs, passed)
             passed.clear()
             self._advance(epoch, results)
-            results.mark(((position, epoch),))
+            _mark(outputs, ((position, epoch),))
         self._take(batch, done, len(batch))
         if passed:
             self.reached.advance(passed[-1][1])
-            results.mark(passed)
-        return (results.batch(),)
+            _mark(outputs, passed)
+        return [output.batch() for output in outputs]
 
     def _advance(self, epoch: Any, results: Results) -> None:
         panes = self._fitted()
@@ -177,14 +186,26 @@ class WindowOperator(Operator):
                 return self.error(own, (key, value, timestamp))
         return self.error(error)
 
-    def behind(self, record: tuple[Any, Any, Any]) -> Exception:
-        """Return the error of a record that is behind the epoch, and whose window is closed."""
-        return self.error(
+    def refuse(self, run: Batch) -> None:
+        """Route records whose windows are closed.
+
+        Raises:
+            OperatorError: if no late records are allowed.
+        """
+        if self.allows_late:
+            self.too_late.add_each(run.key_column(), run.values, run.timestamps)
+            return
+        raise self.error(
             f"its window closed at epoch {shown(self.reached.epoch)}, which the record is behind: an operator before "
             "this one sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
             ".generate_epochs() behind that operator",
-            record,
+            next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True))),
         )
+
+
+def _mark(outputs: Iterable[Results], epochs: Sequence[tuple[int, Any]]) -> None:
+    for output in outputs:
+        output.mark(epochs)
 
 
 class PanedOperator(WindowOperator):
@@ -196,12 +217,13 @@ class PanedOperator(WindowOperator):
     Args:
         context: what every operator gets.
         panes: the partition of time.
+        late: whether late records come, too.
     """
 
     state: PanedState
 
-    def __init__(self, context: OperatorContext, panes: Any) -> None:
-        super().__init__(context, panes)
+    def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
+        super().__init__(context, panes, late=late)
         self.state = PanedState(tracked=context.tracked)
         self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
         self._number = 0
@@ -210,16 +232,46 @@ class PanedOperator(WindowOperator):
         """Add records to an open pane."""
         raise NotImplementedError
 
+    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
+        """Add or refuse records of a pane that is closed, since `epoch` has come; by default, refuse them."""
+        self.refuse(run)
+
     def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
         """Add records to their panes."""
+        if self.allows_late and self._may_be_closed(low):
+            run = self._take_late(panes, run)
+            if not len(run):
+                return
+            low, high = min(run.timestamps), max(run.timestamps)
         bounds = self._bounds
         if bounds is None or not (bounds[0] <= low and high < bounds[1]):
             number = panes.number(low)
             if number != panes.number(high):
                 self._take_several(panes, run)
                 return
-            self._enter(panes, number, run)
+            if not self._enter(panes, number, run):
+                return
         self.add(self._number, run)
+
+    def _may_be_closed(self, timestamp: Any) -> bool:
+        epoch = self.reached.epoch
+        return self.reached.floors is not None or (epoch is not None and timestamp <= epoch)
+
+    def _take_late(self, panes: Panes, run: Batch) -> Batch:
+        """Add or refuse records of closed panes, in their order; return the others.
+
+        After a change of the number of workers, a pane may be closed for the keys of one former worker only.
+        """
+        epoch, floors = self.reached.epoch, self.reached.floors
+        kept = []
+        for index, (key, timestamp) in enumerate(zip(run.key_column(), run.timestamps, strict=True)):
+            number = panes.number(timestamp)
+            closed = epoch if floors is None else floors[key] if epoch is None else max(epoch, floors[key])
+            if panes.last(number) <= closed:
+                self.add_late(panes, number, closed, run.part(index, index + 1))
+            else:
+                kept.append(index)
+        return run.take(kept)
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the last instant of the first open pane."""
@@ -227,18 +279,15 @@ class PanedOperator(WindowOperator):
         number = panes.number(epoch)
         return panes.last(number + 1 if panes.last(number) <= epoch else number)
 
-    def _enter(self, panes: Panes, number: int, run: Batch) -> None:
-        """Make a pane the present one, of which `run` has the next records.
-
-        Raises:
-            OperatorError: if the pane is closed.
-        """
+    def _enter(self, panes: Panes, number: int, run: Batch) -> bool:
+        """Make a pane the present one, of which `run` has the next records; return whether it is open."""
         epoch = self.reached.epoch
         if epoch is not None and panes.last(number) <= epoch:
-            record = next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True)))
-            raise self.behind(record)
+            self.add_late(panes, number, epoch, run)
+            return False
         self._number = number
         self._bounds = (panes.start(number), panes.start(number + 1))
+        return True
 
     def _take_several(self, panes: Panes, run: Batch) -> None:
         """Add records of several panes; in each pane in their order."""
@@ -253,8 +302,8 @@ class PanedOperator(WindowOperator):
             append(index)
         for number, indices in rows.items():
             part = run.take(indices)
-            self._enter(panes, number, part)
-            self.add(number, part)
+            if self._enter(panes, number, part):
+                self.add(number, part)
 
 
 class WindowAggregate(PanedOperator):
@@ -265,6 +314,8 @@ class WindowAggregate(PanedOperator):
         windows: the windows.
         aggregators: the aggregators of each window's records.
         early: the distance between early results of a window; None for none.
+        late: whether late records come, too.
+        until: for how long closed windows are kept, so that late records revise their results.
     """
 
     def __init__(
@@ -274,8 +325,11 @@ class WindowAggregate(PanedOperator):
         aggregators: Sequence[Aggregator[Any, Any, Any]],
         *,
         early: Any = None,
+        late: bool = False,
+        until: Any = None,
     ) -> None:
-        super().__init__(context, windows.panes)
+        super().__init__(context, windows.panes, late=late)
+        self._until = until or None
         self._early = None if early is None else EarlyResults(context, windows, early)
         if self._early is not None:
             self.hidden = {**self.hidden, EARLY: self._early}
@@ -306,6 +360,8 @@ class WindowAggregate(PanedOperator):
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the last instant of the first open pane, or the first at which results are due early."""
         last = super().horizon(panes, epoch)
+        if self._until is not None:  # each epoch may be the one by which a record is too late
+            return None
         return last if self._early is None else min(last, self._early.horizon(panes, epoch))
 
     def accumulated(self, first: int, keys: Iterable[Any]) -> Mapping[Any, Any]:
@@ -315,11 +371,43 @@ class WindowAggregate(PanedOperator):
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close the windows that are over at an epoch, and add their results."""
+        before, until = self.reached.epoch, self._until
         for number in sorted(self.state.panes):
-            if epoch is not MAX and panes.last(number) > epoch:
+            last = panes.last(number)
+            if epoch is not MAX and last > epoch:
                 break
-            timing = Timing.END if epoch is MAX else Timing.FINAL
-            self.emit(panes, number, self.state.drop(number), timing, results)
+            if until is None or before is None or last > before:
+                timing = Timing.END if epoch is MAX else Timing.FINAL
+                self.emit(panes, number, self.not_closed(last, self.state.panes[number]), timing, results)
+            if until is None or epoch is MAX or last + until <= epoch:
+                self.state.drop(number)
+
+    def not_closed(self, last: Any, states: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """Return the states without those of keys whose window was closed already, by the worker they were on.
+
+        Args:
+            last: the last instant of the window.
+            states: the states by key.
+        """
+        floors = self.reached.floors
+        return states if floors is None else {key: state for key, state in states.items() if floors[key] < last}
+
+    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
+        """Add records to a window that is closed, if it is kept, with a revised result for each; refuse others."""
+        last = panes.last(number)
+        if self._until is None or last + self._until <= epoch:
+            self.refuse(run)
+            return
+        states, rest = self.state.pane(number), iter(run.values)
+        try:
+            values = self._kernel.each(states, run.key_column(), rest, run.timestamps, self._admit)
+        except Exception as error:
+            raise self.fail(error, run, rest) from error
+        self.state.touch(number, run.key_column())
+        start, stop = shown_in_zone(panes, panes.start(number)), shown_in_zone(panes, panes.start(number + 1))
+        self.revised.add(
+            run.key_column(), map(WindowResult, repeat(start), repeat(stop), values, repeat(Timing.LATE)), last
+        )
 
     def emit(
         self,

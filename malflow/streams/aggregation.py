@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.callables import advice
-from malflow.errors import GraphError, shown
-from malflow.operators.early import EARLY
-from malflow.operators.reached_epoch import REACHED
+from malflow.errors import shown
 from malflow.operators.running import RunningAggregate
 from malflow.state_kinds import StateKind
-from malflow.streams.arguments import checked_function, malformed
+from malflow.streams.arguments import malformed
+from malflow.streams.late_windows import LateWindowed
 from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import migration_of, operator_of
+from malflow.streams.window_kinds import WindowOptions, add_window, kernel_of
 from malflow.windows import WindowResult, Windows, check_early
 
 if TYPE_CHECKING:
@@ -42,12 +41,11 @@ _Migrate = Callable[[Any, int], Any] | None
 class Windowed(Generic[K, V, T]):
     """A keyed stream whose records are divided into windows; `aggregate` adds the operator that keeps them."""
 
-    __slots__ = ("_append", "_early", "_windows")
+    __slots__ = ("_options", "_stream")
 
-    def __init__(self, append: Callable[..., Any], windows: Windows, early: Any) -> None:
-        self._append = append
-        self._windows = windows
-        self._early = early
+    def __init__(self, stream: StatefulOperators[K, V, T], options: WindowOptions) -> None:
+        self._stream = stream
+        self._options = options
 
     @overload
     def aggregate(
@@ -138,31 +136,43 @@ class Windowed(Generic[K, V, T]):
         >>> run([1, 2, 3, 4], hourly)[0]
         WindowResult(start=0, end=2, value=3, timing=END)
         """
-        kernel, windows = _kernel(name, aggregators), self._windows
-        kind, operator = operator_of(name, windows, kernel)
-        if migrate is not None:
-            checked_function(name, "migrate", migrate)
-            migrate = migration_of(kind, migrate)
-        logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
-        hidden = [(REACHED, StateKind.EPOCHS)]
-        if self._early is not None:
-            logic = partial(logic, early=self._early)
-            hidden.append((EARLY, StateKind.WINDOW))
-        return self._append(
-            name,
-            logic,
-            kind,
-            version,
-            migrate,
-            hidden=tuple(hidden),
-            definition=f"{kernel.definition} in {windows}",
-            panes=windows.definition,
-        )
+        return add_window(self._stream, self._options, name, aggregators, version, migrate)
+
+    def allow_late(self, late: KeyedStream[K, V, T], until: Any = 0) -> LateWindowed[K, V, T]:
+        """Add late records, too, to windows that are still open; call `LateWindowed.aggregate` on the result.
+
+        An epoch generator calls a record late by its epoch, even if the record's window is still open. Such a record
+        is added to the window, and only one whose window is closed is too late. A late record of several windows is
+        added to those that are open. A late record of a session is added to the open sessions that it is near enough
+        to, or begins one if that would be open. The order between late records and others is not specified.
+
+        Args:
+            late: the late records of the epoch generator that this stream's records come from, with the same keys.
+            until: for how long closed windows are kept, a number or timedelta: until then, a late record is added to
+                its closed window, and gives a revised result. Only for windows that do not overlap.
+
+        Raises:
+            GraphError: if `late` is another stream, or such windows can't have late records.
+
+        >>> from malflow.windows import tumbling
+        >>> def counts(stream):
+        ...     on_time, late = stream.generate_epochs("epochs", lambda msg, epoch: msg.timestamp)
+        ...     windows = on_time.key_distribute("all", lambda msg: 1).window(tumbling(4))
+        ...     results, revised, too_late = windows.allow_late(
+        ...         late.key_distribute("all late", lambda msg: 1)
+        ...     ).aggregate("counts", agg.count())
+        ...     return results
+        >>> [result.value for result in run([1, 2, 3, 4, 5], counts)]
+        [4, 1]
+        """
+        return LateWindowed(self._stream, replace(self._options, until=until), late)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            raise AttributeError(f"windows have no method {attribute!r}{advice(attribute, ('aggregate',))}")
+            raise AttributeError(
+                f"windows have no method {attribute!r}{advice(attribute, ('aggregate', 'allow_late'))}"
+            )
 
 
 class AggregateOperators(StatefulOperators[K, V_co, T]):
@@ -192,12 +202,10 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         """
         if not isinstance(windows, Windows):
             raise malformed(None, f".window() takes windows, such as tumbling(60); got {shown(windows)}")
-        if early is not None:
-            try:
-                check_early(windows, early)
-            except GraphError as error:
-                raise malformed(None, f"can't be added: {error}") from None
-        return Windowed(self._stateful, windows, early)
+        reason = None if early is None else check_early(windows, early)
+        if reason is not None:
+            raise malformed(None, reason)
+        return Windowed(self, WindowOptions(windows, early))
 
     @overload
     def aggregate(
@@ -283,16 +291,8 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         >>> run([5, 6], totals)
         [(1, 5), (2, 11)]
         """
-        kernel = _kernel(name, aggregators)
+        kernel = kernel_of(name, aggregators)
         logic = partial(RunningAggregate, aggregators=kernel.aggregators)
         return self._stateful(
             name, logic, StateKind.AGGREGATE, version, migrate, definition=f"{kernel.definition} of all records"
         )
-
-
-def _kernel(name: str, aggregators: Sequence[Any]) -> Kernel:
-    try:
-        return compile_kernel(aggregators)
-    except GraphError as error:
-        reason = str(error).removesuffix(f" [{error.location}]")
-        raise malformed(name, f"can't be added: {reason}") from None

@@ -2,25 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
-from malflow.aggregators.fuse import Kernel
+from malflow.aggregators.fuse import Kernel, compile_kernel
+from malflow.errors import GraphError
+from malflow.graph import UnionNode
 from malflow.operators.contract import Operator
 from malflow.operators.counted import CountAggregate
+from malflow.operators.early import EARLY
+from malflow.operators.reached_epoch import REACHED
 from malflow.operators.session import SessionAggregate
 from malflow.operators.sliding import SlidingAggregate
 from malflow.operators.window import WindowAggregate
 from malflow.state_kinds import StateKind
-from malflow.streams.arguments import malformed
+from malflow.streams.arguments import checked_function, malformed
+from malflow.streams.handle import StreamHandle
+from malflow.streams.stateful import StatefulOperators
 from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
-__all__ = ["migration_of", "operator_of"]
+__all__ = ["WindowOptions", "add_window", "kernel_of"]
 
 Migrate = Callable[[Any, int], Any]
 
 
-def operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind, Callable[..., Operator]]:
+@dataclass(frozen=True)
+class WindowOptions:
+    """What `KeyedStream.window` and `Windowed.allow_late` were given.
+
+    Attributes:
+        windows: the kind of windows.
+        early: the distance between early results; None for none.
+        until: for how long closed windows are kept for late records; 0 or None for not at all.
+    """
+
+    windows: Windows
+    early: Any = None
+    until: Any = None
+
+
+def add_window(
+    stream: StatefulOperators[Any, Any, Any],
+    options: WindowOptions,
+    name: str,
+    aggregators: Sequence[Any],
+    version: int,
+    migrate: Migrate | None,
+    *,
+    late: StreamHandle[Any, Any, Any] | None = None,
+) -> Any:
+    """Add the operator of windows after a keyed stream, and after its late records, if they are given."""
+    kernel, windows = kernel_of(name, aggregators), options.windows
+    kind, operator = _operator_of(name, windows, kernel)
+    if migrate is not None:
+        checked_function(name, "migrate", migrate)
+        migrate = _migration_of(kind, migrate)
+    logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
+    hidden = [(REACHED, StateKind.EPOCHS)]
+    if options.early is not None:
+        logic = partial(logic, early=options.early)
+        hidden.append((EARLY, StateKind.WINDOW))
+    if late is not None:
+        stream = stream._at(stream._add(UnionNode(name), *stream._ports(name, (late,), keyed=True)))
+        logic = partial(logic, late=True)
+    if options.until:
+        logic = partial(logic, until=options.until)
+    return stream._stateful(
+        name,
+        logic,
+        kind,
+        version,
+        migrate,
+        hidden=tuple(hidden),
+        definition=f"{kernel.definition} in {windows}",
+        panes=windows.definition,
+        outputs=1 if late is None else 3,
+    )
+
+
+def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
+    """Return the loop of aggregators.
+
+    Raises:
+        GraphError: if there is none, or one is no aggregator.
+    """
+    try:
+        return compile_kernel(aggregators)
+    except GraphError as error:
+        raise malformed(name, f"can't be added: {error}") from None
+
+
+def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind, Callable[..., Operator]]:
     """Return the operator that aggregates records in windows of a kind, and the kind of its state.
 
     Raises:
@@ -46,7 +120,7 @@ def _check_merge(name: str, kernel: Kernel, windows: str) -> None:
         raise malformed(name, f"has {windows} and can't merge {kernel.definition}; give it merge=")
 
 
-def migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
+def _migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
     """Return the migration of a kind's states, by a user's one of accumulators."""
     match kind:
         case StateKind.SESSION:

@@ -68,6 +68,25 @@ def test_early_results(runtime: Any) -> None:
         assert 1 <= it.value.value <= last
 
 
+@pytest.mark.parametrize("windows", [tumbling(10), sliding(10, 5), session(4)], ids=["tumbling", "sliding", "session"])
+def test_late_records_are_in_open_windows_or_too_late(runtime: Any, windows: Any) -> None:
+    def build(stream: Any) -> Any:
+        timed = stream.assign_timestamps("at", lambda msg: msg.value["at"])
+        on_time, late = timed.generate_epochs("epochs", limit_out_of_orderness(3))
+        keyed = on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
+        late_ones = late.key_distribute("late sensor", lambda msg: msg.value["sensor"])
+        results, revised, too_late = keyed.window(windows).allow_late(late_ones).aggregate("all", agg.collect("at"))
+        return results.union(revised, too_late.map("lost", lambda reading: ("lost", reading["at"])))
+
+    found = values_of(runtime, READINGS, build)
+    lost = sorted(at for what, at in (it for it in found if it[0] == "lost"))
+    inside = [at for it in found if isinstance(it, WindowResult) for at in it.value]
+    assert lost
+    if windows != sliding(10, 5):
+        assert sorted(inside + lost) == sorted(it["at"] for it in READINGS)
+    assert {*inside, *lost} == {it["at"] for it in READINGS}
+
+
 def test_sessions(any_parallelism: Any) -> None:
     def build(stream: Any) -> Any:
         return stamped(stream).window(session(5)).aggregate("visits", agg.count(), agg.max("at"))

@@ -90,3 +90,53 @@ def early_results(
                 found.append((one, start, start + size, instants[-1], values))
                 changed.discard((one, start))
     return found
+
+
+def late_windows(
+    records: Iterable[Record], bound: Any, windows_of: Callable[[Any], Sequence[tuple[Any, Any]]], until: Any = 0
+) -> tuple[dict[tuple[Any, Any, Any], list[Any]], list[tuple[Any, Any, Any, int]], list[Record]]:
+    """Return the values in each window of integers, the revised results, with the number of values, and late records.
+
+    A late record is added to those of its windows that are open, or else that are kept.
+    """
+    epoch: Any = None
+    found: dict[tuple[Any, Any, Any], list[Any]] = {}
+    kept: dict[tuple[Any, Any, Any], int] = {}
+    revised = []
+    too_late = []
+    for key, timestamp, value in records:
+        its = windows_of(timestamp)
+        open_ones = [(start, end) for start, end in its if epoch is None or end - 1 > epoch]
+        for start, end in open_ones:
+            found.setdefault((key, start, end), []).append(value)
+            kept[key, start, end] = kept.get((key, start, end), 0) + 1
+        if its and not open_ones:
+            (start, end) = its[0]
+            if end - 1 + until > epoch:
+                kept[key, start, end] = kept.get((key, start, end), 0) + 1
+                revised.append((key, start, end, kept[key, start, end]))
+            else:
+                too_late.append((key, timestamp, value))
+        epoch = timestamp - bound if epoch is None else max(epoch, timestamp - bound)
+    return found, revised, too_late
+
+
+def late_sessions(
+    records: Iterable[Record], bound: Any, gap: Any
+) -> tuple[dict[tuple[Any, Any, Any], list[Any]], list[Record]]:
+    """Return the values in each session of integers, and the records that are too late for an open one."""
+    epoch: Any = None
+    held: list[tuple[Any, Any, Any, list[Any]]] = []
+    too_late = []
+    for key, timestamp, value in records:
+        open_ones = [it for it in held if epoch is None or it[2] + gap - 1 > epoch]
+        near = sorted(it for it in open_ones if it[0] == key and it[1] - gap < timestamp < it[2] + gap)
+        if near or epoch is None or timestamp + gap - 1 > epoch:
+            first = min([timestamp, *(it[1] for it in near)])
+            last = max([timestamp, *(it[2] for it in near)])
+            values = [one for it in near for one in it[3]] + [value]
+            held = [it for it in held if it not in near] + [(key, first, last, values)]
+        else:
+            too_late.append((key, timestamp, value))
+        epoch = timestamp - bound if epoch is None else max(epoch, timestamp - bound)
+    return {(key, first, last + gap): values for key, first, last, values in held}, too_late

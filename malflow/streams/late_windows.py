@@ -1,0 +1,160 @@
+"""Windows that late records are added to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from malflow.aggregators.contract import Aggregator
+from malflow.errors import shown
+from malflow.streams.arguments import malformed
+from malflow.streams.handle import StreamHandle
+from malflow.streams.stateful import StatefulOperators
+from malflow.streams.window_kinds import WindowOptions, add_window
+from malflow.windows import WindowResult, check_until
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["LateWindowed"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+R = TypeVar("R")
+R1 = TypeVar("R1")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+R4 = TypeVar("R4")
+R5 = TypeVar("R5")
+R6 = TypeVar("R6")
+
+_Migrate = Callable[[Any, int], Any] | None
+
+_Results = tuple[
+    "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, V, T]"
+]
+
+
+class LateWindowed(Generic[K, V, T]):
+    """A keyed stream and its late records, divided into windows; `aggregate` adds the operator that keeps them."""
+
+    __slots__ = ("_late", "_options", "_stream")
+
+    def __init__(self, stream: StatefulOperators[K, V, T], options: WindowOptions, late: Any) -> None:
+        self._stream = stream
+        self._options = options
+        self._late = late
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, R1, T, V]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, tuple[R1, R2], T, V]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, tuple[R1, R2, R3], T, V]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, tuple[R1, R2, R3, R4], T, V]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        a5: Aggregator[V, Any, R5],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, tuple[R1, R2, R3, R4, R5], T, V]: ...
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        a1: Aggregator[V, Any, R1],
+        a2: Aggregator[V, Any, R2],
+        a3: Aggregator[V, Any, R3],
+        a4: Aggregator[V, Any, R4],
+        a5: Aggregator[V, Any, R5],
+        a6: Aggregator[V, Any, R6],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Results[K, tuple[R1, R2, R3, R4, R5, R6], T, V]: ...
+    def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
+        """Aggregate the records of each key in each window, as `Windowed.aggregate` does.
+
+        Returns:
+            The results; those revised by records that came after their windows had closed, with the timing ``LATE``;
+            and the records that came too late. Revised results have their windows' last instants as timestamps, so
+            they are behind the epochs of their stream, as records that are too late are.
+
+        Raises:
+            GraphError: if the streams are not the two of one epoch generator, or such windows can't have late records.
+        """
+        stream, options = self._stream, self._options
+        reason = check_until(options.windows, options.until)
+        if reason is not None:
+            raise malformed(name, reason)
+        _check_late(name, stream, self._late)
+        return add_window(stream, options, name, aggregators, version, migrate, late=self._late)
+
+
+def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> None:
+    """Check that records are the late ones of the generator that a stream's records come from.
+
+    Raises:
+        GraphError: if they are others.
+    """
+    if not isinstance(late, StreamHandle) or not late._is_keyed:
+        raise malformed(name, f"needs late records with keys: .allow_late(late.key_distribute(...)); got {shown(late)}")
+    graph = stream._graph
+    there = graph.generator(stream._input(name))
+    here = graph.generator(late._input(name)) if late._graph is graph else None
+    if there is None or here is None or (there.vertex, there.output, here.output) != (here.vertex, 0, 1):
+        raise malformed(
+            name,
+            "needs the late records of the generator that its own records come from: on_time, late = "
+            "stream.generate_epochs(...), then on_time.key_distribute(...).window(...).allow_late("
+            "late.key_distribute(...))",
+        )

@@ -1,0 +1,237 @@
+"""Late records that are added to windows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from malflow import GraphError, SingleThreadRuntime, agg, limit_out_of_orderness
+from malflow.sinks import VecSink
+from malflow.testing import PAUSE, Timed, assert_exactly_once
+from malflow.windows import TimeWindows, Timing, WindowResult, counting, session, sliding, tumbling
+from tests.kit.driving import Store, compiled, finish
+from tests.windows.model import Record, late_sessions, late_windows, sliding_windows
+from tests.windows.running import Item, source_of
+
+keys = st.sampled_from(["a", "b", "c"])
+records = st.tuples(keys, st.integers(0, 60), st.integers(0, 9))
+streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)
+bounds = st.integers(0, 4)
+sizes = st.integers(1, 20)
+
+
+class Sinks(NamedTuple):
+    """What the three streams of windows with late records hold."""
+
+    results: VecSink[Any, Any, Any]
+    revised: VecSink[Any, Any, Any]
+    too_late: VecSink[Any, Any, Any]
+
+
+def new_sinks() -> Sinks:
+    """Return empty sinks."""
+    return Sinks(VecSink(), VecSink(), VecSink())
+
+
+def late_flow(
+    source: Any, bound: int, windows: Any, sinks: Sinks, *aggregators: Any, until: Any = 0, early: Any = None
+) -> Callable[[Any], None]:
+    """Return a dataflow with windows that late records are added to."""
+
+    def keyed(stream: Any, name: str) -> Any:
+        return stream.key_distribute(name, lambda msg: msg.value[0]).map(f"{name} value", lambda value: value[1])
+
+    def build(provider: Any) -> None:
+        stamped = provider.new_stream().source("source", source)
+        on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(bound))
+        windowed = keyed(on_time, "key").window(windows, early=early).allow_late(keyed(late, "late"), until)
+        for name, stream in zip(Sinks._fields, windowed.aggregate("windows", *aggregators), strict=True):
+            stream.sink(name, getattr(sinks, name))
+
+    return build
+
+
+def run(items: Sequence[Item], bound: int, windows: Any, *aggregators: Any, until: Any = 0, **options: Any) -> Sinks:
+    """Run windows with late records; return what they send."""
+    sinks = new_sinks()
+    early = options.pop("early", None)
+    build = late_flow(source_of(items), bound, windows, sinks, *aggregators, until=until, early=early)
+    SingleThreadRuntime(build, **options).execute()
+    return sinks
+
+
+def found_in(sinks: Sinks) -> tuple[Counter[Any], Counter[Any]]:
+    """Return the values in each window, and the records that were too late."""
+    results = Counter((it.key, it.value.start, it.value.end, tuple(sorted(it.value.value))) for it in sinks.results)
+    return results, Counter((it.key, it.timestamp, it.value) for it in sinks.too_late)
+
+
+def expected(windows: dict[tuple[Any, Any, Any], list[Any]], late: list[Record]) -> tuple[Counter[Any], Counter[Any]]:
+    """Return the same of the interpreter."""
+    return Counter((*slot, tuple(sorted(values))) for slot, values in windows.items()), Counter(late)
+
+
+@given(items=streams, bound=bounds, size=sizes, every=st.integers(1, 6), debug=st.booleans())
+def test_late_records_are_added_to_windows_that_are_open(
+    items: list[Item], bound: int, size: int, every: int, debug: bool
+) -> None:
+    """A late record of several windows counts in those that are open."""
+    arrived = [item for item in items if item is not PAUSE]
+    windows, _, late = late_windows(arrived, bound, partial(sliding_windows, size, every, 0))
+    spec = tumbling(size) if size == every else sliding(size, every)
+    assert found_in(run(items, bound, spec, agg.collect(), debug=debug)) == expected(windows, late)
+
+
+@given(items=streams, bound=bounds, gap=st.integers(1, 12), debug=st.booleans())
+def test_late_records_are_added_to_sessions_that_are_open(items: list[Item], bound: int, gap: int, debug: bool) -> None:
+    arrived = [item for item in items if item is not PAUSE]
+    found = found_in(run(items, bound, session(gap), agg.collect(), debug=debug))
+    assert found == expected(*late_sessions(arrived, bound, gap))
+
+
+@given(items=streams, bound=bounds, size=st.integers(1, 8), until=st.integers(1, 30))
+def test_late_records_revise_windows_that_are_kept(items: list[Item], bound: int, size: int, until: int) -> None:
+    arrived = [item for item in items if item is not PAUSE]
+    windows, revised, late = late_windows(arrived, bound, partial(sliding_windows, size, size, 0), until)
+    sinks = run(items, bound, tumbling(size), agg.count(), until=until)
+    counts = {slot: len(values) for slot, values in windows.items()}
+    assert {(it.key, it.value.start, it.value.end): it.value.value for it in sinks.results} == counts
+    assert Counter((it.key, *it.value[:3]) for it in sinks.revised) == Counter(revised)
+    assert all(it.value.timing is Timing.LATE and it.timestamp == it.value.end - 1 for it in sinks.revised)
+    assert Counter((it.key, it.timestamp, it.value) for it in sinks.too_late) == Counter(late)
+
+
+specs = st.one_of(
+    st.builds(tumbling, sizes), st.builds(sliding, sizes, st.integers(1, 6)), st.builds(session, st.integers(1, 12))
+)
+
+
+@given(items=streams, bound=bounds, spec=specs, workers=st.integers(1, 3))
+def test_each_record_is_in_windows_or_too_late(items: list[Item], bound: int, spec: Any, workers: int) -> None:
+    """Whether a record is late depends on how far workers are; none is lost, and none counts twice in a window."""
+    numbered = [item if item is PAUSE else (item[0], item[1], index) for index, item in enumerate(items)]
+    sinks = run(numbered, bound, spec, agg.collect(), parallelism=workers)
+    for it in sinks.results:
+        assert len({*it.value.value}) == len(it.value.value)
+    inside = {value for it in sinks.results for value in it.value.value}
+    late = list(sinks.too_late.values)
+    assert len({*late}) == len(late)
+    assert inside.isdisjoint(late)
+    step, span = (spec.step, spec.span) if isinstance(spec, TimeWindows) else (1, 1)
+    unit = getattr(spec.panes, "size", 1) if isinstance(spec, TimeWindows) else 1
+    in_windows = {it[2] for it in numbered if it is not PAUSE and it[1] // unit % step < span}
+    assert inside.union(late) == in_windows
+
+
+@given(items=streams, bound=bounds, spec=specs, data=st.data())
+def test_batching_is_invisible(items: list[Item], bound: int, spec: Any, data: st.DataObject) -> None:
+    arrived = [item for item in items if item is not PAUSE]
+    cut = list(arrived)
+    for at in sorted(data.draw(st.lists(st.integers(0, len(arrived)), max_size=5)), reverse=True):
+        cut.insert(at, PAUSE)
+    one, other = (run(given, bound, spec, agg.sum(), agg.count()) for given in (cut, arrived))
+    assert [list(map(repr, sink)) for sink in one] == [list(map(repr, sink)) for sink in other]
+
+
+@given(items=streams, bound=bounds, spec=specs, stop=st.integers(1, 30), until=st.integers(0, 20))
+def test_a_restart_changes_nothing(items: list[Item], bound: int, spec: Any, stop: int, until: int) -> None:
+    spread = [part for item in items for part in (item, PAUSE)]  # a tick for each record
+    until = until if getattr(spec, "is_plain", False) else 0
+    undisturbed = run(spread, bound, spec, agg.sum(), until=until)
+    sinks = new_sinks()
+    program, store = compiled(late_flow(source_of(spread), bound, spec, sinks, agg.sum(), until=until)), Store()
+    going = store.restore(program, 1)
+    for _ in range(stop):
+        if not going.is_finished:
+            going.tick()
+            store.commit(going, program)
+    going.close()
+    finish(store.restore(program, 1))
+    assert [list(map(repr, sink)) for sink in sinks] == [list(map(repr, sink)) for sink in undisturbed]
+
+
+@given(items=streams, bound=bounds, spec=specs, stop=st.integers(1, 30), after=st.integers(1, 3))
+def test_no_window_comes_twice_after_a_rescale(items: list[Item], bound: int, spec: Any, stop: int, after: int) -> None:
+    """The epoch goes back for some keys, and late records must not open their closed windows again."""
+    spread = [part for item in items for part in (item, PAUSE)]
+    sinks = new_sinks()
+    program, store = compiled(late_flow(source_of(spread), bound, spec, sinks, agg.count())), Store()
+    going = store.restore(program, 2)
+    for _ in range(stop):
+        if not going.is_finished:
+            going.tick()
+            store.commit(going, program)
+    going.close()
+    finish(store.restore(program, after))
+    slots = Counter((it.key, it.value.start, it.value.end) for it in sinks.results)
+    assert set(slots.values()) <= {1}
+
+
+@pytest.mark.parametrize("spec", [tumbling(5), sliding(6, 2), session(4)])
+def test_windows_with_late_records_are_exactly_once(spec: Any) -> None:
+    items = [Timed(("ab"[n % 2], n), n * 7 % 23 + n) for n in range(20)]
+    build = late_flow(source_of([]), 2, spec, new_sinks(), agg.sum(), agg.count(), agg.max())
+    assert_exactly_once(build, {"source": items}, max_examples=10)
+
+
+def test_early_results_leave_out_windows_that_are_closed() -> None:
+    items = [("a", 10, 1), ("a", 17, 1), ("a", 8, 1), ("b", 30, 1)]
+    sinks = run(items, 0, sliding(10, 5), agg.count(), early=1)
+    for it in sinks.results:
+        assert it.timestamp < it.value.end
+    assert Counter(it.value.timing for it in sinks.results)[Timing.EARLY] > 0
+
+
+def test_a_late_record_joins_two_open_sessions() -> None:
+    items = [("a", 0, 1), ("a", 12, 1), ("a", 6, 1), ("b", 100, 1)]
+    sinks = run(items, 8, session(10), agg.count())
+    assert sinks.results.values[0] == WindowResult(0, 22, 3, Timing.FINAL)
+    assert not sinks.too_late.values
+
+
+KEYED = "needs late records with keys"
+GENERATOR = "needs the late records of the generator that its own records come from"
+
+
+@pytest.mark.parametrize(
+    ("choose", "why"),
+    [
+        (lambda on_time, late, other: late, KEYED),
+        (lambda on_time, late, other: None, KEYED),
+        (lambda on_time, late, other: on_time.key_distribute("other key", str), GENERATOR),
+        (lambda on_time, late, other: other.key_distribute("other key", str), GENERATOR),
+        (lambda on_time, late, other: late.key_local("other key", str), "several workers"),
+    ],
+)
+def test_other_records_than_the_late_ones_are_refused(choose: Any, why: str) -> None:
+    def build(provider: Any) -> None:
+        stream = provider.new_stream().source("source", source_of([]))
+        on_time, late = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        _, other = stream.generate_epochs("other epochs", limit_out_of_orderness(0))
+        windows = on_time.key_distribute("key", str).window(tumbling(5))
+        windows.allow_late(choose(on_time, late, other)).aggregate("windows", agg.count())
+
+    with pytest.raises(GraphError, match=why):
+        SingleThreadRuntime(build).execute()
+
+
+@pytest.mark.parametrize(
+    ("spec", "until", "why"),
+    [
+        (counting(3), 0, "no record is late for them"),
+        (session(3), 5, "may join two that have closed"),
+        (sliding(4, 2), 5, "overlap"),
+        (tumbling(4), timedelta(1), "use a number"),
+        (tumbling(4), -1, "positive"),
+    ],
+)
+def test_late_records_that_make_no_sense_are_refused(spec: Any, until: Any, why: str) -> None:
+    with pytest.raises(GraphError, match=why):
+        run([], 0, spec, agg.count(), until=until)
