@@ -19,6 +19,7 @@ class Tick:
     Attributes:
         number: the number of the tick.
         now: when it began, in UTC, never before an earlier tick of the job. Operators read no other clock.
+        started: when the first tick of the run began.
         ended: the sources without an unfinished part on any worker.
         finished: sources and workers: the source has no unfinished part on that worker.
         lifts: epochs by operator: the generator issues the epoch on the workers on which its source is finished.
@@ -27,6 +28,7 @@ class Tick:
 
     number: int = 0
     now: datetime = _BEFORE_ALL
+    started: datetime = _BEFORE_ALL
     ended: frozenset[str] = frozenset()
     finished: frozenset[tuple[str, int]] = frozenset()
     lifts: Mapping[str, Any] = field(default_factory=dict)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 from malflow.batch import Batch
 from malflow.diagnostics import shown
+from malflow.engine.clock import RunClock
 from malflow.engine.lifts import feeding_sources, lifts_of
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
@@ -55,6 +55,7 @@ class Run:
         listed: the parts of each source.
         parallelism: how many workers there are.
         ticks: the number of the last tick.
+        clock: the clock of the ticks.
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
@@ -82,7 +83,7 @@ class Run:
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._lifts: Mapping[str, Any] = {}
         self._feeding = feeding_sources(program)
-        self._now = datetime.min.replace(tzinfo=UTC)
+        self.clock = RunClock()
         self._positions: dict[str, Any] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
@@ -296,8 +297,7 @@ class Run:
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1
-        self._now = max(self._now, datetime.now(UTC))
-        tick = Tick(self.ticks, self._now, self._ended, self._finished, self._lifts, final)
+        tick = Tick(self.ticks, *self.clock.read(), self._ended, self._finished, self._lifts, final)
         sent: dict[int, list[list[list[Batch]]]] = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []

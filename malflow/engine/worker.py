@@ -121,6 +121,7 @@ class Worker:
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
+        self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
         self._generators = [
             (vertex, active.operator)
             for vertex, active in self._active.items()
@@ -178,6 +179,8 @@ class Worker:
         self._finished = tick.finished
         if tick.lifts:
             self._lift(tick.lifts)
+        for operator in self._clocked:
+            self._act(operator, operator.begin_tick, tick)
         self._receive(inputs)
         largest = 1
         self.counts, self.lateness = {}, {}

@@ -17,6 +17,7 @@ from malflow.message import DataMessage, NoKey
 from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
 from malflow.state import Delta
+from malflow.tick import Tick
 
 __all__ = [
     "Logic",
@@ -193,6 +194,9 @@ class Operator:
 
     def open(self) -> None:
         """Acquire resources; called after the state is loaded and before the first tick."""
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Note what the tick knows of the world; called before `run`."""
 
     def flush(self) -> None:
         """Make the output so far visible; called at the end of every tick."""

@@ -25,6 +25,7 @@ from malflow.operators.pacing import PollPacing
 from malflow.operators.parts import PartOperator
 from malflow.partitioners import check_key
 from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
+from malflow.tick import Tick
 
 __all__ = ["Source", "list_parts"]
 
@@ -126,6 +127,12 @@ class Source(PartOperator):
         self._live = {part: self._live[part] for part in self._listed if part in self._live}
         self.live_parts = tuple(self._live)
         self._drop_finished()
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Set the clock of the readers that have one."""
+        for part, partition in self._live.items():
+            if hasattr(partition, "set_clock"):
+                self._call(part, partition.set_clock, tick.now, tick.started)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Poll each part once, or only the next one in order; emit the epoch `MAX` if the run ends."""

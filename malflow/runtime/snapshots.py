@@ -77,6 +77,7 @@ class RunSnapshots:
         if restored is not None:
             self.snapshot = self._announced = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
+            run.clock.advance_to(restored.time)
         if run.has_unkept_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from malflow.errors import OperatorError, shown, told
@@ -52,6 +53,7 @@ class RestoredState:
         states: the state of each key, by name of the state (its current one) and worker.
         versions: the schema version of each state.
         placements: for each state the name of the partitioner that assigned keys to workers.
+        time: when it was taken, in UTC; None if that is not known. The clock of a run does not begin earlier.
     """
 
     snapshot: int
@@ -60,6 +62,7 @@ class RestoredState:
     states: dict[str, dict[int, dict[Any, Any]]]
     versions: dict[str, int]
     placements: dict[str, str | None]
+    time: datetime | None = None
 
 
 class StateNotSerializable(Exception):

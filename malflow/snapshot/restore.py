@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
@@ -132,6 +133,7 @@ def load(
         states=states,
         versions={names[entry.name]: entry.version for entry in manifest.operators if entry.name in names},
         placements={names[entry.name]: entry.placement for entry in manifest.operators if entry.name in names},
+        time=datetime.fromisoformat(manifest.time).astimezone(UTC),
     )
 
 

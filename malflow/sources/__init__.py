@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from malflow.connectors.files.json_source import JsonLinesSource
     from malflow.connectors.files.paths import InputFileError
     from malflow.connectors.files.text_source import TextFileSource
+    from malflow.sources.instants import CronSource, PeriodicSource, StartSource
 
 __all__ = [
     "BadRecord",
+    "CronSource",
     "CsvSource",
     "InputFileError",
     "JsonLinesSource",
+    "PeriodicSource",
     "SingleIteratorSource",
+    "StartSource",
     "StatefulSource",
     "StatefulSourceImpl",
     "StatefulSourcePartition",
@@ -46,6 +50,9 @@ _LAZY = {
     "JsonLinesSource": "malflow.connectors.files.json_source",
     "InputFileError": "malflow.connectors.files.paths",
     "TextFileSource": "malflow.connectors.files.text_source",
+    "CronSource": "malflow.sources.instants",
+    "PeriodicSource": "malflow.sources.instants",
+    "StartSource": "malflow.sources.instants",
 }
 
 

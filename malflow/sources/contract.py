@@ -30,7 +30,11 @@ POLL_SECONDS = 0.01
 
 
 class StatelessSourcePartition(Generic[V, T]):
-    """A reader of one part. Subclassing is optional: any object with these methods works."""
+    """A reader of one part. Subclassing is optional: any object with these methods works.
+
+    It may have a method ``set_clock(now, started)``, which is called before the polls of a tick with the time of the
+    tick and that of the run's first tick, in UTC. A tick that is repeated has the same time.
+    """
 
     @abstractmethod
     def poll(self) -> tuple[V, T] | None:

@@ -13,6 +13,7 @@ import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
 from malflow.batch import Batch
+from malflow.engine.clock import RunClock
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
@@ -67,6 +68,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         None,
         RunRequests(),
         pace=Pace(0, WORKERS),
+        clock=RunClock(),
     )
     coordinator.first(frozenset({"numbers"}))
     taken = {(0, 1): came} if came else {}

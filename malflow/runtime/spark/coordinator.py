@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
+from malflow.engine.clock import RunClock
 from malflow.engine.lifts import feeding_sources, lifts_of
 from malflow.engine.plan import Program
 from malflow.errors import RunFailed
@@ -82,6 +83,7 @@ class TickCoordinator:
         snapshots: the run's snapshots; None without persistence.
         requests: the requests to the run.
         pace: limits the records of a tick.
+        clock: the clock of the ticks.
 
     Attributes:
         tick: the number of the last tick.
@@ -92,7 +94,7 @@ class TickCoordinator:
         processes: the last tick of each process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run consists of
         self,
         program: Program,
         tick: int,
@@ -103,6 +105,7 @@ class TickCoordinator:
         requests: RunRequests,
         *,
         pace: Pace,
+        clock: RunClock,
     ) -> None:
         self.tick = tick
         self.index = index
@@ -128,7 +131,7 @@ class TickCoordinator:
         self._finished: set[tuple[str, int]] = set()
         self._lifts: Mapping[str, Any] = {}
         self._feeding = feeding_sources(program)
-        self._now = 0.0
+        self._clock = clock
         self._command = TickCommand(tick, ())
 
     def first(self, busy: frozenset[str]) -> TickCommand:
@@ -260,14 +263,15 @@ class TickCoordinator:
 
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
-        self._now = max(self._now, time.time())
+        now, started = self._clock.read()
         self._command = TickCommand(
             self.tick + 1,
             self.index.last,
             sorted(self._ended),
             sorted(self._finished),
             b64encode(pickle.dumps(self._lifts, 5)).decode() if self._lifts else "",
-            self._now,
+            now.isoformat(),
+            started.isoformat(),
             most=self._pace.limit,
             live_runs=REGISTRY.live,
             **how,

@@ -7,7 +7,7 @@ import pickle
 from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from malflow.engine.lifts import Reached
@@ -62,7 +62,8 @@ class TickCommand:
         ended: the sources that have no unfinished part on any worker.
         finished: sources and workers: the source has no unfinished part on that worker.
         lifts: the epochs to which generators are to be lifted, pickled in base 64; empty if there are none.
-        now: when the tick began, in seconds since 1970.
+        now: when the tick began, in ISO format.
+        started: when the first tick of the run began, in ISO format.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -76,7 +77,8 @@ class TickCommand:
     ended: Sequence[str] = ()
     finished: Sequence[tuple[str, int]] = ()
     lifts: str = ""
-    now: float = 0.0
+    now: str = "1970-01-01T00:00:00+00:00"
+    started: str = "1970-01-01T00:00:00+00:00"
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -92,7 +94,8 @@ class TickCommand:
         """Return the tick as its workers see it."""
         return Tick(
             number=self.tick,
-            now=datetime.fromtimestamp(self.now, UTC),
+            now=datetime.fromisoformat(self.now),
+            started=datetime.fromisoformat(self.started),
             ended=frozenset(self.ended),
             finished=frozenset((name, worker) for name, worker in self.finished),
             lifts=pickle.loads(b64decode(self.lifts)) if self.lifts else {},  # noqa: S301 - of this run

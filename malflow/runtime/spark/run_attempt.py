@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from malflow.engine.clock import RunClock
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
@@ -80,6 +81,7 @@ class RunAttempt:
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
         self._coordinator: TickCoordinator | None = None
+        self._clock = RunClock()
         self._counts: Counter[str] = Counter()
         self._number = REGISTRY.begin()
         self._processes: dict[str, int] = {}
@@ -188,6 +190,7 @@ class RunAttempt:
         self._snapshots = snapshots
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
+            self._clock.advance_to(restored.time)
             snapshots.resume(restored.snapshot, run.kept_positions)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             snapshots.kept_at = run.ticks - 1 if moved else run.ticks
@@ -237,6 +240,7 @@ class RunAttempt:
             self._snapshots,
             self._requests,
             pace=Pace(options.pause, run.parallelism),
+            clock=self._clock,
         )
         if self._coordinator is not None:
             self._counts += self._coordinator.counts

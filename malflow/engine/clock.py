@@ -1,0 +1,31 @@
+"""The clock of a run, which its ticks take their time from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["RunClock"]
+
+
+class RunClock:
+    """The system's clock, except that it never goes back, not even behind the snapshot that a run continues from.
+
+    Attributes:
+        now: the time of the last reading, in UTC.
+        started: the time of the first one.
+    """
+
+    def __init__(self) -> None:
+        self.now = datetime(1970, 1, 1, tzinfo=UTC)
+        self.started: datetime | None = None
+
+    def advance_to(self, time: datetime | None) -> None:
+        """Set the earliest time that may be read; None if it is not known."""
+        if time is not None:
+            self.now = max(self.now, time)
+
+    def read(self) -> tuple[datetime, datetime]:
+        """Return the time and the time of the first reading."""
+        self.now = max(self.now, datetime.now(UTC))
+        self.started = self.started or self.now
+        return self.now, self.started
