@@ -46,6 +46,7 @@ class StateKind(Enum):
     WINDOW = "window", Movement.BY_SLOT
     SESSION = "session", Movement.BY_KEY
     COUNT_WINDOW = "count_window", Movement.BY_KEY
+    TIMERS = "timers", Movement.BY_KEY
     DISTINCT = "distinct", Movement.BY_ENTRY
     CHANGES = "changes", Movement.BY_KEY
     THROTTLE = "throttle", Movement.BY_KEY

@@ -97,6 +97,29 @@ class Output(Generic[K, V, T]):
         self._values.append(message.value)
         self._timestamps.append(message.timestamp)
 
+    def wake(self, at: T) -> None:
+        """Set the timer of the key at hand, for a logic of a `stateful_op` with `on_timer`.
+
+        Each key has at most one timer: a later call replaces it, and one that sets the same time changes nothing.
+
+        Args:
+            at: the event time at which `on_timer` is called: after the last epoch, or, in `on_timer`, after its own
+                time.
+
+        Raises:
+            TypeError: if the logic has no `on_timer`, no key is at hand, or `at` is not a time.
+            ValueError: if `at` is not to come.
+        """
+        raise TypeError(_NO_TIMERS)
+
+    def sleep(self) -> None:
+        """Drop the timer of the key at hand, if it has one.
+
+        Raises:
+            TypeError: if the logic has no `on_timer`, or no key is at hand.
+        """
+        raise TypeError(_NO_TIMERS)
+
     def __len__(self) -> int:
         return len(self._values)
 
@@ -134,6 +157,18 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
         The last epoch, when all sources have ended, is `MAX`, which is not a number or date: it is greater than each of
         them. Its changes to the states are not saved: a run that resumes from the last snapshot may have more input.
         """
+
+    def on_timer(self, key: K, at: T, state: S, output: Output[K, VO, T]) -> S | None:
+        """Act when event time has reached the timer of a key, which ``output.wake(at)`` has set, and return its state.
+
+        The timers of a worker that an epoch has reached fire in ascending order, before `on_epoch` and before the
+        epoch is passed on, so that a message sent here with the timestamp `at` is in time. A timer that is set here
+        fires at the same epoch, if that has reached it. None as the new state drops the key.
+
+        At the epoch `MAX` each timer fires once, and those that are set meanwhile do not. The changes to states are
+        not saved then: see `on_epoch`.
+        """
+        return state
 
     def on_schedule(self, states: MutableMapping[K, S], output: Output[K, VO, T]) -> None:
         """Act at the start of every tick, whether or not there is input."""
@@ -297,6 +332,11 @@ def refuse_kept(view: DataMessage[Any, Any, Any]) -> None:
 
 Logic = Callable[[OperatorContext], Operator]
 """What a node holds: it opens the operator on one worker."""
+
+_NO_TIMERS = (
+    "timers need a logic object of .stateful_op() with a method on_timer(key, at, state, output), which is called when "
+    "one fires; write a class derived from StatefulLogic"
+)
 
 _OWN_REFERENCES = 3
 """References to a view while they are counted: the caller's, this function's, and the count's own."""

@@ -13,7 +13,7 @@ from malflow.errors import told
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 
-__all__ = ["check_epoch", "check_timestamps", "is_moment", "uncomparable"]
+__all__ = ["check_epoch", "check_timestamps", "is_fixed", "is_moment", "uncomparable"]
 
 _COMPARISON = re.compile("compare|not supported between")
 
@@ -76,7 +76,7 @@ def _check_zones(
 
 def _fault_of(zones: Sequence[tzinfo | None]) -> tuple[tzinfo | None, str] | None:
     for zone in zones:
-        if zone is not None and not _is_fixed(zone):
+        if zone is not None and not is_fixed(zone):
             return zone, (
                 f"is in zone {zone}, whose offset changes: Python compares its times by the clock on the wall, so that "
                 "an hour that comes twice is one hour; give the instant, by .astimezone(UTC)"
@@ -86,7 +86,8 @@ def _fault_of(zones: Sequence[tzinfo | None]) -> tuple[tzinfo | None, str] | Non
     return None
 
 
-def _is_fixed(zone: tzinfo) -> bool:
+def is_fixed(zone: tzinfo) -> bool:
+    """Whether a time zone has one offset, so that times in it are in the order of the clock on the wall."""
     if type(zone) is timezone:
         return True
     try:

@@ -15,7 +15,7 @@ from malflow.operators.contract import Operator, OperatorContext, Output, Statef
 from malflow.operators.stateless import refuse_answer
 from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
 
-__all__ = ["StatefulMap", "StatefulOp"]
+__all__ = ["StateOutput", "StatefulMap", "StatefulOp"]
 
 
 class StatefulMap(Operator):
@@ -67,10 +67,11 @@ class StatefulOp(Operator):
         super().__init__(context, logic)
         self.state = KeyedState(default, tracked=context.tracked, admit=context.admit)
         self._states = StatesView(self.state)
-        self._output = _StateOutput(self.state)
+        self._output = StateOutput(self.state)
         self._on_data = getattr(logic, "on_data", logic)
         self._on_epoch = overridden(logic, "on_epoch", StatefulLogic)
         self._on_schedule = overridden(logic, "on_schedule", StatefulLogic)
+        self._heeds_epochs = self._on_epoch is not None
         self.takes_pieces = self._on_schedule is None
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
@@ -90,8 +91,8 @@ class StatefulOp(Operator):
             for position, epoch in batch.epochs:
                 self._take_data(islice(messages, position - done))
                 done = position
-                if self._on_epoch is not None:
-                    self._call(self._on_epoch, epoch, self._states, output, about=f"epoch {shown(epoch)}")
+                if self._heeds_epochs:
+                    self._take_epoch(epoch)
                 epochs.append((len(output), epoch))
             self._take_data(messages)
         except OperatorError:
@@ -114,6 +115,10 @@ class StatefulOp(Operator):
             if state is not held:
                 output.detach(state, start)
 
+    def _take_epoch(self, epoch: Any) -> None:
+        if self._on_epoch is not None:
+            self._call(self._on_epoch, epoch, self._states, self._output, about=f"epoch {shown(epoch)}")
+
     def _call(self, hook: Callable[..., Any], *arguments: Any, about: str) -> None:
         self._output.held = None
         try:
@@ -122,7 +127,7 @@ class StatefulOp(Operator):
             raise self.error(error, about=about) from error
 
 
-class _StateOutput(Output[Any, Any, Any]):
+class StateOutput(Output[Any, Any, Any]):
     """An output that copies a state if the state itself is sent: emitted values must not change afterwards."""
 
     __slots__ = ("_states", "held")

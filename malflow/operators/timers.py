@@ -68,6 +68,17 @@ class Timers:
             heappop(heap)
         return heap[0] if heap else None
 
+    def times(self) -> list[Any]:
+        """Return the deadlines, each once, in ascending order."""
+        return sorted(self._buckets)
+
+    def take(self, at: Any) -> list[Any]:
+        """Drop a deadline; return its keys in the order in which they were set."""
+        keys = list(self._buckets.pop(at))
+        for key in keys:
+            del self.at[key]
+        return keys
+
     def due(self, now: Any) -> Iterator[Any]:
         """Yield the keys whose deadline has come, in ascending order of deadlines, and drop these.
 

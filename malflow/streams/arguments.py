@@ -65,7 +65,7 @@ def _sink_instead(sink: Any) -> str:
 
 
 STATELESS_HOOKS = ("on_data", "on_epoch")
-STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule")
+STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule", "on_timer")
 
 _INSTEAD = {
     "mapper": "return the value, or call .flat_map() for any number of values",

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
-from malflow.operators.contract import Logic, Output, StatefulLogic
+from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
+from malflow.operators.logic_timers import TIMERS
+from malflow.operators.reached_epoch import REACHED
 from malflow.operators.stateful import StatefulMap, StatefulOp
+from malflow.operators.timed_op import TimedOp
 from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
 from malflow.state_kinds import StateKind
 from malflow.streams.arguments import (
@@ -112,8 +115,9 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         Args:
             name: the operator's name; snapshots store the state under it.
             logic: an object with ``on_data(msg, state, output) -> state`` and optionally
-                ``on_epoch(epoch, states, output)`` and ``on_schedule(states, output)``, or a function
-                ``(msg, state, output) -> state``; None as the new state drops the key.
+                ``on_epoch(epoch, states, output)``, ``on_schedule(states, output)`` and
+                ``on_timer(key, at, state, output) -> state``, for timers that ``output.wake(at)`` sets; or a function
+                ``(msg, state, output) -> state``. None as the new state drops the key, with its timer.
             default: creates the state of a key that has none; without it that state is None.
             version: the schema version of each key's state: increase it when the schema changes.
             migrate: ``(old_state, old_version) -> state``: converts a state from a snapshot of an older version to
@@ -130,8 +134,16 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         [(1, 2), (3, 4)]
         """
         logic, default = checked_logic(name, logic, STATEFUL_HOOKS), checked_default(name, default)
-        logic = partial(StatefulOp, logic=logic, default=default)
-        return self._stateful(name, logic, StateKind.STATEFUL_OP, version, migrate, keeps_keys=False)
+        timed = overridden(logic, "on_timer", StatefulLogic) is not None
+        return self._stateful(
+            name,
+            partial(TimedOp if timed else StatefulOp, logic=logic, default=default),
+            StateKind.STATEFUL_OP,
+            version,
+            migrate,
+            keeps_keys=False,
+            hidden=((TIMERS, StateKind.TIMERS), (REACHED, StateKind.EPOCHS)) if timed else (),
+        )
 
     def ttl_map(
         self,

@@ -396,7 +396,8 @@ def test_a_mapper_that_yields_is_told_of_flat_map() -> None:
         ("on_epochs", r"write on_epoch\(\)"),
         ("onEpoch", r"write on_epoch\(\)"),
         ("on_shedule", r"write on_schedule\(\)"),
-        ("on_timer", r"the hooks are on_data\(\), on_epoch\(\), on_schedule\(\)"),
+        ("on_timers", r"write on_timer\(\)"),
+        ("on_watermark", r"the hooks are on_data\(\), on_epoch\(\), on_schedule\(\), on_timer\(\)"),
     ],
 )
 def test_a_misspelt_hook_of_a_logic_is_refused(misspelt: str, meant: str) -> None:

@@ -188,6 +188,16 @@ def test_custom_stateful_operator(run: Run) -> None:
     assert run("custom_stateful_operator") == [*full, "{ key: NoKey, value: [100], timestamp: MAX }"]
 
 
+def test_inactivity_alert(run: Run) -> None:
+    alerts = [re.sub(r", timestamp.*", "", text) for text in run("inactivity_alert")]
+
+    assert alerts == [
+        "{ key: 'valve', value: 'silent since 12:01'",
+        "{ key: 'pump', value: 'silent since 12:13'",
+        "{ key: 'valve', value: 'silent since 12:30'",
+    ]
+
+
 def test_stateful_programs(run: Run) -> None:
     lines = run("stateful_programs")
 

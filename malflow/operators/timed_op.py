@@ -1,0 +1,165 @@
+"""The operator of logics that set timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC
+from typing import Any
+
+from malflow.batch import Batch
+from malflow.diagnostics import shown
+from malflow.message import MAX, DataMessage
+from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
+from malflow.operators.logic_timers import TIMERS, LogicTimers
+from malflow.operators.moments import is_fixed, is_moment
+from malflow.operators.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.stateful import StatefulOp, StateOutput
+from malflow.state import KeyedState, StatesView
+
+__all__ = ["TimedOp"]
+
+_NO_KEY = object()
+
+
+class TimedOp(StatefulOp):
+    """A `StatefulOp` whose logic sets timers, at most one of each key; an epoch fires those that it has reached.
+
+    They fire in the order of their times, and those of one time in the order in which they were set. Timers that are
+    set meanwhile fire at the same epoch, if it has reached them, but not at `MAX`, where a periodic timer would never
+    come to an end. A key that is dropped loses its timer.
+    """
+
+    def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
+        super().__init__(context, logic, default)
+        self.timers, self.reached = LogicTimers(context), ReachedEpoch(context)
+        self.hidden = {TIMERS: self.timers, REACHED: self.reached}
+        self._output: _TimedOutput = _TimedOutput(self.state, self.timers)
+        self._states = _TimedStates(self.state, self.timers)
+        self._on_timer: Any = overridden(logic, "on_timer", StatefulLogic)
+        self._heeds_epochs = True
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive."""
+        self.reached.idle = min(edges)
+
+    def open(self) -> None:
+        """Drop the timers of keys whose states a migration has dropped."""
+        self.timers.retain(self.state)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Walk through the records and the epochs in their order."""
+        self._output.floor = self.reached.epoch
+        return super().process(batch)
+
+    def _take_data(self, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
+        on_data, output = self._on_data, self._output
+        for message in messages:
+            self._keep(message.key, len(output), on_data(message, self._hold(message.key), output))
+        output.key = _NO_KEY
+
+    def _hold(self, key: Any) -> Any:
+        """Return the state of a key for which the logic is called now."""
+        self._output.key = key
+        self._output.held = held = self.state[key]
+        return held
+
+    def _keep(self, key: Any, start: int, state: Any) -> None:
+        """Store the state that the logic returned, which sent the messages from `start` on."""
+        if state is None:
+            self.state.pop(key, None)
+            self.timers.cancel(key)
+            return
+        self.state[key] = state
+        if state is not self._output.held:
+            self._output.detach(state, start)
+
+    def _take_epoch(self, epoch: Any) -> None:
+        self._fire(epoch)
+        if self._on_epoch is not None:
+            super()._take_epoch(epoch)
+        self.reached.advance(epoch)
+        self._output.floor = epoch
+
+    def _fire(self, epoch: Any) -> None:
+        pending, timers = self.timers.pending, self.timers
+        if epoch is MAX:
+            all_of_them = [(at, timers.take(at)) for at in pending.times()]
+            for at, keys in all_of_them:
+                self._call_timers(at, keys)
+            return
+        while (at := pending.earliest) is not None and at <= epoch:
+            self._call_timers(at, timers.take(at))
+
+    def _call_timers(self, at: Any, keys: Sequence[Any]) -> None:
+        output = self._output
+        output.floor = at
+        for key in keys:
+            start = len(output)
+            try:
+                self._keep(key, start, self._on_timer(key, at, self._hold(key), output))
+            except Exception as error:
+                raise self.error(error, about=f"the timer of key {shown(key)} at {shown(at)}") from error
+        output.key = _NO_KEY
+        self.state.touch(keys)
+
+
+class _TimedOutput(StateOutput):
+    """An output through which the logic sets the timer of the key at hand.
+
+    Attributes:
+        key: the key at hand.
+        floor: the time after which timers are set: that of the timer at hand, or the last epoch; None before one.
+    """
+
+    __slots__ = ("_timers", "floor", "key")
+
+    def __init__(self, states: KeyedState, timers: LogicTimers) -> None:
+        super().__init__(states)
+        self._timers = timers
+        self.key: Any = _NO_KEY
+        self.floor: Any = None
+
+    def wake(self, at: Any) -> None:
+        """Set the timer of the key at hand, in place of the one it has."""
+        self._check_key()
+        if not is_moment(at):
+            raise TypeError(f"output.wake takes a time; got {shown(at)}; call output.sleep() for no timer")
+        zone = getattr(at, "tzinfo", None)
+        if zone is not None and zone is not UTC and not is_fixed(zone):
+            raise TypeError(
+                f"output.wake takes an instant; got {at} in zone {zone}, whose offset changes; give it .astimezone(UTC)"
+            )
+        if self.floor is not None and at <= self.floor:
+            raise ValueError(
+                f"output.wake takes a time to come; got {shown(at)}, which is not after {shown(self.floor)}: the last "
+                "epoch, or in on_timer the timer's own time"
+            )
+        self._timers.set(self.key, at)
+
+    def sleep(self) -> None:
+        """Drop the timer of the key at hand."""
+        self._check_key()
+        self._timers.cancel(self.key)
+
+    def _check_key(self) -> None:
+        if self.key is _NO_KEY:
+            raise TypeError("timers belong to keys: set them in on_data or on_timer, where there is a key at hand")
+
+
+class _TimedStates(StatesView):
+    """All states of a worker; a key that is dropped loses its timer."""
+
+    __slots__ = ("_timers",)
+
+    def __init__(self, states: KeyedState, timers: LogicTimers) -> None:
+        super().__init__(states)
+        self._timers = timers
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self._timers.cancel(key)
+
+    def clear(self) -> None:
+        """Drop every state."""
+        super().clear()
+        self._timers.retain(self._states)
