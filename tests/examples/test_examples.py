@@ -188,6 +188,15 @@ def test_custom_stateful_operator(run: Run) -> None:
     assert run("custom_stateful_operator") == [*full, "{ key: NoKey, value: [100], timestamp: MAX }"]
 
 
+def test_custom_trigger(run: Run) -> None:
+    assert run("custom_trigger") == [
+        line("tea", 105, 12),
+        line("books", 60, 30),
+        line("tea", 15, 63),
+        line("books", 99, 70),
+    ]
+
+
 def test_inactivity_alert(run: Run) -> None:
     alerts = [re.sub(r", timestamp.*", "", text) for text in run("inactivity_alert")]
 
