@@ -51,6 +51,7 @@ class StateKind(Enum):
     CHANGES = "changes", Movement.BY_KEY
     THROTTLE = "throttle", Movement.BY_KEY
     SORT = "sort", Movement.BY_SLOT
+    BATCH = "batch", Movement.BY_KEY
     JOIN = "join", Movement.BY_SLOT
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER

@@ -1,4 +1,4 @@
-"""Methods of keyed streams that drop, hold back or reorder records."""
+"""Methods of keyed streams that drop, hold back, reorder or group records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from malflow.operators.batching import Batches
 from malflow.operators.distinct import Changes, Distinct
 from malflow.operators.sort import Sort
 from malflow.operators.thinning import Step
@@ -29,7 +30,7 @@ _Migrate = Callable[[Any, int], Any] | None
 
 
 class SelectionOperators(StatefulOperators[K, V_co, T]):
-    """Methods that drop, hold back or reorder the records of each key."""
+    """Methods that drop, hold back, reorder or group the records of each key."""
 
     __slots__ = ()
 
@@ -153,3 +154,29 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         """
         logic = partial(Sort, tie=checked_field_of(name, "tie", tie))
         return self._stateful(name, logic, StateKind.SORT, version, migrate)  # type: ignore[no-any-return] # as above
+
+    def batch(
+        self, name: str, size: int, *, within: Step, version: int = 1, migrate: _Migrate = None
+    ) -> KeyedStream[K, list[V_co], T]:
+        """Collect the values of each key into lists of up to `size`, in order of arrival.
+
+        A list is complete when it has `size` values; or when event time, or a record of the key, is `within` or more
+        behind the timestamp of its first record. Its timestamp is that of the record that filled it, or the end of
+        that span. At the end of the stream, the lists that are not complete are emitted as well.
+
+        Args:
+            name: the operator's name; snapshots store the lists that are not complete under it.
+            size: how many values a list has at most.
+            within: the span of event time after which a list is emitted: a number or a timedelta.
+            version: the schema version of the values: increase it when their class changes.
+            migrate: ``([end, value, ...], old_version) -> [end, value, ...]``; None drops the list.
+
+        >>> def lists(stream):
+        ...     return stream.key_distribute("all", lambda msg: "all").batch("lists", 3, within=10)
+        >>> run([1, 2, 3, 4, 5], lists)
+        [[1, 2, 3], [4, 5]]
+        """
+        checked_count(name, size, "size")
+        checked_length(name, within, "within")
+        logic = partial(Batches, size=size, within=within)
+        return self._stateful(name, logic, StateKind.BATCH, version, migrate)  # type: ignore[no-any-return] # lists of them

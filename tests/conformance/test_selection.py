@@ -7,7 +7,7 @@ from typing import Any
 from malflow.windows import FOREVER
 from tests.conformance.dataflow import messages_of, values_of
 from tests.conformance.test_windows import READINGS, stamped
-from tests.selection.model import by_key, changed_rows, distinct_rows, throttled_rows
+from tests.selection.model import batched_rows, by_key, changed_rows, distinct_rows, throttled_rows
 
 BOUND = 9
 ROWS = [(reading["sensor"], reading["at"], reading["at"] // 9) for reading in READINGS]
@@ -44,6 +44,11 @@ def test_throttle(any_parallelism: Any) -> None:
     assert held_back
     assert by_key(row for key in rows for row in rows[key] if row[2] >= 0) == by_key(passed)
     assert {row[1] for key in rows for row in rows[key] if row[2] < 0} == {row[1] for row in held_back}
+
+
+def test_batch(any_parallelism: Any) -> None:
+    rows = rows_of(any_parallelism, lambda keyed: keyed.batch("lists", 3, within=20))
+    assert rows == by_key(batched_rows(ROWS, BOUND, 3, 20))
 
 
 def test_sample(any_parallelism: Any) -> None:

@@ -79,6 +79,19 @@ def sorted_rows(items: Iterable[Item], bound: int, tie: Callable[[Any], Any]) ->
     return released
 
 
+def batched_rows(items: Iterable[Item], bound: int, size: int, within: int) -> list[Row]:
+    """Return the lists of each key; the epochs do not matter."""
+    lists: list[Row] = []
+    for key, rows in by_key(on_time(items, bound)).items():
+        while rows:
+            end = rows[0][1] + within
+            behind = next((n for n, row in enumerate(rows) if row[1] >= end), len(rows))
+            taken, rows = rows[: min(size, behind)], rows[min(size, behind) :]  # noqa: PLW2901 - it is consumed
+            at = taken[-1][1] if len(taken) == size else end
+            lists.append((key, at, [value for _, _, value in taken]))
+    return lists
+
+
 def by_key(rows: Iterable[Row]) -> dict[Any, list[Row]]:
     """Return the records of each key in their order."""
     found: dict[Any, list[Row]] = {}

@@ -27,6 +27,8 @@ from tests.windows.running import results_of
         (lambda keyed: keyed.distinct("it", 3, within=1), "needs a function as its by; got 3"),
         (lambda keyed: keyed.throttle("it", 0, per=1), "positive integer as its n; got 0"),
         (lambda keyed: keyed.throttle("it", 2, per="1 s"), "positive number or timedelta as its per; got '1 s'"),
+        (lambda keyed: keyed.batch("it", 0, within=1), "positive integer as its size; got 0"),
+        (lambda keyed: keyed.batch("it", 1, within=-1), "positive number or timedelta as its within; got -1"),
         (lambda keyed: keyed.sample("it", 1.5), "a fraction from 0 to 1; got 1.5"),
         (lambda keyed: keyed.sample("it", float("nan")), "a fraction from 0 to 1; got nan"),
         (lambda keyed: keyed.sample("it", True), "a fraction from 0 to 1; got True"),

@@ -13,7 +13,7 @@ from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import FOREVER
 from tests.kit.driving import Store, compiled, finish
-from tests.selection.model import Row, by_key, changed_rows, distinct_rows, sorted_rows, throttled_rows
+from tests.selection.model import Row, batched_rows, by_key, changed_rows, distinct_rows, sorted_rows, throttled_rows
 from tests.windows.running import Item, results_of, source_of, windowed_flow
 
 keys = st.sampled_from(["a", "b", "c"])
@@ -65,6 +65,14 @@ def test_sorted_records_ascend(items: list[Item], bound: int, tied: bool, option
         assert rows == expected
 
 
+@given(items=streams, bound=bounds, size=counts, within=spans, options=workers_and_checks)
+def test_lists_are_full_or_their_time_is_over(
+    items: list[Item], bound: int, size: int, within: int, options: dict[str, Any]
+) -> None:
+    rows = rows_of(items, bound, lambda keyed: keyed.batch("lists", size, within=within), **options)
+    assert by_key(rows) == by_key(batched_rows(items, bound, size, within))
+
+
 ADDED: dict[str, Callable[[Any], Any]] = {
     "distinct": lambda keyed: keyed.distinct("it", within=7),
     "distinct for ever": lambda keyed: keyed.distinct("it", within=FOREVER),
@@ -72,6 +80,7 @@ ADDED: dict[str, Callable[[Any], Any]] = {
     "passed": lambda keyed: keyed.throttle("it", 2, per=9)[0],
     "held back": lambda keyed: keyed.throttle("it", 2, per=9)[1],
     "sort": lambda keyed: keyed.sort("it"),
+    "batch": lambda keyed: keyed.batch("it", 3, within=7),
 }
 operators = st.sampled_from(sorted(ADDED))
 
@@ -121,7 +130,7 @@ def test_selections_are_exactly_once(name: str) -> None:
     assert_exactly_once(build, {"source": items}, max_examples=10)
 
 
-@pytest.mark.parametrize("name", ["distinct", "passed", "sort"])
+@pytest.mark.parametrize("name", ["distinct", "passed", "sort", "batch"])
 def test_state_is_dropped_behind_the_epoch(name: str) -> None:
     items = [(f"key {n}", n % 10, n) for n in range(100)]
     build = windowed_flow(source_of([*items, ("last", 1000, 0), PAUSE]), 10, ADDED[name], VecSink())

@@ -63,6 +63,7 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     by_limit = by_parity.throttle("th", 2, per=timedelta(seconds=1))
     assert_type(by_limit, tuple[KeyedStream[bool, int, int], KeyedStream[bool, int, int]])
     assert_type(by_parity.sort("so", lambda value: -value), KeyedStream[bool, int, int])
+    assert_type(by_parity.batch("ba", 3, within=10), KeyedStream[bool, list[int], int])
     assert_type(by_parity.sample("sa", 0.1), KeyedStream[bool, int, int])
     assert_type(numbers.sample("sn", 0.1, lambda value: value % 3), Stream[NoKeyType, int, int])
     assert_type(by_parity.stateful_map("t", total, default=float), KeyedStream[bool, str, int])

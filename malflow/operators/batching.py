@@ -1,0 +1,82 @@
+"""Records of a key in lists, by number or by time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from malflow.batch import Batch
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.timers import Timers
+from malflow.operators.window import Results
+from malflow.state import Delta, KeyedState
+
+__all__ = ["Batches"]
+
+
+class Batches(Operator):
+    """Emit a list of a key's values once it has `size` of them, or `within` has passed since the first one's timestamp.
+
+    A record at or behind the end of that span completes the list before it, as an epoch would, so that lists do not
+    depend on epochs. The state of a key is a list of this end and the values.
+
+    Args:
+        context: what every operator gets.
+        size: how many values a list has at most.
+        within: the span: a number, or a timedelta.
+    """
+
+    state: KeyedState
+
+    def __init__(self, context: OperatorContext, size: int, within: Any) -> None:
+        super().__init__(context)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._size, self._within = size, within
+        self._timers = Timers()  # of the ends
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Add the records one by one."""
+        results, rest = Results(), iter(batch.values)
+        rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
+        try:
+            for length, epoch in batch.runs():
+                for key, value, timestamp in islice(rows, length):
+                    self._take(key, value, timestamp, results)
+                if epoch is not None:
+                    for key in self._timers.due(epoch):
+                        self._emit(key, self.state[key][0], results)
+                    results.mark(((0, epoch),))
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        self.state.touch(batch.key_column())
+        return (results.batch(),)
+
+    def _take(self, key: Any, value: Any, timestamp: Any, results: Results) -> None:
+        held = self.state.get(key)
+        if held is not None and timestamp >= held[0]:
+            self._emit(key, held[0], results)
+            held = None
+        if held is None:
+            self.state.admit(key)
+            held = self.state[key] = [timestamp + self._within]
+            self._timers.set(key, held[0])
+        held.append(value)
+        if len(held) > self._size:
+            self._emit(key, timestamp, results)
+
+    def _emit(self, key: Any, timestamp: Any, results: Results) -> None:
+        _, *values = self.state.pop(key)
+        self.state.touch((key,))
+        self._timers.cancel(key)
+        results.add((key,), (values,), timestamp)
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it, and plan when lists are complete."""
+        super().apply(delta)
+        if delta.whole:
+            self._timers.clear()
+        for key in delta.deleted:
+            self._timers.cancel(key)
+        for key, held in delta.changed.items():
+            self._timers.set(key, held[0])
