@@ -12,7 +12,7 @@ from malflow import StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
-from malflow.windows import calendar, sliding, tumbling
+from malflow.windows import calendar, counting, session, sliding, tumbling
 
 __all__ = ["build_windows", "readings"]
 
@@ -29,19 +29,44 @@ def readings() -> StatefulSource[Any, Any, Any, Any]:
 
 
 def build_windows(provider: StreamProvider, source: Any, sinks: dict[str, VecSink[Any, Any, Any]]) -> None:
-    """Aggregate the readings of each sensor in windows of all kinds, and without."""
-    epochs = (
+    """Send the readings through each operator whose state came with format 3."""
+    on_time, late = (
         provider.new_stream()
         .source("readings", source)
         .generate_epochs("epochs", limit_out_of_orderness(timedelta(hours=2)))
     )
-    epochs[1].sink("late", VecSink())
-    keyed: Any = epochs[0].key_distribute("sensor", lambda msg: msg.value["sensor"])
+    keyed: Any = on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
+    late_ones = late.key_distribute("late sensor", lambda msg: msg.value["sensor"])
+    made = {**_aggregated(keyed, late_ones), **_selected(keyed)}
+    for name, stream in made.items():
+        stream.sink(f"{name} results", sinks.setdefault(name, VecSink()))
+
+
+def _aggregated(keyed: Any, late: Any) -> dict[str, Any]:
+    """Aggregate the readings of each sensor in windows of all kinds, and without."""
     value = agg.sum("value"), agg.count(), agg.mean("value")
-    days = keyed.window(calendar("day", "Europe/Berlin")).aggregate("days", *value)
-    days.sink("day results", sinks.setdefault("days", VecSink()))
-    halves = keyed.window(tumbling(timedelta(hours=12))).aggregate("halves", agg.max("value"))
-    halves.sink("half results", sinks.setdefault("halves", VecSink()))
-    slides = keyed.window(sliding(timedelta(hours=6), timedelta(hours=2))).aggregate("slides", *value)
-    slides.sink("slide results", sinks.setdefault("slides", VecSink()))
-    keyed.aggregate("so far", agg.sum("value")).sink("totals", sinks.setdefault("so far", VecSink()))
+    halves, slides = tumbling(timedelta(hours=12)), sliding(timedelta(hours=6), timedelta(hours=2))
+    revised = keyed.window(halves).allow_late(late, timedelta(hours=9)).aggregate("revised", *value)
+    return {
+        "days": keyed.window(calendar("day", "Europe/Berlin")).aggregate("days", *value),
+        "halves": keyed.window(halves).aggregate("halves", agg.max("value")),
+        "slides": keyed.window(slides, early=timedelta(hours=1)).aggregate("slides", *value),
+        "stays": keyed.window(session(timedelta(hours=1, minutes=30))).aggregate("stays", *value),
+        "groups": keyed.window(counting(7, 3)).aggregate("groups", *value),
+        "revised": revised[0],
+        "so far": keyed.aggregate("so far", agg.sum("value")),
+    }
+
+
+def _selected(keyed: Any) -> dict[str, Any]:
+    """Drop, hold back, order and join readings."""
+    passed, held_back = keyed.throttle("throttled", 2, per=timedelta(hours=5))
+    hour = timedelta(hours=1)
+    return {
+        "distinct": keyed.distinct("distinct", lambda it: int(it["value"]) // 3, within=timedelta(hours=4)),
+        "changes": keyed.changes("changes", lambda it: int(it["value"]) // 4),
+        "passed": passed,
+        "held back": held_back,
+        "sorted": keyed.sort("sorted"),
+        "pairs": keyed.interval_join("pairs", held_back, before=hour, after=hour, how="outer"),
+    }
