@@ -35,6 +35,8 @@ _UTC_EPOCH = _EPOCH.replace(tzinfo=UTC)
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 _TICK = timedelta.resolution
+_TICKS: dict[type, Any] = {int: 1, datetime: _TICK, timedelta: _TICK, date: _DAY}
+"""The least differences of timestamps of the most frequent types."""
 
 
 class Panes(Protocol):
@@ -91,6 +93,9 @@ def _tick_of(timestamp: Any) -> Any:
     Raises:
         TypeError: if there is none.
     """
+    tick = _TICKS.get(type(timestamp))
+    if tick is not None:
+        return tick
     if isinstance(timestamp, Integral):
         return 1
     if isinstance(timestamp, datetime | timedelta):

@@ -25,18 +25,22 @@ class NumberedAccumulators:
         self.accs: dict[int, Any] = {}
         self.loaded: dict[Any, list[Any]] = {}
         self.new_number = count().__next__
-        self._places = slice(first, None, step)
+        self._first = first
+        self._step = step
 
     def load(self, key: Any, state: list[Any]) -> list[Any]:
         """Replace the accumulators of a key by numbers; return its state."""
-        numbers = [self.new_number() for _ in state[self._places]]
-        self.accs.update(zip(numbers, state[self._places], strict=True))
-        state[self._places] = numbers
+        accs = self.accs
+        for at in range(self._first, len(state), self._step):
+            number = self.new_number()
+            accs[number] = state[at]
+            state[at] = number
         self.loaded[key] = state
         return state
 
     def store(self) -> None:
         """Put the accumulators back into the states."""
-        accs, places = self.accs, self._places
+        accs, first, step = self.accs, self._first, self._step
         for state in self.loaded.values():
-            state[places] = [accs[number] for number in state[places]]
+            for at in range(first, len(state), step):
+                state[at] = accs[state[at]]
