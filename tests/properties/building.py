@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.execution import Run as EngineRun
 from malflow.engine.plan import compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.state_kinds import Movement, StateSpec
+from malflow.state_kinds import StateSpec
+from malflow.windows import CountWindows, Timing
 from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
@@ -98,7 +99,7 @@ def keyed_states(dataflow: Dataflow) -> list[StateSpec]:
     """List the states that a dataflow keeps by key."""
     graph = Graph()
     build(dataflow, StreamProvider(graph), None, Run())
-    return [spec for spec in states_of(compile_graph(graph)) if spec.kind.movement is Movement.BY_KEY]
+    return [spec for spec in states_of(compile_graph(graph)) if spec.kind.migrates]
 
 
 def build(
@@ -244,6 +245,14 @@ def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
     return inputs[0].generate_epochs(step.name, generator, every=step.every, per_part=step.per_part)
 
 
+def _window(step: Step, inputs: list[Any], _: Run) -> Any:
+    windows = functions.WINDOWS[step.arg]
+    results = inputs[0].window(windows).aggregate(step.name, agg.count(), agg.sum(functions.weight))
+    if isinstance(windows, CountWindows):
+        results = results.filter(f"{step.name} whole", lambda result: result.timing is Timing.FINAL)
+    return results.map(f"{step.name} plain", lambda result: (result.start, result.end, *result.value))
+
+
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:
     if result.new_sink is not None and (made := result.new_sink(step)) is not None:
         inputs[0].sink(step.name, made)
@@ -274,6 +283,7 @@ _BUILDERS: dict[str, Builder] = {
     "key_distribute": _key_distribute,
     "stateful_map": _stateful_map,
     "stateful_op": _stateful_op,
+    "window": _window,
     "ttl_map": _with(functions.TTL_MAPS),
     "assign_timestamps": _with(functions.ASSIGNERS),
     "generate_epochs": _generate_epochs,

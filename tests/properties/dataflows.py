@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from malflow import NoKey
+from malflow.windows import CountWindows
 from tests.properties import functions
 from tests.properties.specs import Dataflow, Order, Part, Place, Step
 
@@ -34,6 +35,7 @@ class Traits:
         placed: how its keys came to their workers.
         parts: whether its keys are the parts of its source.
         family: streams of one family may hold the same values.
+        stamps: the type of its timestamps; None if it may be any, or `MAX`.
     """
 
     keyed: bool
@@ -46,6 +48,7 @@ class Traits:
     scattered: bool = False
     placed: frozenset[str] = frozenset({"rendezvous"})
     parts: bool = False
+    stamps: type | None = int
 
     @property
     def stateful(self) -> bool:
@@ -199,7 +202,9 @@ def stateless_op(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     settled = traits.place is Place.SOURCE and traits.epochs is not None and traits.order is Order.TOTAL
     name = draft.choose(list(functions.STATELESS_OPS) if settled else ["repeat", "twice"])
-    draft.add("stateless_op", (index,), name, replace(traits, family=draft.family(shared=True), parts=False))
+    draft.add(
+        "stateless_op", (index,), name, replace(traits, family=draft.family(shared=True), parts=False, stamps=None)
+    )
 
 
 def key_local(draft: Draft, index: int) -> None:
@@ -266,7 +271,7 @@ def stateful_op(draft: Draft, index: int) -> None:
     family = traits.family
     if name != "clock":
         family = draft.family(shared_with=traits.family if keeps_values else None)
-    draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family, parts=False))
+    draft.add("stateful_op", (index,), name, replace(traits, order=order, family=family, parts=False, stamps=None))
 
 
 def _stateful_ops(traits: Traits) -> list[str]:
@@ -292,10 +297,20 @@ def ttl_map(draft: Draft, index: int) -> None:
         draft.add("map", (made,), "thaw", traits)
 
 
+def window(draft: Draft, index: int) -> None:
+    """Aggregate in windows; of those of a number of records leave out the rest, whose time depends on the epochs."""
+    traits = draft.traits[index]
+    names = [name for name, it in functions.WINDOWS.items() if traits.ordered or not isinstance(it, CountWindows)]
+    traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False)
+    draft.add("window", (index,), draft.choose(names), traits)
+
+
 def assign_and_generate(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     assigner = draft.choose(list(functions.ASSIGNERS))
-    stamped = draft.add("assign_timestamps", (index,), assigner, replace(traits, epochs=ONLY_MAX, here=False))
+    stamps = float if assigner == "halves" else int
+    traits = replace(traits, epochs=ONLY_MAX, here=False, stamps=stamps)
+    stamped = draft.add("assign_timestamps", (index,), assigner, traits)
     draft.hidden.add(stamped)
     if traits.parts:
         _generate_per_part(draft, stamped)
@@ -380,6 +395,7 @@ def _joined(traits: list[Traits]) -> Traits:
         punctual=all(t.punctual for t in traits),
         scattered=any(t.scattered for t in traits) or (place is Place.SPREAD and placed not in _BY_KEY),
         placed=placed,
+        stamps=traits[0].stamps if len({t.stamps for t in traits}) == 1 else None,
     )
 
 
@@ -424,6 +440,10 @@ def _generable(traits: Traits) -> bool:
     return traits.epochs is not None or traits.punctual
 
 
+def _windowed(traits: Traits) -> bool:
+    return traits.stateful and traits.punctual and traits.stamps is int
+
+
 def _stateful_and_ordered(traits: Traits) -> bool:
     return traits.stateful and traits.ordered
 
@@ -451,6 +471,8 @@ NOTABLE = (
     Move(assign_and_generate, lambda traits: traits.order is Order.TOTAL and traits.epochs == ONLY_MAX),
     *[Move(stateful_map, _stateful_and_ordered)] * 2,
     *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
+    Move(window, _windowed),
+    Move(window, lambda traits: _windowed(traits) and traits.epochs != ONLY_MAX),
     Move(ttl_map, _timed),
     *[Move(ttl_map, lambda traits: _timed(traits) and traits.epochs != ONLY_MAX)] * 2,
     Move(regroup, lambda traits: traits.place is Place.SPREAD),

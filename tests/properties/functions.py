@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from malflow import MAX, DataMessage, index_select, rendezvous_select
+from malflow.windows import Windows, counting, session, sliding, tumbling
 
 Function = Callable[..., Any]
 
@@ -154,6 +155,15 @@ ASSIGNERS: dict[str, Function] = {
     "double": lambda msg: instant(msg.timestamp) * 2,
     "bumpy": lambda msg: instant(msg.timestamp) + weight(msg.value) % 7 - 3,
     "halves": lambda msg: (instant(msg.timestamp) + weight(msg.value) % 4) / 2,
+}
+
+WINDOWS: dict[str, Windows] = {
+    "tumbling": tumbling(10),
+    "sliding": sliding(9, 4, offset=1),
+    "apart": sliding(3, 5),
+    "session": session(4),
+    "counting": counting(2),
+    "overlapping": counting(3, 2),
 }
 
 GENERATORS: dict[str, Function] = {

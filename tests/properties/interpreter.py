@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from malflow import MAX, DataMessage
+from malflow.panes import RegularPanes
+from malflow.windows import CountWindows, SessionWindows, TimeWindows
 from tests.properties import functions
 from tests.properties.specs import Dataflow, Part, Step, fresh
 
@@ -274,6 +277,58 @@ class TtlMap(Stateful):
         self.issue(epoch)
 
 
+class Window(Operator):
+    """Keeps all records, and finds all windows again at each epoch."""
+
+    def prepare(self) -> None:
+        self._records: list[tuple[Any, Any, int]] = []
+        self._sent: set[Any] = set()
+        self._windows = functions.WINDOWS[self.step.arg]
+
+    def on_record(self, record: Record) -> None:
+        self._records.append((record.key, record.timestamp, functions.weight(record.value)))
+        if isinstance(self._windows, CountWindows):
+            own = [it for it in self._records if it[0] == record.key]
+            size, every = self._windows.size, self._windows.every
+            if len(own) >= size and (len(own) - size) % every == 0:
+                self._send(record.key, own[-size][1], record.timestamp + 1, own[-size:], record.timestamp)
+
+    def on_epoch(self, epoch: Any) -> None:
+        for end, start, key, found in sorted(self._found(), key=itemgetter(0, 1)):
+            if end - 1 <= epoch and (key, start, end) not in self._sent:
+                self._sent.add((key, start, end))
+                self._send(key, start, end, found, end - 1)
+        self.issue(epoch)
+
+    def _send(self, key: Any, start: Any, end: Any, found: list[Any], timestamp: Any) -> None:
+        self.send(DataMessage(key, (start, end, len(found), sum(weight for *_, weight in found)), timestamp))
+
+    def _found(self) -> Iterator[tuple[Any, Any, Any, list[Any]]]:
+        for key in {key: None for key, *_ in self._records}:
+            own = sorted(it for it in ((at, weight) for other, at, weight in self._records if other == key))
+            for start, end in self._bounds([at for at, _ in own]):
+                yield end, start, key, [it for it in own if start <= it[0] < end]
+
+    def _bounds(self, times: list[Any]) -> Iterable[tuple[Any, Any]]:
+        match self._windows:
+            case SessionWindows(gap=gap):
+                groups: list[list[Any]] = []
+                for at in times:
+                    if groups and at < groups[-1][-1] + gap:
+                        groups[-1].append(at)
+                    else:
+                        groups.append([at])
+                return [(group[0], group[-1] + gap) for group in groups]
+            case TimeWindows(panes=RegularPanes(size=unit, offset=offset), span=span, step=step):
+                size, every = unit * span, unit * step
+                offset %= every
+                first = (times[0] - size - offset) // every * every + offset
+                bounds = [(start, start + size) for start in range(first, times[-1] + 1, every)]
+                return [it for it in bounds if any(it[0] <= at < it[1] for at in times)]
+            case _:
+                return ()
+
+
 class AssignTimestamps(Operator):
     def on_record(self, record: Record) -> None:
         self.send(DataMessage(record.key, record.value, functions.ASSIGNERS[self.step.arg](record)))
@@ -370,6 +425,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "stateful_map": StatefulMap,
     "stateful_op": StatefulOp,
     "ttl_map": TtlMap,
+    "window": Window,
     "assign_timestamps": AssignTimestamps,
     "generate_epochs": GenerateEpochs,
     "split": Split,
