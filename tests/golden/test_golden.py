@@ -162,6 +162,17 @@ def test_names_in_old_snapshots_can_be_imported(module: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_golden_files_of_format_3_have_the_kinds_that_came_with_it(job: Job, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "format-3" / job.name, tmp_path / job.name)
+    manifest_log = backend_of(job, tmp_path).manifest_log()
+    assert manifest_log.find()
+    found = {entry.kind for entry in manifest_log.manifest(2).operators if entry.keys}
+    windows = {"window", "session", "count_window", "aggregate", "join"}
+    others = {"timers", "distinct", "changes", "throttle", "sort", "batch"}
+    assert found == {"source", "epochs", "frontier", "stateful_op"} | windows | others
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_windows_continue_from_golden_files(job: Job, parallelism: int, tmp_path: Path) -> None:
     undisturbed = run_windows(job, backend_of(job, tmp_path / "new"))

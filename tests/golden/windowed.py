@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from malflow import StreamProvider, agg, limit_out_of_orderness
+from malflow import DataMessage, StatefulLogic, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
@@ -42,6 +42,18 @@ def build_windows(provider: StreamProvider, source: Any, sinks: dict[str, VecSin
         stream.sink(f"{name} results", sinks.setdefault(name, VecSink()))
 
 
+class Woken(StatefulLogic[Any, Any, Any, int, int]):
+    """Sends how many readings a sensor has had, seven hours after one that found it asleep."""
+
+    def on_data(self, msg: Any, count: Any, output: Any) -> int:
+        if not count:
+            output.wake(msg.timestamp + timedelta(hours=7))
+        return (count or 0) + 1
+
+    def on_timer(self, key: Any, at: Any, count: int, output: Any) -> None:
+        output.send(DataMessage(key, count, at))
+
+
 def _aggregated(keyed: Any, late: Any) -> dict[str, Any]:
     """Aggregate the readings of each sensor in windows of all kinds, and without."""
     value = agg.sum("value"), agg.count(), agg.mean("value")
@@ -68,5 +80,7 @@ def _selected(keyed: Any) -> dict[str, Any]:
         "passed": passed,
         "held back": held_back,
         "sorted": keyed.sort("sorted"),
+        "batches": keyed.batch("batches", 4, within=timedelta(hours=3)),
+        "woken": keyed.stateful_op("woken", Woken()),
         "pairs": keyed.interval_join("pairs", held_back, before=hour, after=hour, how="outer"),
     }
