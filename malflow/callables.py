@@ -20,6 +20,7 @@ _ALIKE = 0.75
 
 _ELSEWHERE = {
     **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),
+    **dict.fromkeys(("temporal_join", "lookup_join", "asof", "merge_asof", "join_asof"), "asof_join"),
     **dict.fromkeys(("reduce", "fold", "accumulate", "scan", "count", "sum", "agg"), "aggregate"),
     **dict.fromkeys(("update_state_by_key", "map_with_state", "map_groups_with_state"), "stateful_map"),
     **dict.fromkeys(("process", "flat_map_with_state", "flat_map_groups_with_state", "transform"), "stateful_op"),
@@ -47,8 +48,13 @@ _IN_WORDS = {
         "call .key_distribute(), .window() with windows of malflow.windows, such as tumbling(60), and .aggregate()",
     ),
     **dict.fromkeys(
-        ("join", "left_join", "right_join", "outer_join", "full_outer_join", "inner_join"),
-        "call .key_distribute() on both streams alike, and .interval_join() with bounds for their timestamps",
+        ("join", "left_join", "right_join", "outer_join", "full_outer_join", "inner_join", "join_window"),
+        "call .key_distribute() on both streams alike, then .interval_join() or .asof_join(), or .window() and "
+        ".cogroup()",
+    ),
+    **dict.fromkeys(
+        ("cogroup", "co_group", "group_join"),
+        "call .key_distribute() on all streams alike, then .window() and .cogroup() with the others",
     ),
     **dict.fromkeys(
         ("collect", "to_list", "take", "head", "first", "to_pandas"),

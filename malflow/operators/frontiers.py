@@ -29,16 +29,19 @@ class Frontiers:
     Args:
         context: the operator's context.
         edges: the number of edges.
+        ends_at_once: whether `MAX` counts only when it has come along all edges. Otherwise the first edges that end
+            hold nobody back any more, and the epochs of the others are issued before it.
 
     Attributes:
         state: the epochs in the form in which `Movement.FRONTIER` moves them.
         merged: the merged epoch; `MIN` before the first one.
     """
 
-    def __init__(self, context: OperatorContext, edges: int) -> None:
+    def __init__(self, context: OperatorContext, edges: int, *, ends_at_once: bool = False) -> None:
         self.state = KeyedState(tracked=context.tracked)
         self.merged: Any = MIN
         self._operator_name = context.operator_name
+        self._ends_at_once = ends_at_once
         self._epochs: list[Any] = [MIN] * edges
         self._idle: Sequence[int] = (0,) * edges
         self._busy = list(range(edges))
@@ -74,9 +77,13 @@ class Frontiers:
     def catch_up(self) -> Iterator[Batch]:
         """Yield the merged epoch if it has grown."""
         lowest = min((self._epochs[edge] for edge in self._busy), default=MIN)
-        if lowest > self.merged:
+        if lowest > self.merged and not (self._ends_at_once and self._is_ending(lowest)):
             self.merged = lowest
             yield Batch(None, (), (), ((0, lowest),))
+
+    def _is_ending(self, lowest: Any) -> bool:
+        """Whether the end of the input has come along some of the edges, and not yet along all of them."""
+        return lowest is not MAX and any(self._epochs[edge] is MAX for edge in self._busy)
 
     def only_edge(self, edges: Sequence[Sequence[Batch]]) -> int | None:
         """Return the only edge that counts, whose batches pass unchanged; None if there are several."""

@@ -30,7 +30,7 @@ class JoinOperator(Operator):
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
-        self.inputs = Frontiers(context, 2)
+        self.inputs = Frontiers(context, 2, ends_at_once=True)
         self.hidden = {INPUTS: self.inputs}
         self._reached: Any = MIN
 

@@ -15,7 +15,7 @@ from malflow.state_kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.late_windows import LateWindowed
 from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import WindowOptions, add_window, kernel_of
+from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window, kernel_of
 from malflow.windows import WindowResult, Windows, check_early
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _Migrate = Callable[[Any, int], Any] | None
 
 
 class Windowed(Generic[K, V, T]):
-    """A keyed stream whose records are divided into windows; `aggregate` adds the operator that keeps them."""
+    """A keyed stream divided into windows; `aggregate` or `cogroup` adds the operator that keeps them."""
 
     __slots__ = ("_options", "_stream")
 
@@ -138,6 +138,53 @@ class Windowed(Generic[K, V, T]):
         """
         return add_window(self._stream, self._options, name, aggregators, version, migrate)
 
+    @overload
+    def cogroup(
+        self, name: str, s2: KeyedStream[K, R2, T], /, *, version: int = ..., migrate: _Migrate = ...
+    ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2]], T], T]: ...
+    @overload
+    def cogroup(
+        self,
+        name: str,
+        s2: KeyedStream[K, R2, T],
+        s3: KeyedStream[K, R3, T],
+        /,
+        *,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2], list[R3]], T], T]: ...
+    @overload
+    def cogroup(
+        self, name: str, *others: KeyedStream[K, Any, T], version: int = ..., migrate: _Migrate = ...
+    ) -> KeyedStream[K, WindowResult[tuple[list[Any], ...], T], T]: ...
+    def cogroup(self, name: str, *others: Any, version: int = 1, migrate: Any = None) -> Any:
+        """Collect the records of this and other streams in each window of each key, in a list for each stream.
+
+        A window that any of the streams has a record in gives a `WindowResult` when it closes, as `aggregate` does, by
+        the epoch (watermark) of all streams. Its value is a tuple of lists, in the order of the streams; those of
+        streams without a record are empty. A list has its records in the order in which they arrived; in windows that
+        overlap, pane by pane.
+
+        A join of windows is a comprehension over the lists, as in the example; one of them being empty is the outer
+        part.
+
+        Args:
+            name: the operator's name; snapshots store the open windows under it.
+            others: the other streams. The keys of all must be placed by one partitioner.
+            version: the schema version of the records: increase it when the windows or the records' classes change.
+            migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+
+        >>> from malflow.windows import tumbling
+        >>> def clicks_with_views(stream):
+        ...     clicks = stream.key_distribute("clicks", lambda msg: "all")
+        ...     views = clicks.filter("odd", lambda value: value % 2)
+        ...     both = clicks.window(tumbling(2)).cogroup("both", views)
+        ...     return both.flat_map("pairs", lambda it: [(one, other) for one in it.value[0] for other in it.value[1]])
+        >>> run([5, 6, 7, 8], clicks_with_views)
+        [(5, 5), (6, 5), (7, 7), (8, 7)]
+        """
+        return add_cogroup(self._stream, self._options, name, others, version, migrate)
+
     def allow_late(self, late: KeyedStream[K, V, T], until: Any = 0) -> LateWindowed[K, V, T]:
         """Add late records, too, to windows that are still open; call `LateWindowed.aggregate` on the result.
 
@@ -171,7 +218,7 @@ class Windowed(Generic[K, V, T]):
 
         def __getattr__(self, attribute: str) -> NoReturn:
             raise AttributeError(
-                f"windows have no method {attribute!r}{advice(attribute, ('aggregate', 'allow_late'))}"
+                f"windows have no method {attribute!r}{advice(attribute, ('aggregate', 'allow_late', 'cogroup'))}"
             )
 
 

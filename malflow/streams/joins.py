@@ -11,6 +11,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.errors import shown
+from malflow.operators.asof_join import AsofJoin
 from malflow.operators.frontiers import INPUTS
 from malflow.operators.interval_join import Interval, IntervalJoin
 from malflow.operators.join import migrated_values
@@ -32,6 +33,8 @@ _Migrate = Callable[[Any, int], Any] | None
 
 _KEPT = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 """Whether left and right records without a partner are emitted, by the kind of a join."""
+
+_ARTICLES = {"inner": "an", "left": "a", "right": "a", "outer": "an"}
 
 
 class JoinOperators(StatefulOperators[K, V_co, T]):
@@ -130,8 +133,75 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             known = ", ".join(map(repr, _KEPT))
             raise malformed(name, f"needs one of {known} as its how; got {shown(how)}")
         logic = partial(IntervalJoin, interval=Interval(before, after, _KEPT[how]))
-        definition = f"an {how}" if how[0] in "io" else f"a {how}"
-        definition = f"{definition} join from {before} before to {after} after"
+        definition = f"{_ARTICLES[how]} {how} join from {before} before to {after} after"
+        return self._join(name, logic, [right], definition, version, migrate)
+
+    @overload
+    def asof_join(
+        self,
+        name: str,
+        right: KeyedStream[K, V2, T],
+        *,
+        tolerance: Any = None,
+        how: Literal["left"] = "left",
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[V_co, V2 | None], T]: ...
+    @overload
+    def asof_join(
+        self,
+        name: str,
+        right: KeyedStream[K, V2, T],
+        *,
+        tolerance: Any = None,
+        how: Literal["inner"],
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> KeyedStream[K, tuple[V_co, V2], T]: ...
+    def asof_join(
+        self,
+        name: str,
+        right: Any,
+        *,
+        tolerance: Any = None,
+        how: str = "left",
+        version: int = 1,
+        migrate: Any = None,
+    ) -> Any:
+        """Pair each record with the newest record of another stream that has its key and is not later.
+
+        A pair is emitted when the epoch (watermark) of both streams reaches the left record: no other right record can
+        come in between then. It has the timestamp of the left record. So the right stream is a table with versions,
+        and each left record finds the version of its time. Until there is an epoch from the right stream, left records
+        wait: if it is seldom written, give it epochs that go on without records.
+
+        Of right records with equal timestamps, the last to arrive counts. The newest one of each key is kept forever,
+        unless there is a tolerance.
+
+        Args:
+            name: the operator's name; snapshots store the records under it that are still needed.
+            right: the other stream, which may be the same. The keys of both must be placed by one partitioner.
+            tolerance: how much older the right record may be: a number, or a timedelta; None if there is no limit.
+            how: ``left`` to emit records that find none, with None for the partner; ``inner`` to drop them.
+            version: the schema version of the records: increase it when their classes or the tolerance change. With
+                another tolerance, the join starts without records.
+            migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+
+        >>> def priced(stream):
+        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     return keyed.asof_join("price", keyed.filter("even", lambda value: value % 2 == 0))
+        >>> run([5, 6, 7], priced)
+        [(5, None), (6, 6), (7, 6)]
+        """
+        if how not in ("left", "inner"):
+            raise malformed(name, f"needs 'left' or 'inner' as its how; got {shown(how)}")
+        if tolerance is not None:
+            _check_length(name, tolerance, "tolerance")
+            if tolerance < tolerance - tolerance:
+                raise malformed(name, f"needs a tolerance that is not negative; got {shown(tolerance)}")
+        logic = partial(AsofJoin, tolerance=tolerance, keeps_left=how == "left")
+        limit = "" if tolerance is None else f" with a tolerance of {tolerance}"
+        definition = f"{_ARTICLES[how]} {how} as-of join{limit}"
         return self._join(name, logic, [right], definition, version, migrate)
 
     def _join(self, name: str, logic: Any, others: Any, definition: str, version: int, migrate: Any) -> Any:
@@ -152,7 +222,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
 def _check_bounds(name: str, before: Any, after: Any) -> None:
     for bound, what in ((before, "before"), (after, "after")):
-        check_length(name, bound, what)
+        _check_length(name, bound, what)
     if isinstance(before, timedelta) != isinstance(after, timedelta):
         raise malformed(
             name, f"needs two numbers or two timedeltas as before and after; got {shown(before)} and {shown(after)}"
@@ -165,7 +235,7 @@ def _check_bounds(name: str, before: Any, after: Any) -> None:
         )
 
 
-def check_length(name: str, length: Any, what: str) -> None:
+def _check_length(name: str, length: Any, what: str) -> None:
     """Check that an argument is a number or a timedelta.
 
     Raises:

@@ -10,9 +10,11 @@ from typing import Any, assert_never
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
 from malflow.graph import UnionNode
+from malflow.operators.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
 from malflow.operators.contract import Operator
 from malflow.operators.counted import CountAggregate
 from malflow.operators.early import EARLY
+from malflow.operators.frontiers import INPUTS
 from malflow.operators.reached_epoch import REACHED
 from malflow.operators.session import SessionAggregate
 from malflow.operators.sliding import SlidingAggregate
@@ -23,7 +25,7 @@ from malflow.streams.handle import StreamHandle
 from malflow.streams.stateful import StatefulOperators
 from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
-__all__ = ["WindowOptions", "add_window", "kernel_of"]
+__all__ = ["WindowOptions", "add_cogroup", "add_window", "kernel_of"]
 
 Migrate = Callable[[Any, int], Any]
 
@@ -82,6 +84,40 @@ def add_window(
     )
 
 
+def add_cogroup(
+    stream: StatefulOperators[Any, Any, Any],
+    options: WindowOptions,
+    name: str,
+    others: Sequence[Any],
+    version: int,
+    migrate: Migrate | None,
+) -> Any:
+    """Add the operator that collects the records of a keyed stream and of others in windows."""
+    if not others:
+        raise malformed(name, "needs at least one other stream; call .aggregate() with agg.collect() for one")
+    windows, streams = options.windows, 1 + len(others)
+    kind, operator = _cogroup_of(name, windows)
+    if migrate is not None:
+        migrate = partial(migrated_groups, migrate=checked_function(name, "migrate", migrate))
+        migrate = _migration_of(kind, migrate)
+    logic: Any = partial(operator, windows=windows, streams=streams)
+    hidden = [(REACHED, StateKind.EPOCHS), (INPUTS, StateKind.FRONTIER)]
+    if options.early is not None:
+        logic = partial(logic, early=options.early)
+        hidden.append((EARLY, StateKind.WINDOW))
+    return stream._stateful(
+        name,
+        logic,
+        kind,
+        version,
+        migrate,
+        others=others,
+        hidden=tuple(hidden),
+        definition=f"groups of {streams} streams in {windows}",
+        panes=windows.definition,
+    )
+
+
 def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
     """Return the loop of aggregators.
 
@@ -111,6 +147,27 @@ def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind
             return StateKind.SESSION, SessionAggregate
         case CountWindows():
             return StateKind.COUNT_WINDOW, CountAggregate
+        case _:
+            assert_never(windows)
+
+
+def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., Operator]]:
+    """Return the operator that collects records of several streams in windows of a kind, and the kind of its state.
+
+    Raises:
+        GraphError: if the windows depend on the order in which records arrive, which streams don't have in common.
+    """
+    match windows:
+        case TimeWindows():
+            return StateKind.WINDOW, WindowCogroup if windows.is_plain else SlidingCogroup
+        case SessionWindows():
+            return StateKind.SESSION, SessionCogroup
+        case CountWindows():
+            raise malformed(
+                name,
+                "has windows of a number of records, which depend on the order between the streams, and there is none; "
+                "use windows of time, such as tumbling(60), or sessions",
+            )
         case _:
             assert_never(windows)
 

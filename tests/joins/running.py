@@ -17,6 +17,7 @@ from tests.joins.model import Record
 
 __all__ = [
     "Add",
+    "asof",
     "counted",
     "interval",
     "joined_flow",
@@ -55,6 +56,11 @@ def script_of(items: Iterable[Item]) -> list[Any]:
 def interval(before: Any, after: Any, how: Any = "inner", **options: Any) -> Add:
     """Return a function that adds an interval join."""
     return lambda left, right: left.interval_join("join", right, before=before, after=after, how=how, **options)
+
+
+def asof(tolerance: Any = None, how: Any = "left", **options: Any) -> Add:
+    """Return a function that adds an as-of join."""
+    return lambda left, right: left.asof_join("join", right, tolerance=tolerance, how=how, **options)
 
 
 def swapped(add: Add) -> Add:

@@ -10,7 +10,8 @@ import pytest
 
 from malflow import GraphError, OperatorError, StreamProvider, index_select
 from malflow.sources import SingleIteratorSource
-from tests.joins.running import interval, results_of
+from malflow.windows import counting, tumbling
+from tests.joins.running import asof, interval, results_of
 from tests.kit.driving import compiled
 
 
@@ -40,6 +41,28 @@ def build(add: Callable[[Any, Any], object], *, keyed: bool = True, **right: Any
 def test_arguments_of_interval_joins_are_checked(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(GraphError, match=f"operator 'join' {problem}"):
         build(lambda left, right: left.interval_join("join", right, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tolerance": "1"}, "needs a number or a timedelta as its tolerance; got '1'"),
+        ({"tolerance": -1}, "needs a tolerance that is not negative; got -1"),
+        ({"how": "outer"}, "needs 'left' or 'inner' as its how; got 'outer'"),
+    ],
+)
+def test_arguments_of_asof_joins_are_checked(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(GraphError, match=f"operator 'join' {problem}"):
+        build(asof(**options))
+
+
+def test_arguments_of_cogroups_are_checked() -> None:
+    with pytest.raises(GraphError, match="operator 'groups' needs at least one other stream"):
+        build(lambda left, _: left.window(tumbling(1)).cogroup("groups"))
+    with pytest.raises(GraphError, match="operator 'groups' has windows of a number of records, which depend on"):
+        build(lambda left, right: left.window(counting(5)).cogroup("groups", right))
+    with pytest.raises(GraphError, match="operator 'groups' needs keyed streams"):
+        build(lambda left, right: left.window(tumbling(1)).cogroup("groups", right), keyed=False)
 
 
 def test_sides_need_one_partitioner() -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import assert_type
 
 from malflow import KeyedStream
+from malflow.windows import WindowResult, tumbling
 
 SECOND = timedelta(seconds=1)
 
@@ -19,6 +20,24 @@ def intervals(left: KeyedStream[str, int, datetime], right: KeyedStream[str, flo
     assert_type(with_right, KeyedStream[str, tuple[int | None, float], datetime])
     outer = left.interval_join("outer", right, before=SECOND, after=SECOND, how="outer")
     assert_type(outer, KeyedStream[str, tuple[int, float] | tuple[int, None] | tuple[None, float], datetime])
+
+
+def tables(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float, datetime]) -> None:
+    assert_type(left.asof_join("left", right), KeyedStream[str, tuple[int, float | None], datetime])
+    inner = left.asof_join("inner", right, tolerance=SECOND, how="inner")
+    assert_type(inner, KeyedStream[str, tuple[int, float], datetime])
+
+
+def groups(
+    left: KeyedStream[str, int, datetime],
+    right: KeyedStream[str, float, datetime],
+    third: KeyedStream[str, bytes, datetime],
+) -> None:
+    windowed = left.window(tumbling(SECOND))
+    two = windowed.cogroup("two", right)
+    assert_type(two, KeyedStream[str, WindowResult[tuple[list[int], list[float]], datetime], datetime])
+    three = windowed.cogroup("three", right, third)
+    assert_type(three, KeyedStream[str, WindowResult[tuple[list[int], list[float], list[bytes]], datetime], datetime])
 
 
 def mistakes(left: KeyedStream[str, int, datetime], other: KeyedStream[bytes, int, datetime]) -> None:
