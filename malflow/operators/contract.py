@@ -7,6 +7,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from operator import length_hint
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -109,6 +110,19 @@ class Output(Generic[K, V, T]):
         Raises:
             TypeError: if the logic has no `on_timer`, no key is at hand, or `at` is not a time.
             ValueError: if `at` is not to come.
+        """
+        raise TypeError(_NO_TIMERS)
+
+    def wake_after(self, delay: timedelta) -> None:
+        """Set the timer of the key at hand by the clock, not by event time, in place of the one it has.
+
+        It fires at the start of the first tick that begins at least `delay` after the present one began, before the
+        tick's records; `on_timer` gets that time, a datetime in UTC, as its `at`. What it sends then needs a timestamp
+        of event time, after the last epoch. Results depend on the clock, though a tick that is repeated after a failure
+        of Spark's has the same time.
+
+        Raises:
+            TypeError: if the logic has no `on_timer`, no key is at hand, or `delay` is not a positive timedelta.
         """
         raise TypeError(_NO_TIMERS)
 

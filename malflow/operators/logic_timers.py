@@ -9,10 +9,13 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.timers import Timers
 from malflow.state import Delta, KeyedState
 
-__all__ = ["TIMERS", "LogicTimers"]
+__all__ = ["CLOCK_TIMERS", "TIMERS", "LogicTimers"]
 
 TIMERS = "timers"
-"""The role of the hidden state."""
+"""The role of the hidden state with timers of event time."""
+
+CLOCK_TIMERS = "clock-timers"
+"""The role of the hidden state with timers of the time of ticks."""
 
 _NONE = object()
 

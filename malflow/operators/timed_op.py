@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any
 
 from malflow.batch import Batch
 from malflow.diagnostics import shown
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
-from malflow.operators.logic_timers import TIMERS, LogicTimers
+from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS, LogicTimers
 from malflow.operators.moments import is_fixed, is_moment
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.stateful import StatefulOp, StateOutput
 from malflow.state import KeyedState, StatesView
+from malflow.tick import Tick
 
 __all__ = ["TimedOp"]
 
@@ -27,14 +28,17 @@ class TimedOp(StatefulOp):
     They fire in the order of their times, and those of one time in the order in which they were set. Timers that are
     set meanwhile fire at the same epoch, if it has reached them, but not at `MAX`, where a periodic timer would never
     come to an end. A key that is dropped loses its timer.
+
+    A timer is of event time, or of the time of ticks; the latter fire at the start of a tick.
     """
 
     def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, logic, default)
-        self.timers, self.reached = LogicTimers(context), ReachedEpoch(context)
-        self.hidden = {TIMERS: self.timers, REACHED: self.reached}
-        self._output: _TimedOutput = _TimedOutput(self.state, self.timers)
-        self._states = _TimedStates(self.state, self.timers)
+        self.timers, self.clock_timers = LogicTimers(context), LogicTimers(context)
+        self.reached = ReachedEpoch(context)
+        self.hidden = {TIMERS: self.timers, CLOCK_TIMERS: self.clock_timers, REACHED: self.reached}
+        self._output: _TimedOutput = _TimedOutput(self.state, self.timers, self.clock_timers)
+        self._states = _TimedStates(self.state, self.timers, self.clock_timers)
         self._on_timer: Any = overridden(logic, "on_timer", StatefulLogic)
         self._heeds_epochs = True
 
@@ -45,6 +49,20 @@ class TimedOp(StatefulOp):
     def open(self) -> None:
         """Drop the timers of keys whose states a migration has dropped."""
         self.timers.retain(self.state)
+        self.clock_timers.retain(self.state)
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Fire the timers whose time has come by the clock; `run` emits what they send."""
+        output, pending = self._output, self.clock_timers.pending
+        output.now, output.floor = tick.now, self.reached.epoch
+        while (at := pending.earliest) is not None and at <= tick.now:
+            self._call_timers(at, self.clock_timers.take(at))
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Emit what timers of the clock have sent, and process the tick's input."""
+        if len(self._output):
+            yield (self._output.take(),)
+        yield from super().run(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
@@ -68,6 +86,7 @@ class TimedOp(StatefulOp):
         if state is None:
             self.state.pop(key, None)
             self.timers.cancel(key)
+            self.clock_timers.cancel(key)
             return
         self.state[key] = state
         if state is not self._output.held:
@@ -81,18 +100,23 @@ class TimedOp(StatefulOp):
         self._output.floor = epoch
 
     def _fire(self, epoch: Any) -> None:
-        pending, timers = self.timers.pending, self.timers
-        if epoch is MAX:
-            all_of_them = [(at, timers.take(at)) for at in pending.times()]
-            for at, keys in all_of_them:
-                self._call_timers(at, keys)
+        timers, clock_timers, output = self.timers, self.clock_timers, self._output
+        if epoch is not MAX:
+            while (at := timers.pending.earliest) is not None and at <= epoch:
+                output.floor = at
+                self._call_timers(at, timers.take(at))
             return
-        while (at := pending.earliest) is not None and at <= epoch:
-            self._call_timers(at, timers.take(at))
+        last = [(at, timers.take(at)) for at in timers.pending.times()]
+        last_of_clock = [(at, clock_timers.take(at)) for at in clock_timers.pending.times()]
+        for at, keys in last:
+            output.floor = at
+            self._call_timers(at, keys)
+        output.floor = self.reached.epoch
+        for at, keys in last_of_clock:
+            self._call_timers(at, keys)
 
     def _call_timers(self, at: Any, keys: Sequence[Any]) -> None:
         output = self._output
-        output.floor = at
         for key in keys:
             start = len(output)
             try:
@@ -109,13 +133,16 @@ class _TimedOutput(StateOutput):
     Attributes:
         key: the key at hand.
         floor: the time after which timers are set: that of the timer at hand, or the last epoch; None before one.
+        now: when the tick began.
     """
 
-    __slots__ = ("_timers", "floor", "key")
+    __slots__ = ("_clock_timers", "_timers", "floor", "key", "now")
 
-    def __init__(self, states: KeyedState, timers: LogicTimers) -> None:
+    def __init__(self, states: KeyedState, timers: LogicTimers, clock_timers: LogicTimers) -> None:
         super().__init__(states)
         self._timers = timers
+        self._clock_timers = clock_timers
+        self.now = Tick().now
         self.key: Any = _NO_KEY
         self.floor: Any = None
 
@@ -134,12 +161,22 @@ class _TimedOutput(StateOutput):
                 f"output.wake takes a time to come; got {shown(at)}, which is not after {shown(self.floor)}: the last "
                 "epoch, or in on_timer the timer's own time"
             )
+        self._clock_timers.cancel(self.key)
         self._timers.set(self.key, at)
+
+    def wake_after(self, delay: timedelta) -> None:
+        """Set the timer of the key at hand to a time of the clock, in place of the one it has."""
+        self._check_key()
+        if not isinstance(delay, timedelta) or delay <= timedelta(0):
+            raise TypeError(f"output.wake_after takes a positive timedelta; got {shown(delay)}")
+        self._timers.cancel(self.key)
+        self._clock_timers.set(self.key, self.now + delay)
 
     def sleep(self) -> None:
         """Drop the timer of the key at hand."""
         self._check_key()
         self._timers.cancel(self.key)
+        self._clock_timers.cancel(self.key)
 
     def _check_key(self) -> None:
         if self.key is _NO_KEY:
@@ -151,15 +188,17 @@ class _TimedStates(StatesView):
 
     __slots__ = ("_timers",)
 
-    def __init__(self, states: KeyedState, timers: LogicTimers) -> None:
+    def __init__(self, states: KeyedState, *timers: LogicTimers) -> None:
         super().__init__(states)
         self._timers = timers
 
     def __delitem__(self, key: Any) -> None:
         super().__delitem__(key)
-        self._timers.cancel(key)
+        for timers in self._timers:
+            timers.cancel(key)
 
     def clear(self) -> None:
         """Drop every state."""
         super().clear()
-        self._timers.retain(self._states)
+        for timers in self._timers:
+            timers.retain(self._states)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
-from malflow.operators.logic_timers import TIMERS
+from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS
 from malflow.operators.reached_epoch import REACHED
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.timed_op import TimedOp
@@ -35,6 +35,13 @@ V_co = TypeVar("V_co", covariant=True)
 T = TypeVar("T")
 VO = TypeVar("VO")
 S = TypeVar("S")
+
+
+_HIDDEN_OF_TIMED = (
+    (TIMERS, StateKind.TIMERS),
+    (CLOCK_TIMERS, StateKind.TIMERS),
+    (REACHED, StateKind.EPOCHS),
+)
 
 
 class StatefulOperators(StreamHandle[K, V_co, T]):
@@ -142,7 +149,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             version,
             migrate,
             keeps_keys=False,
-            hidden=((TIMERS, StateKind.TIMERS), (REACHED, StateKind.EPOCHS)) if timed else (),
+            hidden=_HIDDEN_OF_TIMED if timed else (),
         )
 
     def ttl_map(
