@@ -4,8 +4,7 @@ One pass over 27,004 flights keeps running statistics per carrier and, in event 
 the hour in which a flight really left. Flights that come too late for their hour are counted, not lost.
 """
 
-import math
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +12,14 @@ from typing import Any, NamedTuple
 from malflow import (
     DataMessage,
     SingleThreadRuntime,
-    StatefulLogic,
     Stream,
     StreamProvider,
+    agg,
     limit_out_of_orderness,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import CsvSource
+from malflow.windows import WindowResult, calendar
 
 FLIGHTS = Path(__file__).parent / "data" / "flights-2013-01.csv.gz"
 EST = timezone(timedelta(hours=-5), "EST")  # New York's time in winter
@@ -44,13 +44,12 @@ class Flight(NamedTuple):
 class Delays(NamedTuple):
     """Departure delays of a number of flights, in minutes."""
 
-    flights: int = 0
-    total: int = 0
-    longest: float = -math.inf
+    flights: int
+    total: int
+    longest: int
 
-    def add(self, flight: Flight) -> "Delays":
-        """Count one more flight."""
-        return Delays(self.flights + 1, self.total + flight.delay, max(self.longest, flight.delay))
+
+DELAYS = agg.into(Delays, flights=agg.count(), total=agg.sum("delay"), longest=agg.max("delay"))
 
 
 def parse(row: dict[str, str]) -> Flight:
@@ -66,32 +65,9 @@ def flown_or_cancelled(msg: DataMessage[Any, dict[str, str], Any], outputs: list
     outputs[:] = [not cancelled, cancelled]
 
 
-def add_flight(_carrier: str, flight: Flight, so_far: Delays) -> tuple[Delays, Delays]:
-    delays = so_far.add(flight)
-    return delays, delays
-
-
-class HourlyDelays(StatefulLogic[tuple[datetime, str], Flight, datetime, Delays, Delays]):
-    """Keep the delays of each open hour and origin; emit them when the epoch says that the hour is over."""
-
-    def on_data(self, msg: DataMessage[Any, Flight, datetime], delays: Delays, _output: Any) -> Delays:
-        """Add a flight to its hour."""
-        return delays.add(msg.value)
-
-    def on_epoch(self, epoch: Any, states: MutableMapping[tuple[datetime, str], Delays], output: Any) -> None:
-        """Emit the hours that are over and forget them."""
-        for key in sorted(key for key in states if key[0] <= epoch):
-            output.send(DataMessage(key, states.pop(key), timestamp=key[0]))
-
-
-def end_of_hour(msg: DataMessage[Any, Flight, datetime]) -> tuple[datetime, str]:
-    return msg.timestamp.replace(minute=0) + HOUR, msg.value.origin
-
-
 def count_origins(name: str, origins: Stream[Any, str, Any], sink: Sink) -> None:
     keyed = origins.key_distribute(f"{name} by origin", lambda msg: msg.value)
-    counts = keyed.stateful_map(f"count {name}", lambda _key, _value, n: (n + 1, n + 1), default=int)
-    counts.sink(name, StatelessSink(sink))
+    keyed.aggregate(f"count {name}", agg.count()).sink(name, StatelessSink(sink))
 
 
 def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable[[StreamProvider], None]:
@@ -104,34 +80,32 @@ def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable
 
         by_carrier, by_hour = flown.map("parse", parse).cloned("two views", 2)
         by_carrier = by_carrier.key_distribute("carrier", lambda msg: msg.value.carrier)
-        delays = by_carrier.stateful_map("delays per carrier", add_flight, default=Delays)
-        delays.sink("carriers", StatelessSink(carriers))
+        by_carrier.aggregate("delays per carrier", DELAYS).sink("carriers", StatelessSink(carriers))
 
         timed = by_hour.assign_timestamps("departure", lambda msg: msg.value.departure)
         on_time, too_late = timed.generate_epochs("epochs", limit_out_of_orderness(BOUND), every=HOUR)
         count_origins("late", too_late.map("late origin", lambda flight: flight.origin), late)
-        hours = on_time.key_distribute("hour and origin", end_of_hour)
-        results = hours.stateful_op("hourly delays", HourlyDelays(), default=Delays)
-        results.sink("hourly", StatelessSink(hourly))
+        by_origin = on_time.key_distribute("origin", lambda msg: msg.value.origin)
+        by_origin.window(calendar("hour", EST)).aggregate("hourly delays", DELAYS).sink("hourly", StatelessSink(hourly))
 
     return build_dataflow
 
 
-class DayPrinter(StatelessSinkImpl[tuple[datetime, str], Delays, datetime]):
+class DayPrinter(StatelessSinkImpl[str, WindowResult[Delays, datetime], datetime]):
     """A sink that prints a line per day: at each origin, a bar for each hour's mean delay."""
 
     def __init__(self) -> None:
         self._day: date | None = None
         self._bars: dict[str, list[str]] = {}
 
-    def sink(self, msg: DataMessage[tuple[datetime, str], Delays, datetime]) -> None:
+    def sink(self, msg: DataMessage[str, WindowResult[Delays, datetime], datetime]) -> None:
         """Draw an hour's bar; the first hour of the next day completes the line."""
-        start = msg.timestamp - HOUR
+        start, delays = msg.value.start, msg.value.value
         if start.date() != self._day:
             self.close()
             self._day, self._bars = start.date(), {origin: [" "] * 24 for origin in ("EWR", "JFK", "LGA")}
-        tens = msg.value.total // msg.value.flights // 10
-        self._bars[msg.key[1]][start.hour] = "▁▂▃▄▅▆▇█"[min(max(tens, 0), 7)]
+        tens = delays.total // delays.flights // 10
+        self._bars[msg.key][start.hour] = "▁▂▃▄▅▆▇█"[min(max(tens, 0), 7)]
 
     def close(self) -> None:
         """Print the line; called by the runtime at the end, too."""

@@ -5,13 +5,12 @@ import gzip
 from collections import defaultdict
 from datetime import datetime, timedelta
 from itertools import accumulate
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
-from examples.flight_delays import BOUND, EST, FLIGHTS, Delays, HourlyDelays, build
-from malflow import MAX, SingleThreadRuntime
+from examples.flight_delays import BOUND, EST, FLIGHTS, build
+from malflow import SingleThreadRuntime
 from malflow.sinks import VecSink
 
 ROWS = 27_004
@@ -124,33 +123,16 @@ def test_every_hour_of_every_origin_has_its_flights_and_their_mean_delay(
     delays = defaultdict(list)
     for departure, late in zip(departures, is_late, strict=True):
         if not late:
-            end = departure.time.replace(minute=0) + timedelta(hours=1)
-            delays[end, departure.origin].append(departure.delay)
+            delays[departure.time.replace(minute=0), departure.origin].append(departure.delay)
 
     assert len(results.hourly) == len(delays), "an hour is emitted once"
-    assert last_by_key(results.hourly) == {
+    assert {(msg.value.start, msg.key): msg.value.value for msg in results.hourly} == {
         key: (len(of_hour), sum(of_hour), max(of_hour)) for key, of_hour in delays.items()
     }
 
 
-def test_an_hour_is_emitted_when_an_epoch_reaches_its_end_and_not_before() -> None:
-    def emitted(epoch: Any) -> list[Any]:
-        states: dict[Any, Any] = {(four, "JFK"): Delays(2), (three, "JFK"): Delays(1), (three, "EWR"): Delays(3)}
-        sent: VecSink[Any, Any, Any] = VecSink()
-        sent_to: Any = SimpleNamespace(send=sent.sink)
-        HourlyDelays().on_epoch(epoch, states, sent_to)
-        assert len(states) + len(sent) == 3
-        return [(msg.key, msg.value.flights, msg.timestamp) for msg in sent]
-
-    three, four = (datetime(2013, 1, 1, hour, tzinfo=EST) for hour in (3, 4))
-    at_three = [((three, "EWR"), 3, three), ((three, "JFK"), 1, three)]
-    assert emitted(three - timedelta(minutes=1)) == []
-    assert emitted(three) == emitted(four - timedelta(minutes=1)) == at_three
-    assert emitted(four) == emitted(MAX) == [*at_three, ((four, "JFK"), 2, four)]
-
-
-def test_an_hour_is_stamped_with_its_end(results: Results) -> None:
-    assert all(msg.timestamp == msg.key[0] for msg in results.hourly)
+def test_an_hour_is_stamped_with_its_last_instant(results: Results) -> None:
+    assert all(msg.timestamp == msg.value.start + timedelta(hours=1, microseconds=-1) for msg in results.hourly)
 
 
 def test_on_one_worker_hours_come_in_the_order_of_time() -> None:
@@ -159,7 +141,7 @@ def test_on_one_worker_hours_come_in_the_order_of_time() -> None:
     ends = [msg.timestamp for msg in hourly]
 
     assert ends == sorted(ends)
-    assert {msg.key[1] for msg in hourly} == {"EWR", "JFK", "LGA"}
+    assert {msg.key for msg in hourly} == {"EWR", "JFK", "LGA"}
 
 
 def test_late_flights_are_counted_by_origin(departures: list[Departure], is_late: list[bool], results: Results) -> None:
@@ -177,7 +159,7 @@ def test_cancelled_flights_are_counted_by_origin(table: list[dict[str, str]], re
 
 
 def test_no_flight_is_lost(results: Results) -> None:
-    on_time = sum(msg.value.flights for msg in results.hourly)
+    on_time = sum(msg.value.value.flights for msg in results.hourly)
 
     assert on_time + len(results.late) + len(results.cancelled) == ROWS
     assert len(results.carriers) + len(results.cancelled) == ROWS
