@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from heapq import heapify, heappop, heappush
@@ -28,6 +28,9 @@ need no emission of their own; the last one is empty where the side's records wi
 
 _Row = tuple[Any, Any, Any, Any, Any, Any]
 """The key, value and timestamp of a record; what chooses its pane; and the first and last timestamps of partners."""
+
+_Place = tuple[int, Any, Any, _Pane, list[tuple[int, _Pane]], Callable[[Any], object] | None]
+"""The number, start and end of a pane, the pane, the panes with partners, and the function that marks keys as dirty."""
 
 _Single = tuple[Any, int, int, Any, int]
 """A record that had no partner yet: when it will have none; its number; its pane, key and index there."""
@@ -133,12 +136,14 @@ class IntervalJoin(JoinOperator):
         self._admit = admission_of(context)
         self._single: list[_Single] | None = None  # a heap; None: to be made from the state
         self._arrived = 0
+        self._places: dict[int, _Place] = {}  # of the present run of records, by the number of the pane on its side
         self._next_drop: Any = None  # the least epoch at which a pane is over; None: to be found
 
     def take(self, edge: int, run: Batch, results: Results) -> None:
         """Add records to their side, and add their pairs with those of the other side."""
         side = self._sides[edge]
         self._fit(run.timestamps[0])
+        self._places.clear()
         lows, highs = _moved(run.timestamps, side.low), _moved(run.timestamps, side.high)
         starts = lows if edge == LEFT else run.timestamps
         rows = zip(run.key_column(), run.values, run.timestamps, starts, lows, highs, strict=True)
@@ -186,9 +191,7 @@ class IntervalJoin(JoinOperator):
         first = last = None
         for key, value, timestamp, start, low, high in rows:
             if first is None or not first <= start < last:
-                number, first, last = self._enter(side, start)
-                pane, near = self.state.pane(number), self._near(side, number)
-                touch = self.state.toucher(number)
+                _, first, last, pane, near, touch = self._enter(side, start)
             own = pane.get(key) or self._open(pane, key)
             own[0].append(timestamp)
             own[1].append(value)
@@ -205,38 +208,50 @@ class IntervalJoin(JoinOperator):
 
     def _pair_and_settle(self, side: _Side, rows: Iterable[_Row], results: Results) -> None:
         """Add records to a side, add their pairs, and note which records have a partner."""
-        is_left = side.edge == LEFT
+        add_key, add_value, add_timestamp = results.keys.append, results.values.append, results.timestamps.append
+        is_left, single = side.edge == LEFT, self._listed()
         first = last = None
         for key, value, timestamp, start, low, high in rows:
             if first is None or not first <= start < last:
-                number, first, last = self._enter(side, start)
-                pane, near = self.state.pane(number), self._near(side, number)
+                number, first, last, pane, near, touch = self._enter(side, start)
             times, values, settled = pane.get(key) or self._open(pane, key)
             times.append(timestamp)
             values.append(value)
             is_paired = False
             for other, index, time, partner in _partners(near, key, low, high):
                 is_paired = True
-                pair = (value, partner) if is_left else (partner, value)
-                results.add((key,), (pair,), timestamp if timestamp > time else time)
+                add_key(key)
+                add_value((value, partner) if is_left else (partner, value))
+                add_timestamp(timestamp if timestamp > time else time)
                 if side.others_keep:
                     self._settle(other, key, index)
             if side.keeps:
                 settled.append(is_paired)
                 if not is_paired:
                     self._arrived += 1
-                    item = (timestamp + side.reach, self._arrived, number, key, len(times) - 1)
-                    heappush(self._listed(), item)
-            self.state.touch(number, (key,))
+                    heappush(single, (timestamp + side.reach, self._arrived, number, key, len(times) - 1))
+            if touch is not None:
+                touch(key)
 
-    def _enter(self, side: _Side, start: Any) -> tuple[int, Any, Any]:
-        """Return the number of the pane that a timestamp chooses, and the pane's bounds."""
+    def _enter(self, side: _Side, start: Any) -> _Place:
+        """Return what records need that choose a pane by a timestamp."""
         panes = self._fit(start)
         at = panes.number(start)
-        number = 2 * at + side.edge
-        if number not in self.state.panes:
-            self._next_drop = None
-        return number, panes.start(at), panes.start(at + 1)
+        place = self._places.get(at)
+        if place is None:
+            number, state = 2 * at + side.edge, self.state
+            if number not in state.panes:
+                self._next_drop = None
+            place = (
+                number,
+                panes.start(at),
+                panes.start(at + 1),
+                state.pane(number),
+                self._near(side, number),
+                state.toucher(number),
+            )
+            self._places[at] = place
+        return place
 
     def _near(self, side: _Side, number: int) -> list[tuple[int, _Pane]]:
         """Return the panes in which partners of a pane's records are, with their numbers."""
