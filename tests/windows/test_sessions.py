@@ -147,6 +147,21 @@ def test_an_epoch_at_the_last_instant_closes_a_session() -> None:
     assert results([("a", 0, 1), ("b", 8, 1)], 0, 10)[0].timing is Timing.END
 
 
+def test_an_epoch_closes_a_session_that_began_in_the_same_batch() -> None:
+    """The open session of another key ends later, so its timer alone would let that epoch pass."""
+    watch = Watch()
+    items = [("a", 20, 1), ("b", 11, 1), ("c", 27, 1), ("c", 60, 1)]
+    results_of(items, 10, lambda keyed: aggregated(5, agg.count())(keyed).stateless_op("see", watch))
+    watch.assert_forward()
+
+
+def test_sessions_that_end_together_are_in_the_order_of_their_keys() -> None:
+    """Timers that fired early, and were set again, would be in another order than after a restart."""
+    items = [("a", 3, 1), ("b", 1, 1), ("a", 5, 1), ("b", 5, 1), ("c", 20, 1), ("c", 22, 1), ("c", 40, 1)]
+    found = results_of(items, 10, aggregated(10, agg.count()))
+    assert [it.key for it in found] == ["a", "b", "c", "c"]
+
+
 def test_a_record_joins_two_sessions() -> None:
     records = [("a", 0, 1), ("a", 12, 1), ("a", 6, 1), ("b", 100, 1)]
     assert results(records, 50, 10) == [WindowResult(0, 22, 3, Timing.FINAL), WindowResult(100, 110, 1, Timing.END)]
