@@ -83,4 +83,6 @@ def _selected(keyed: Any) -> dict[str, Any]:
         "batches": keyed.batch("batches", 4, within=timedelta(hours=3)),
         "woken": keyed.stateful_op("woken", Woken()),
         "pairs": keyed.interval_join("pairs", held_back, before=hour, after=hour, how="outer"),
+        "newest": keyed.asof_join("newest", held_back, tolerance=timedelta(hours=9)),
+        "grouped": keyed.window(tumbling(timedelta(hours=12))).cogroup("grouped", held_back),
     }

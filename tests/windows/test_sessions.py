@@ -155,6 +155,14 @@ def test_an_epoch_closes_a_session_that_began_in_the_same_batch() -> None:
     watch.assert_forward()
 
 
+def test_a_session_that_begins_before_the_open_one_closes_before_it() -> None:
+    """The key's timer is that of its later session until then."""
+    watch = Watch()
+    items = [("a", 30, 1), ("a", 5, 1), ("b", 50, 1), ("b", 100, 1)]
+    results_of(items, 30, lambda keyed: aggregated(10, agg.count())(keyed).stateless_op("see", watch))
+    watch.assert_forward()
+
+
 def test_sessions_that_end_together_are_in_the_order_of_their_keys() -> None:
     """Timers that fired early, and were set again, would be in another order than after a restart."""
     items = [("a", 3, 1), ("b", 1, 1), ("a", 5, 1), ("b", 5, 1), ("c", 20, 1), ("c", 22, 1), ("c", 40, 1)]
