@@ -31,6 +31,41 @@ bounds = st.tuples(st.integers(-6, 6), st.integers(0, 8)).map(lambda it: (it[0],
 """A bound before and one after, of which one may be negative."""
 
 
+def values_of(items: list[Any], bound: int, before: int, after: int, how: str = "inner") -> list[Any]:
+    """Return the pairs of a join."""
+    return [it.value for it in results_of(items, bound, interval(before, after, how))]
+
+
+def test_a_record_whose_partner_was_dropped_is_no_outer_result() -> None:
+    right = [(1, "a", 1, "right"), (1, "a", 2, "lone")]
+    items = [*right, (0, "a", 4, "left"), (0, "b", 40, "l"), (1, "b", 40, "r"), (0, "b", 90, "l"), (1, "b", 90, "r")]
+    values = values_of(items, 0, 3, 20, "left")  # the right record is dropped long before the left one
+    assert ("left", None) not in values
+    assert ("left", "right") in values
+
+
+def test_records_are_kept_until_the_epoch_and_not_the_newest_record() -> None:
+    items = [(0, "a", 1, "left"), (0, "a", 30, "new"), (1, "a", 30, "new"), (1, "a", 2, "old")]
+    assert ("left", "old") in values_of(items, 40, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "partners"),
+    [(2, 0, {8, 9, 10}), (0, 2, {10, 11, 12}), (-1, 2, {11, 12}), (2, -1, {8, 9}), (0, 0, {10})],
+)
+def test_bounds_of_both_sides_differ(before: int, after: int, partners: set[int]) -> None:
+    right = [(1, "a", at, at) for at in range(5, 16)]
+    for items in ([*right, (0, "a", 10, "left")], [(0, "a", 10, "left"), *right]):
+        assert {partner for _, partner in values_of(items, 20, before, after)} == partners
+
+
+def test_records_without_a_partner_are_emitted_at_their_last_chance() -> None:
+    items = [(0, "a", 10, "left"), (1, "b", 10, "right"), (0, "c", 50, "l"), (1, "c", 50, "r")]
+    add = interval(2, 5, "outer")
+    found = {it.value: it.timestamp for it in results_of(items, 0, add)}
+    assert found == {("left", None): 15, (None, "right"): 12, ("l", "r"): 50}
+
+
 @given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows, workers=st.integers(1, 3), debug=st.booleans())
 def test_pairs_are_those_of_a_nested_loop(
     items: list[Any], bound: int, limits: tuple[int, int], how: str, workers: int, debug: bool
