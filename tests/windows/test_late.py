@@ -196,6 +196,13 @@ def test_a_late_record_joins_two_open_sessions() -> None:
     assert not sinks.too_late.values
 
 
+def test_an_epoch_in_the_same_batch_makes_a_record_too_late_for_a_session() -> None:
+    """No session closes at that epoch, so the batch would not be cut there."""
+    sinks = run([("b", 20, 1), ("b", 25, 1), ("a", 14, 2), ("b", 60, 1)], 0, session(10), agg.count())
+    assert list(sinks.too_late.values) == [2]
+    assert [it.key for it in sinks.results] == ["b", "b"]
+
+
 KEYED = "needs late records with keys"
 GENERATOR = "needs the late records of the generator that its own records come from"
 
