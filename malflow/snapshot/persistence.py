@@ -85,11 +85,18 @@ class StateNotSerializable(Exception):
         cause = self.__cause__
         return f"{type(cause).__name__}: {'' if cause is None else told(cause)}"
 
-    def as_operator_error(self) -> OperatorError:
-        """Return the error that ends a run whose snapshot needs this state."""
-        return OperatorError(
-            f"operator '{self.operator}' failed at key {shown(self.key)}: its state {shown(self.state)} can't be "
-            f"written: {self.reason}; the last snapshot stands",
+    def as_operator_error(
+        self, kind: type[OperatorError] = OperatorError, consequence: str = "the last snapshot stands"
+    ) -> OperatorError:
+        """Return the error that ends a run which needs to write this state.
+
+        Args:
+            kind: the class of the error.
+            consequence: what follows, or why it must be written.
+        """
+        return kind(
+            f"operator '{self.operator}' failed at key {shown(self.key)}: its state {shown(self.state)} of type "
+            f"{type(self.state).__name__} can't be written: {self.reason}; {consequence}",
             operator=self.operator,
             record=(self.key, self.state, None),
         )

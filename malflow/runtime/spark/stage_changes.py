@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from malflow.diagnostics import shown
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, RunFailed, told
 from malflow.runtime.spark.changelog import Changelog, ChangelogEntry
@@ -66,11 +65,6 @@ def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowErr
             for _ in encode_delta(PickleCodec(), delta, BaseException):
                 pass
         except StateNotSerializable as unwritable:
-            return NotPicklable(
-                f"operator '{name}' failed at key {shown(unwritable.key)}: its state {shown(unwritable.state)} of type "
-                f"{type(unwritable.state).__name__} can't be written: {unwritable.reason}; on Spark states move "
-                "between processes",
-                operator=name,
-                record=(unwritable.key, unwritable.state, None),
-            )
+            unwritable.operator = name
+            return unwritable.as_operator_error(NotPicklable, "on Spark states move between processes")
     return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {told(error)}")
