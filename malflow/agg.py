@@ -39,7 +39,7 @@ from malflow.aggregators.sketches import Median, Quantiles
 from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
 from malflow.callables import takes
-from malflow.diagnostics import location, shown
+from malflow.diagnostics import location, short_repr
 from malflow.errors import GraphError
 
 __all__ = [
@@ -341,7 +341,9 @@ def quantiles(field: Any, /, *fractions: Any) -> Any:
         raise GraphError("agg.quantiles needs a fraction such as 0.5 after the field", location=location())
     for fraction in fractions:
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise GraphError(f"agg.quantiles needs fractions from 0 to 1; got {shown(fraction)}", location=location())
+            raise GraphError(
+                f"agg.quantiles needs fractions from 0 to 1; got {short_repr(fraction)}", location=location()
+            )
     return Quantiles(checked_field("agg.quantiles", field), fractions)
 
 

@@ -9,9 +9,9 @@ from inspect import currentframe
 from pathlib import Path
 from typing import Any
 
-from malflow.errors import OperatorError, shown, told
+from malflow.errors import OperatorError, error_text, short_repr
 
-__all__ = ["describe", "location", "operator_error", "shape_error", "shown"]
+__all__ = ["describe", "location", "operator_error", "shape_error", "short_repr"]
 
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
@@ -35,10 +35,10 @@ def operator_error(
         callback: the user's function or object.
         about: the subject if it is not a record, such as ``part 'a'``.
     """
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {told(error)}"
+    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error_text(error)}"
     at = f" at {about}" if about else ""
     if record is not None:
-        key, value, timestamp = map(shown, record)
+        key, value, timestamp = map(short_repr, record)
         at = f" at key {key}, value {value}, timestamp {timestamp}"
     place = _place(error, callback)
     by = f"; in {place}" if place else ""
@@ -108,7 +108,7 @@ def shape_error(error: Exception, expected: str) -> Exception | str:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     in_malflow = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith("malflow.operators")
-    if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(told(error)):
-        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else told(error)
+    if in_malflow and isinstance(error, (TypeError, ValueError, AttributeError)) and _SHAPE.search(error_text(error)):
+        got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else error_text(error)
         return f"it must return {expected}; {got}"
     return error

@@ -39,13 +39,13 @@ __all__ = [
     "SourceNotReplayable",
     "StoreError",
     "UnsupportedOperator",
+    "error_text",
     "offers",
     "refuse_deferred",
     "release_all",
     "require_arguments",
     "require_methods",
-    "shown",
-    "told",
+    "short_repr",
 ]
 
 
@@ -168,7 +168,7 @@ def require_methods(thing: object, wanted_by: str, methods: Iterable[str]) -> No
         raise GraphError(f"{wanted_by} needs an instance; got the class {thing.__name__}; write {thing.__name__}(...)")
     for method in methods:
         if not offers(thing, method):
-            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {shown(thing)}")
+            raise GraphError(f"{wanted_by} needs an object with a method {method}(); got {short_repr(thing)}")
         refuse_deferred(thing, wanted_by, (method,))
 
 
@@ -182,7 +182,7 @@ def refuse_deferred(thing: object, wanted_by: str, methods: Iterable[str]) -> No
         kind = deferred(getattr(thing, method, None), generators=method.startswith("list_"))
         if kind is not None:
             raise GraphError(
-                f"{wanted_by} needs an object with a plain method {method}(); that of {shown(thing)} is {kind}, "
+                f"{wanted_by} needs an object with a plain method {method}(); that of {short_repr(thing)} is {kind}, "
                 "which runs nothing when it is called; write it without 'async' and 'yield'"
             )
 
@@ -201,7 +201,9 @@ def require_arguments(method: Callable[..., object], wanted_by: str, names: Sequ
     """
     if not takes(method, len(names)):
         called = f"{getattr(method, '__name__', 'it')}({', '.join(names)})"
-        raise GraphError(f"{wanted_by} calls {called}, but {shown(_owner(method))} takes other arguments; {instead}")
+        raise GraphError(
+            f"{wanted_by} calls {called}, but {short_repr(_owner(method))} takes other arguments; {instead}"
+        )
 
 
 def _owner(method: Any) -> object:
@@ -234,7 +236,7 @@ def release_all(releases: Iterable[Callable[[], object]], error: BaseException |
         raise first
 
 
-def shown(thing: object) -> str:
+def short_repr(thing: object) -> str:
     """Return a short repr of a user's object for an error message; never raises."""
     try:
         return _short.repr(thing)
@@ -242,7 +244,7 @@ def shown(thing: object) -> str:
         return f"<{type(thing).__qualname__} whose repr raised {type(error).__name__}>"
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of a user's exception, even if its ``__str__`` raises."""
     try:
         return str(error)
@@ -251,7 +253,7 @@ def told(error: BaseException) -> str:
 
 
 def _named(error: BaseException) -> str:
-    return told(error) if isinstance(error, MalflowError) else f"{type(error).__name__}: {told(error)}"
+    return error_text(error) if isinstance(error, MalflowError) else f"{type(error).__name__}: {error_text(error)}"
 
 
 def offers(thing: object, method: str) -> bool:

@@ -15,7 +15,7 @@ from numbers import Integral
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from malflow.errors import GraphError, shown
+from malflow.errors import GraphError, short_repr
 
 __all__ = [
     "CalendarPanes",
@@ -103,7 +103,8 @@ def _tick_of(timestamp: Any) -> Any:
     if isinstance(timestamp, date):
         return _DAY
     raise TypeError(
-        f"windows don't fit the timestamp {shown(timestamp)} of type {type(timestamp).__name__}; timestamps can be "
+        f"windows don't fit the timestamp {short_repr(timestamp)} of type {type(timestamp).__name__}; timestamps can "
+        "be "
         "ints, floats, datetimes, dates or timedeltas: set them by .assign_timestamps()"
     )
 
@@ -154,7 +155,8 @@ class RegularPanes:
 
     def _misfit(self, timestamp: Any) -> TypeError:
         return TypeError(
-            f"windows of {self.size!r} don't fit the timestamp {shown(timestamp)} of type {type(timestamp).__name__}; "
+            f"windows of {self.size!r} don't fit the timestamp {short_repr(timestamp)} of type "
+            f"{type(timestamp).__name__}; "
             "timestamps can be ints or floats for windows of a number, and datetimes, dates or timedeltas for windows "
             "of a timedelta: set them by .assign_timestamps()"
         )
@@ -242,7 +244,8 @@ def zone_of(zone: Any) -> tzinfo:
         return ZoneInfo(zone)
     except Exception as error:
         raise GraphError(
-            f"{shown(zone)} is not a known time zone; use a name such as 'Europe/Prague' (pip install tzdata where the "
+            f"{short_repr(zone)} is not a known time zone; use a name such as 'Europe/Prague' (pip install tzdata "
+            "where the "
             "system has no time zones), or a tzinfo"
         ) from error
 
@@ -290,7 +293,8 @@ class CalendarPanes:
         if isinstance(timestamp, date) and self.unit not in _LENGTHS:
             return _Civil(CalendarPanes(self.unit, UTC), date, _DAY)
         raise TypeError(
-            f"{self!r} don't fit the timestamp {shown(timestamp)} of type {type(timestamp).__name__}; calendar windows "
+            f"{self!r} don't fit the timestamp {short_repr(timestamp)} of type {type(timestamp).__name__}; calendar "
+            "windows "
             "need datetimes, or dates for days and longer units: set them by .assign_timestamps()"
         )
 

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 from uuid import UUID
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.message import NoKey
 
 __all__ = ["STABLE_KEYS_MET", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
@@ -95,7 +95,9 @@ def index_select(key: Any, workers: Sequence[int]) -> int:
     1
     """
     if not isinstance(key, Integral):
-        raise TypeError(f"index_select needs an integer key; got {shown(key)}; use rendezvous_select for other keys")
+        raise TypeError(
+            f"index_select needs an integer key; got {short_repr(key)}; use rendezvous_select for other keys"
+        )
     if not workers:
         raise ValueError("there are no workers to select from")
     return workers[int(key) % len(workers)]
@@ -159,7 +161,8 @@ def _admit_stable_key(key: Any) -> None:
     missing = [name for name in ("__eq__", "__hash__") if getattr(cls, name) is getattr(object, name)]
     if missing and not isinstance(key, Enum):
         raise TypeError(
-            f"{shown(key)} of type {cls.__qualname__} has a __stable_key__() but no {' and no '.join(missing)}: two "
+            f"{short_repr(key)} of type {cls.__qualname__} has a __stable_key__() but no {' and no '.join(missing)}: "
+            "two "
             "keys would never be equal; define both __eq__ and __hash__ in terms of __stable_key__()"
         )
 
@@ -186,7 +189,7 @@ def _plain(key: Any) -> Any:
     span = key.astype("m8[us]")
     if span != key or not isinstance(span.item(), timedelta):
         raise TypeError(
-            f"numpy's {shown(key)} has no stable hash: it is not a whole number of microseconds; use int(key)"
+            f"numpy's {short_repr(key)} has no stable hash: it is not a whole number of microseconds; use int(key)"
         )
     return span.item()
 
@@ -194,7 +197,7 @@ def _plain(key: Any) -> Any:
 def _refuse_not_a_time(key: Any) -> None:
     if key != key:  # noqa: PLR0124 - as NaN
         raise ValueError(
-            f"{shown(key)} cannot be used as a key: NaT does not equal itself; replace or filter it before keying"
+            f"{short_repr(key)} cannot be used as a key: NaT does not equal itself; replace or filter it before keying"
         )
 
 
@@ -221,7 +224,7 @@ def _refuse_equality_of_its_own(key: Any) -> None:
     by_hand = is_dataclass(key) and code is not None and code.co_filename != "<string>"  # of generated code
     if by_hand or (inherited and cls.__eq__ not in inherited):
         raise TypeError(
-            f"{shown(key)} of type {cls.__qualname__} has no stable hash: the class defines its own __eq__; add a "
+            f"{short_repr(key)} of type {cls.__qualname__} has no stable hash: the class defines its own __eq__; add a "
             "method __stable_key__() that returns equal keys for equal objects, and a __hash__ consistent with it"
         )
 
@@ -229,7 +232,7 @@ def _refuse_equality_of_its_own(key: Any) -> None:
 def _encode_number(key: Any) -> bytes:
     if key != key:  # noqa: PLR0124 - the definition of NaN
         raise ValueError(
-            f"{shown(key)} cannot be used as a key: NaN does not equal itself; replace or filter it before keying"
+            f"{short_repr(key)} cannot be used as a key: NaN does not equal itself; replace or filter it before keying"
         )
     if isinstance(key, Decimal):
         _refuse_long(key)
@@ -251,7 +254,8 @@ def _refuse_long(key: Decimal) -> None:
     """Reject a number with so large an exponent that converting it to an integer would take forever."""
     if key.is_finite() and (abs(key.adjusted()) > _LONGEST or abs(int(key.as_tuple().exponent)) > _LONGEST):
         raise ValueError(
-            f"{shown(key)} cannot be used as a key: it has more than {_LONGEST} digits; round it, or key by its text"
+            f"{short_repr(key)} cannot be used as a key: it has more than {_LONGEST} digits; round it, or key by its "
+            "text"
         )
 
 
@@ -281,7 +285,8 @@ def _encode_object(key: Any) -> bytes:
         content = [getattr(key, field.name) for field in fields(key) if field.compare]
         return _encode_parts(b"a", [_encode(part) for part in (cls.__qualname__, *content)])
     raise TypeError(
-        f"{shown(key)} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of these or "
+        f"{short_repr(key)} of type {cls.__qualname__} has no stable hash; key by a string, a number, a tuple of "
+        "these or "
         "a frozen dataclass, or add a method __stable_key__() that returns one of these, with matching __eq__ and "
         "__hash__"
     )

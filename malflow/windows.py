@@ -12,7 +12,7 @@ from enum import Enum
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from malflow.errors import GraphError, shown
+from malflow.errors import GraphError, short_repr
 from malflow.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
 
 __all__ = [
@@ -109,10 +109,10 @@ class TimeWindows:
         """Check the numbers of panes."""
         for count, what in ((self.span, "span"), (self.step, "step")):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise GraphError(f"windows need a positive integer as their {what}; got {shown(count)}")
+                raise GraphError(f"windows need a positive integer as their {what}; got {short_repr(count)}")
         for method in () if hasattr(self.panes, "fit") else ("number", "start", "last"):
             if not callable(getattr(self.panes, method, None)):
-                raise GraphError(f"windows need panes with a method {method}(); got {shown(self.panes)}")
+                raise GraphError(f"windows need panes with a method {method}(); got {short_repr(self.panes)}")
 
     @property
     def definition(self) -> str:
@@ -236,7 +236,7 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
         known = Unit(unit)
     except ValueError:
         units = ", ".join(repr(it.value) for it in Unit)
-        raise GraphError(f"calendar windows need one of the units {units}; got {shown(unit)}") from None
+        raise GraphError(f"calendar windows need one of the units {units}; got {short_repr(unit)}") from None
     return TimeWindows(CalendarPanes(known, zone_of(zone)), span)
 
 
@@ -278,7 +278,7 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     every = size if every is None else every
     for count, what in ((size, "size"), (every, "distance")):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise GraphError(f"counting windows need a positive integer as their {what}; got {shown(count)}")
+            raise GraphError(f"counting windows need a positive integer as their {what}; got {short_repr(count)}")
     return CountWindows(size, every)
 
 
@@ -292,7 +292,7 @@ def check_early(windows: Windows, early: Any) -> str | None:
     if isinstance(windows, CountWindows):
         return "has windows of a number of records, which have no early results: leave out early="
     if not _is_length(early):
-        return f"needs a positive number or timedelta as early=; got {shown(early)}"
+        return f"needs a positive number or timedelta as early=; got {short_repr(early)}"
     return _misfit(windows, early, "early")
 
 
@@ -313,7 +313,7 @@ def check_until(windows: Windows, until: Any) -> str | None:
     if until in (0, timedelta(0)):
         return None
     if not _is_length(until):
-        return f"needs until=0, or a positive number or timedelta; got {shown(until)}"
+        return f"needs until=0, or a positive number or timedelta; got {short_repr(until)}"
     if isinstance(windows, SessionWindows):
         return "has sessions, and a late record may join two that have closed: leave out until="
     if not windows.is_plain:
@@ -332,12 +332,12 @@ def _panes(kind: str, unit: Any, offset: Any, cycle: Any) -> RegularPanes:
     try:
         return RegularPanes(unit, offset % cycle)
     except TypeError:
-        raise GraphError(f"{kind} windows of {cycle!r} need an offset of that kind; got {shown(offset)}") from None
+        raise GraphError(f"{kind} windows of {cycle!r} need an offset of that kind; got {short_repr(offset)}") from None
 
 
 def _check_size(kind: str, size: Any, what: str) -> None:
     if not _is_length(size):
-        raise GraphError(f"{kind} windows need a positive number or timedelta as their {what}; got {shown(size)}")
+        raise GraphError(f"{kind} windows need a positive number or timedelta as their {what}; got {short_repr(size)}")
 
 
 def _is_length(size: Any) -> bool:

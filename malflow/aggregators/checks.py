@@ -11,7 +11,7 @@ from malflow.aggregators.folds import Fold
 from malflow.aggregators.several import Several
 from malflow.aggregators.slots import Called, Slot, Slotted, packed, slotted
 from malflow.aggregators.stages import Merged
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 
 __all__ = ["Watch"]
 
@@ -88,8 +88,8 @@ class Watch:
     def _compare(self, acc: Any, looks: list[Any], what: str) -> None:
         for slot, state, before in zip(self._slots, self._states(acc), looks, strict=True):
             if _look(state) != before:
-                was = shown(pickle.loads(before)) if isinstance(before, bytes) else before  # noqa: S301 - pickled here
-                raise ValueError(f"{self._owner(slot)!r}: {what}; it was {was} and is {shown(state)}")
+                was = short_repr(pickle.loads(before)) if isinstance(before, bytes) else before  # noqa: S301 - pickled here
+                raise ValueError(f"{self._owner(slot)!r}: {what}; it was {was} and is {short_repr(state)}")
 
     def _looks(self, acc: Any) -> list[Any]:
         return [_look(state) for state in self._states(acc)]
@@ -114,4 +114,4 @@ def _look(state: Any) -> bytes | str:
     try:
         return pickle.dumps(state)
     except Exception:  # noqa: BLE001 - what cannot be pickled is compared by its text
-        return shown(state)
+        return short_repr(state)

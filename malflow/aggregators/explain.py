@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 
 __all__ = ["explain"]
 
@@ -33,7 +33,7 @@ def explain(error: Exception) -> None:
     if reads_items not in (None, is_mapping) and isinstance(error, (AttributeError, TypeError)):
         error.add_note(_MIXED)
     elif isinstance(error, KeyError) and isinstance(value, Mapping) and error.args[0] not in value:
-        error.add_note(_missing(f"no item {error.args[0]!r}; it has {shown(list(value))}"))
+        error.add_note(_missing(f"no item {error.args[0]!r}; it has {short_repr(list(value))}"))
     elif isinstance(error, AttributeError) and error.obj is value:
         error.add_note(_missing(f"no attribute {error.name!r}"))
     elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):

@@ -7,7 +7,7 @@ from keyword import iskeyword
 from typing import Any
 
 from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, shown
+from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
 
 __all__ = [
@@ -35,7 +35,7 @@ def checked_field(function: str, field: Any) -> Any:
         return field
     if not callable(field):
         raise GraphError(
-            f"{function} reads a field by its name, or with a function of the value; got {shown(field)}",
+            f"{function} reads a field by its name, or with a function of the value; got {short_repr(field)}",
             location=location(),
         )
     return checked_callable(function, field, 1, "(value)")
@@ -48,7 +48,7 @@ def checked_callable(function: str, given: Any, count: int, arguments: str) -> A
         GraphError: if it does not.
     """
     if not callable(given):
-        raise GraphError(f"{function} calls a function {arguments}; got {shown(given)}", location=location())
+        raise GraphError(f"{function} calls a function {arguments}; got {short_repr(given)}", location=location())
     kind = deferred(given)
     if kind is not None:
         raise GraphError(
@@ -72,7 +72,8 @@ def whole_number(function: str, name: str, given: Any, least: int) -> int:
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise GraphError(
-            f"{function} needs an integer of at least {least} as its {name}; got {shown(given)}", location=location()
+            f"{function} needs an integer of at least {least} as its {name}; got {short_repr(given)}",
+            location=location(),
         )
     return given
 

@@ -11,7 +11,7 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
-from malflow.diagnostics import describe, location, shown
+from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
@@ -238,7 +238,7 @@ def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:
         GraphError: if it is none, with what to write instead.
     """
     if not isinstance(given, Aggregator):
-        name = describe(given) if callable(given) else shown(given)
+        name = describe(given) if callable(given) else short_repr(given)
         raise GraphError(f"{name} is no aggregator; {_instead(given)}", location=location())
     for method in ("create", "add", "result"):
         if getattr(type(given), method) is getattr(Aggregator, method):

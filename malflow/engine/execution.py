@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
 from malflow.engine.lifts import feeding_sources, lifts_of
 from malflow.engine.migration import migrate_states
@@ -206,7 +206,7 @@ class Run:
             OperatorError: if user code fails.
         """
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-            raise GraphError(f"parallelism must be a positive integer; got {shown(parallelism)}")
+            raise GraphError(f"parallelism must be a positive integer; got {short_repr(parallelism)}")
         if parallelism == self.parallelism:
             return
         refuse_local(self._program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates
 from malflow.errors import SnapshotError
@@ -53,12 +53,12 @@ def _check_new(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> N
     if old_kind(states.values()) is None:
         return
     key, state = next((key, state) for key, state in states.items() if old_kind((state,)))
-    reason = f"it must return a state of its own; got {shown(state)}, with an old {old_kind((state,))} in it"
+    reason = f"it must return a state of its own; got {short_repr(state)}, with an old {old_kind((state,))} in it"
     raise operator_error(node.name, reason, None, node.migrate, about=_migration(key, state, version))
 
 
 def _migration(key: Any, state: Any, version: int) -> str:
-    return f"the migration of key {shown(key)}, state {shown(state)}, from version {version}"
+    return f"the migration of key {short_repr(key)}, state {short_repr(state)}, from version {version}"
 
 
 def _migrate(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, assert_never
 
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import operator_error, short_repr
 from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates, States, placement_of, specs_of
@@ -139,7 +139,7 @@ def _by_key(
             held = new[_worker_of(name, key if key_of is None else key_of(key), after, partitioner)]
             if key in held:
                 raise SnapshotError(
-                    f"operator '{name}' has two states for key {shown(key)}, on two workers: they were kept under "
+                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers: they were kept under "
                     ".key_local() and can't be made one; leave the operator as it was, or give it another name"
                 )
             held[key] = state
@@ -147,13 +147,13 @@ def _by_key(
 
 
 def _worker_of(name: str, key: Any, after: int, partitioner: Partitioner) -> int:
-    workers, about = range(after), f"key {shown(key)}"
+    workers, about = range(after), f"key {short_repr(key)}"
     try:
         worker = partitioner(key, workers)
     except Exception as error:
         raise operator_error(name, error, None, partitioner, about=about) from error
     if worker not in workers:
-        reason = f"the partitioner returned {shown(worker)}; it must return one of {list(workers)}"
+        reason = f"the partitioner returned {short_repr(worker)}; it must return one of {list(workers)}"
         raise operator_error(name, reason, None, partitioner, about=about)
     return worker
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from malflow.batch import Batch
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import operator_error, short_repr
 from malflow.message import DataMessage, NoKey
 from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
@@ -71,7 +71,8 @@ class OperatorContext:
         owner = None if self.placement is None else self.placement(key, self.workers)
         if owner not in (None, self.worker_id):
             raise ValueError(
-                f"key {shown(key)} came to worker {self.worker_id} but belongs to worker {owner}: it was changed after "
+                f"key {short_repr(key)} came to worker {self.worker_id} but belongs to worker {owner}: it was changed "
+                "after "
                 ".key_distribute(); keep the key as it is, or call .key_distribute() again"
             )
 

@@ -9,7 +9,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.numbered import NumberedAccumulators
@@ -147,7 +147,10 @@ class CountAggregate(Operator):
         try:
             return WindowResult(first, instant_after(last), self._kernel.result(acc), timing)
         except Exception as error:
-            about = f"the result of key {shown(key)}, the window with records from {shown(first)} to {shown(last)}"
+            about = (
+                f"the result of key {short_repr(key)}, the window with records from {short_repr(first)} to "
+                f"{short_repr(last)}"
+            )
             raise self.error(error, about=about) from error
 
 

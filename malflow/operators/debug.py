@@ -13,7 +13,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import operator_error, short_repr
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
 from malflow.state import ATOMIC_TYPES
@@ -113,7 +113,8 @@ def verify_placement(batch: Batch, reader: Operator) -> None:
     for index, (key, origin) in enumerate(zip(batch.keys, batch.placed, strict=True)):
         if key is not origin and placement(key, workers) != placement(origin, workers):
             reason = (
-                f"its key was {shown(origin)} at .key_distribute() and was changed since: with {len(workers)} workers "
+                f"its key was {short_repr(origin)} at .key_distribute() and was changed since: with {len(workers)} "
+                "workers "
                 "it would be on another one than its state; keep the key as it is, or call .key_distribute() again"
             )
             raise reader.error(reason, (key, batch.values[index], batch.timestamps[index]))
@@ -129,7 +130,7 @@ def verify(batch: Batch, reader: str) -> None:
         return
     for index, (value, look) in enumerate(zip(batch.values, batch.looks, strict=True)):
         if _look(value) != look:
-            before = shown(pickle.loads(look)) if isinstance(look, bytes) else look  # noqa: S301 - pickled here
+            before = short_repr(pickle.loads(look)) if isinstance(look, bytes) else look  # noqa: S301 - pickled here
             reason = (
                 f"the value it emitted was changed before operator '{reader}' read it: it was {before}; a state "
                 "inside an emitted value goes on changing, and readers of one stream share its values; emit a copy"
@@ -144,4 +145,4 @@ def _look(value: Any) -> bytes | str | None:
     try:
         return pickle.dumps(value)
     except Exception:  # noqa: BLE001 - what can't be pickled is compared by how it reads
-        return shown(value)
+        return short_repr(value)

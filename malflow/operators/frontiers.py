@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow.batch import Batch, concat
 from malflow.diagnostics import operator_error
-from malflow.errors import told
+from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import OperatorContext
 from malflow.state import Delta, KeyedState
@@ -72,7 +72,9 @@ class Frontiers:
 
     def error(self, error: Exception) -> Exception:
         """Return the error for epochs of two edges that can't be compared."""
-        return operator_error(self._operator_name, f"epochs of its inputs can't be compared: {told(error)}", None, None)
+        return operator_error(
+            self._operator_name, f"epochs of its inputs can't be compared: {error_text(error)}", None, None
+        )
 
     def catch_up(self) -> Iterator[Batch]:
         """Yield the merged epoch if it has grown."""

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import OperatorContext
 from malflow.operators.join import LEFT, RIGHT, JoinOperator
@@ -63,7 +63,7 @@ class Interval:
             return RegularPanes(pane, length - length).fit(timestamp)
         except TypeError:
             raise TypeError(
-                f"its timestamp {shown(timestamp)} of type {type(timestamp).__name__} doesn't fit the bounds "
+                f"its timestamp {short_repr(timestamp)} of type {type(timestamp).__name__} doesn't fit the bounds "
                 f"before={self.before!r} and after={self.after!r}; these can be numbers for numbers, timedeltas for "
                 "datetimes, and timedeltas of whole days for dates"
             ) from None
@@ -175,7 +175,8 @@ class IntervalJoin(JoinOperator):
         """
         if self._interval.fit(timestamp) != self._fit(timestamp):
             raise TypeError(
-                f"its timestamp {shown(timestamp)} is of type {type(timestamp).__name__}, and those before are not; "
+                f"its timestamp {short_repr(timestamp)} is of type {type(timestamp).__name__}, and those before are "
+                "not; "
                 "set timestamps of one type by .assign_timestamps()"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
@@ -90,7 +90,8 @@ class JoinOperator(Operator):
         for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
             if not record[2] > epoch:
                 raise self.error(
-                    f"it is behind epoch {shown(epoch)}: an operator before this one sent it with a timestamp that is "
+                    f"it is behind epoch {short_repr(epoch)}: an operator before this one sent it with a timestamp "
+                    "that is "
                     "too old, or gave it another one; call .assign_timestamps() and .generate_epochs() behind that "
                     "operator",
                     record,

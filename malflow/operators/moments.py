@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 from malflow.batch import Batch
-from malflow.errors import told
+from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 
@@ -123,12 +123,13 @@ def uncomparable(error: Exception) -> Exception | str:
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     ours = last is not None and last.tb_frame.f_globals.get("__name__", "").startswith(__package__)
-    if not ours or not isinstance(error, TypeError) or not _COMPARISON.search(told(error)):
+    if not ours or not isinstance(error, TypeError) or not _COMPARISON.search(error_text(error)):
         return error
-    if "offset-naive" in told(error):
+    if "offset-naive" in error_text(error):
         return f"its timestamp or those before: one {_MIXED}"
     return (
-        f"a timestamp or the generator's result can't be compared with the epoch before: {told(error)}; use one type "
+        f"a timestamp or the generator's result can't be compared with the epoch before: {error_text(error)}; use one "
+        "type "
         "of timestamp for all records, by .assign_timestamps(), and the same type for epochs"
     )
 

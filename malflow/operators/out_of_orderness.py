@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from malflow.errors import GraphError, shown
+from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
 
 __all__ = ["LimitedOutOfOrderness", "limit_out_of_orderness"]
@@ -75,7 +75,8 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
 def _wrong_bound(timestamp: Any, bound: Any) -> str:
     kinds = type(timestamp).__name__, type(bound).__name__
     return (
-        f"the timestamps are {kinds[0]}, as {shown(timestamp)}, and the bound is {kinds[1]}, {shown(bound)}, which "
+        f"the timestamps are {kinds[0]}, as {short_repr(timestamp)}, and the bound is {kinds[1]}, "
+        f"{short_repr(bound)}, which "
         "can't be subtracted; give a bound that can, or timestamps that fit by .assign_timestamps(), such as "
         "datetimes for a timedelta"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.positions import Positions
 from malflow.state import Delta, KeyedState
@@ -52,7 +52,7 @@ class PartOperator(Operator):
         try:
             return method(*arguments)
         except Exception as error:
-            raise self.error(error, about=f"part {shown(part)}") from error
+            raise self.error(error, about=f"part {short_repr(part)}") from error
 
 
 def _snapshot(partition: Any) -> Any:

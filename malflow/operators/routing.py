@@ -9,8 +9,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from malflow.batch import Batch, concat, interleave
-from malflow.diagnostics import operator_error, shown
-from malflow.errors import told
+from malflow.diagnostics import operator_error, short_repr
+from malflow.errors import error_text
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.frontiers import Frontiers
@@ -82,7 +82,7 @@ class KeyBy(Operator):
             try:
                 check_key(key)
             except Exception as error:
-                reason = f"its key can't be used: {told(error)}"
+                reason = f"its key can't be used: {error_text(error)}"
                 record = (key, batch.values[index], batch.timestamps[index])
                 raise self.error(reason, record) from error
 
@@ -91,7 +91,8 @@ class KeyBy(Operator):
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:
                 reason = (
-                    f"it gave key {shown(key)}, and {shown(other)} when asked again; it must depend on the record only"
+                    f"it gave key {short_repr(key)}, and {short_repr(other)} when asked again; it must depend on the "
+                    "record only"
                 )
                 raise self.error(reason, (key, batch.values[index], batch.timestamps[index]))
 

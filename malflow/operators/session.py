@@ -10,7 +10,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
@@ -134,7 +134,7 @@ class SessionAggregate(WindowOperator):
             raise _Closed
         if not timestamp < end:
             raise ValueError(
-                f"timestamp {shown(timestamp)} plus the gap of {self._gap} is no later; filter such records"
+                f"timestamp {short_repr(timestamp)} plus the gap of {self._gap} is no later; filter such records"
             )
         sessions[at:at] = (timestamp, timestamp, self._run.new_number())
         if at == 0:
@@ -207,7 +207,9 @@ class SessionAggregate(WindowOperator):
             try:
                 self._kernel.result(acc)
             except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
-                about = f"the result of key {shown(key)}, the session from {shown(start)} to {shown(end)}"
+                about = (
+                    f"the result of key {short_repr(key)}, the session from {short_repr(start)} to {short_repr(end)}"
+                )
                 return self.error(own, about=about)
         return self.error(error)
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 from malflow.batch import BATCH_SIZE, Batch, interleave
-from malflow.diagnostics import operator_error, shown
+from malflow.diagnostics import operator_error, short_repr
 from malflow.errors import (
     GraphError,
     MissingDependency,
@@ -51,7 +51,7 @@ def list_parts(
     except Exception as error:
         raise operator_error(operator_name, error, None, source.impl) from error
     if twice:
-        raise operator_error(operator_name, f"it lists part {shown(twice[0])} more than once", None, source.impl)
+        raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
     return parts
 
 
@@ -241,7 +241,7 @@ class Source(PartOperator):
             return _PickledReader(self.context.pickle_reader(partition))
         except Exception as error:
             raise GraphError(
-                f"the reader of part {shown(part)} of source '{self.context.operator_name}' can't move to another "
+                f"the reader of part {short_repr(part)} of source '{self.context.operator_name}' can't move to another "
                 f"process: {type(error).__name__}: {error}; write it as a StatefulSource, whose parts are built where "
                 "they are read, from a position",
                 operator=self.context.operator_name,
@@ -268,7 +268,7 @@ class Source(PartOperator):
                 time.sleep(_REPLAY_PAUSE)
         if len(values) != count:
             raise SourceNotReplayable(
-                f"source '{self.context.operator_name}' gave {count} records of part {shown(part)} at first, and "
+                f"source '{self.context.operator_name}' gave {count} records of part {short_repr(part)} at first, and "
                 f"{len(values)} when they were read again"
             )
         return Batch([part] * count if self._keyed else None, values, timestamps)

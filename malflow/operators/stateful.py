@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import shape_error, shown
-from malflow.errors import OperatorError, told
+from malflow.diagnostics import shape_error, short_repr
+from malflow.errors import OperatorError, error_text
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.stateless import refuse_answer
@@ -45,7 +45,7 @@ class StatefulMap(Operator):
         return (batch.with_values(values),)
 
     def _explained(self, error: Exception) -> Exception | str:
-        if type(error) in (TypeError, AttributeError) and "NoneType" in told(error) and not self._has_default:
+        if type(error) in (TypeError, AttributeError) and "NoneType" in error_text(error) and not self._has_default:
             hint = "a key without a state has the state None; default= makes another, such as default=int"
             error.add_note(hint)
         return shape_error(error, "(value, state)")
@@ -117,7 +117,7 @@ class StatefulOp(Operator):
 
     def _take_epoch(self, epoch: Any) -> None:
         if self._on_epoch is not None:
-            self._call(self._on_epoch, epoch, self._states, self._output, about=f"epoch {shown(epoch)}")
+            self._call(self._on_epoch, epoch, self._states, self._output, about=f"epoch {short_repr(epoch)}")
 
     def _call(self, hook: Callable[..., Any], *arguments: Any, about: str) -> None:
         self._output.held = None
@@ -164,5 +164,5 @@ def _pair(mapper: Callable[..., Any], key: Any, value: Any, state: Any) -> tuple
     """Call a mapper and take nothing but a tuple of two, where a text of two letters would do as well."""
     answer = mapper(key, value, state)
     if not isinstance(answer, tuple):
-        raise TypeError(f"the mapper must return (value, state); got {shown(answer)}")
+        raise TypeError(f"the mapper must return (value, state); got {short_repr(answer)}")
     return answer

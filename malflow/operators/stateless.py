@@ -7,7 +7,7 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
@@ -140,7 +140,7 @@ class InspectFrontier(Operator):
             try:
                 self.callback(epoch, self.context)
             except Exception as error:
-                raise self.error(error, about=f"epoch {shown(epoch)}") from error
+                raise self.error(error, about=f"epoch {short_repr(epoch)}") from error
         return (batch,)
 
 
@@ -182,7 +182,7 @@ class StatelessOp(Operator):
         try:
             refuse_answer(self._on_epoch(epoch, self._output))
         except Exception as error:
-            raise self.error(error, about=f"epoch {shown(epoch)}") from error
+            raise self.error(error, about=f"epoch {short_repr(epoch)}") from error
 
 
 _AT_HAND = (list, tuple)
@@ -192,7 +192,8 @@ def _elements(value: Any, of: str = "the value is") -> list[Any]:
     if isinstance(value, (str, bytes, bytearray)):
         letters = "letters" if isinstance(value, str) else "bytes"
         raise TypeError(
-            f"{of} {shown(value)}, whose elements would be its {letters}; split it first, as by value.split(), or make "
+            f"{of} {short_repr(value)}, whose elements would be its {letters}; split it first, as by value.split(), "
+            "or make "
             f"it [value] for one record, list(value) for its {letters}"
         )
     if value is None:
@@ -221,7 +222,8 @@ def refuse_answer(answer: Any) -> None:
     if type(answer) in _AT_HAND and all(part is None or isinstance(part, bool) for part in answer):
         return
     raise TypeError(
-        f"it returned {shown(answer)}, which goes nowhere; emit by output.send(DataMessage(key, value, timestamp)), "
+        f"it returned {short_repr(answer)}, which goes nowhere; emit by output.send(DataMessage(key, value, "
+        "timestamp)), "
         "and return nothing"
     )
 

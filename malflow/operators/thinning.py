@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.message import MAX, MIN
 
 __all__ = ["Step", "Thinning", "calm_until", "can_skip", "rounded_down"]
@@ -135,6 +135,7 @@ def _since_1970(epoch: Any, every: Any) -> Any:
 def _wrong_step(epoch: Any, every: Any) -> str:
     kinds = type(epoch).__name__, type(every).__name__
     return (
-        f"the epochs are {kinds[0]}, as {shown(epoch)}, and every is {kinds[1]}, {shown(every)}, which has no such "
+        f"the epochs are {kinds[0]}, as {short_repr(epoch)}, and every is {kinds[1]}, {short_repr(every)}, which has "
+        "no such "
         "multiples; give an every that fits, such as a timedelta for datetimes and a number for numbers"
     )

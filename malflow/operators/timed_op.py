@@ -7,7 +7,7 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
 from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS, LogicTimers
@@ -122,7 +122,7 @@ class TimedOp(StatefulOp):
             try:
                 self._keep(key, start, self._on_timer(key, at, self._hold(key), output))
             except Exception as error:
-                raise self.error(error, about=f"the timer of key {shown(key)} at {shown(at)}") from error
+                raise self.error(error, about=f"the timer of key {short_repr(key)} at {short_repr(at)}") from error
         output.key = _NO_KEY
         self.state.touch(keys)
 
@@ -150,7 +150,7 @@ class _TimedOutput(StateOutput):
         """Set the timer of the key at hand, in place of the one it has."""
         self._check_key()
         if not is_moment(at):
-            raise TypeError(f"output.wake takes a time; got {shown(at)}; call output.sleep() for no timer")
+            raise TypeError(f"output.wake takes a time; got {short_repr(at)}; call output.sleep() for no timer")
         zone = getattr(at, "tzinfo", None)
         if zone is not None and zone is not UTC and not is_fixed(zone):
             raise TypeError(
@@ -158,7 +158,8 @@ class _TimedOutput(StateOutput):
             )
         if self.floor is not None and at <= self.floor:
             raise ValueError(
-                f"output.wake takes a time to come; got {shown(at)}, which is not after {shown(self.floor)}: the last "
+                f"output.wake takes a time to come; got {short_repr(at)}, which is not after "
+                f"{short_repr(self.floor)}: the last "
                 "epoch, or in on_timer the timer's own time"
             )
         self._clock_timers.cancel(self.key)
@@ -168,7 +169,7 @@ class _TimedOutput(StateOutput):
         """Set the timer of the key at hand to a time of the clock, in place of the one it has."""
         self._check_key()
         if not isinstance(delay, timedelta) or delay <= timedelta(0):
-            raise TypeError(f"output.wake_after takes a positive timedelta; got {shown(delay)}")
+            raise TypeError(f"output.wake_after takes a positive timedelta; got {short_repr(delay)}")
         self._timers.cancel(self.key)
         self._clock_timers.set(self.key, self.now + delay)
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.batch import Batch
-from malflow.diagnostics import shape_error, shown
+from malflow.diagnostics import shape_error, short_repr
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.state import Delta, KeyedState, copied
@@ -141,7 +141,7 @@ def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
         TypeError: if it is none.
     """
     if not isinstance(state, ExpireMap | None):
-        raise TypeError(f"it must return an ExpireMap or None; got {shown(state)}")
+        raise TypeError(f"it must return an ExpireMap or None; got {short_repr(state)}")
     return None if state is None or state.is_empty() else state
 
 
@@ -194,7 +194,7 @@ class TtlMap(Operator):
             self._replan(set(batch.key_column()))
             self._sweep()
         except Exception as error:
-            raise self.error(error, about=f"epoch {shown(self._now)}") from error
+            raise self.error(error, about=f"epoch {short_repr(self._now)}") from error
         return (batch.with_values(values),)
 
     def _replan(self, keys: Iterable[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.batch import Batch
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.admission import admission_of
@@ -166,8 +166,8 @@ class WindowOperator(Operator):
             if fitted(self._unfitted, timestamp) != panes:
                 like = self.reached.like
                 raise TypeError(
-                    f"its timestamp {shown(timestamp)} is of type {type(timestamp).__name__}, and the first one, "
-                    f"{shown(like)}, is of type {type(like).__name__}; set timestamps of one type by "
+                    f"its timestamp {short_repr(timestamp)} is of type {type(timestamp).__name__}, and the first one, "
+                    f"{short_repr(like)}, is of type {type(like).__name__}; set timestamps of one type by "
                     ".assign_timestamps()"
                 )
             self._kinds.add(type(timestamp))
@@ -196,7 +196,8 @@ class WindowOperator(Operator):
             self.too_late.add_each(run.key_column(), run.values, run.timestamps)
             return
         raise self.error(
-            f"its window closed at epoch {shown(self.reached.epoch)}, which the record is behind: an operator before "
+            f"its window closed at epoch {short_repr(self.reached.epoch)}, which the record is behind: an operator "
+            "before "
             "this one sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
             ".generate_epochs() behind that operator",
             next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True))),
@@ -435,7 +436,9 @@ class WindowAggregate(PanedOperator):
         try:
             values = self._kernel.results(states.values())
         except Exception as error:
-            raise self._unfinished(error, states, f"the window from {shown(start)} to {shown(stop)}") from error
+            raise self._unfinished(
+                error, states, f"the window from {short_repr(start)} to {short_repr(stop)}"
+            ) from error
         made = map(WindowResult, repeat(start), repeat(stop), values, repeat(timing))
         results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
 
@@ -445,5 +448,5 @@ class WindowAggregate(PanedOperator):
             try:
                 self._kernel.result(state)
             except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
-                return self.error(own, about=f"the result of key {shown(key)}, {window}")
+                return self.error(own, about=f"the result of key {short_repr(key)}, {window}")
         return self.error(error, about=window)

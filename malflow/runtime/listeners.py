@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.events import Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
 
 __all__ = ["Listeners", "LoggingListener"]
@@ -69,4 +69,4 @@ class Listeners:
                     listener.on_event(event)
                 except Exception:  # noqa: BLE001 - whatever it is, the run goes on
                     self._listeners = [it for it in self._listeners if it is not listener]
-                    _log.exception("listener %s failed, and hears no more of the run", shown(listener))
+                    _log.exception("listener %s failed, and hears no more of the run", short_repr(listener))

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from malflow.callables import deferred
-from malflow.diagnostics import describe, shown
+from malflow.diagnostics import describe, short_repr
 from malflow.errors import GraphError, require_methods
 from malflow.events import Listener
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, job_of
@@ -78,7 +78,7 @@ def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
     if snapshots is None:
         return
     if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
-        raise GraphError(f"snapshots needs a timedelta above zero; got {shown(snapshots)}")
+        raise GraphError(f"snapshots needs a timedelta above zero; got {short_repr(snapshots)}")
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "
@@ -93,7 +93,7 @@ def check_parallelism(parallelism: object, name: str = "parallelism") -> int:
         GraphError: if it is not a positive integer.
     """
     if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise GraphError(f"{name} must be a positive integer; got {shown(parallelism)}")
+        raise GraphError(f"{name} must be a positive integer; got {short_repr(parallelism)}")
     return parallelism
 
 
@@ -104,9 +104,9 @@ def _check_restore(restore: object, recovery: object, allow_dropped_state: objec
         GraphError: if an option is not valid.
     """
     if restore is not None and restore != "latest" and (isinstance(restore, bool) or not isinstance(restore, int)):
-        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {shown(restore)}")
+        raise GraphError(f"restore needs 'latest', the id of a snapshot, or None; got {short_repr(restore)}")
     if recovery not in ("strict", "previous"):
-        raise GraphError(f"recovery must be 'strict' or 'previous'; got {shown(recovery)}")
+        raise GraphError(f"recovery must be 'strict' or 'previous'; got {short_repr(recovery)}")
     if isinstance(allow_dropped_state, str):
         raise GraphError(f"allow_dropped_state needs a list of names; got {allow_dropped_state!r}")
 
@@ -118,7 +118,7 @@ def _check_listeners(listeners: object) -> None:
         GraphError: if they are not a sequence, or one of them has no method `on_event`.
     """
     if isinstance(listeners, str) or not isinstance(listeners, Sequence):
-        raise GraphError(f"listeners needs a list of listeners; got {shown(listeners)}")
+        raise GraphError(f"listeners needs a list of listeners; got {short_repr(listeners)}")
     for listener in listeners:
         require_methods(listener, "listeners", ("on_event",))
 
@@ -130,7 +130,7 @@ def check_build(build_dataflow: object, runtime: str) -> None:
         GraphError: if it is not callable, or is a generator or coroutine function, whose call would run nothing.
     """
     if not callable(build_dataflow):
-        raise GraphError(f"{runtime} needs a function that builds the dataflow; got {shown(build_dataflow)}")
+        raise GraphError(f"{runtime} needs a function that builds the dataflow; got {short_repr(build_dataflow)}")
     kind = deferred(build_dataflow)
     if kind is not None:
         raise GraphError(

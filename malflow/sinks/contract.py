@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods, shown
+from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods, short_repr
 from malflow.message import DataMessage
 
 __all__ = [
@@ -137,7 +137,7 @@ class StatelessSink(Generic[K, V, T]):
 
     def __post_init__(self) -> None:
         if hasattr(self.impl, "assign_part") and not hasattr(self.impl, "sink"):
-            raise GraphError(f"StatelessSink got {shown(self.impl)}, a sink of parts; write StatefulSink(...)")
+            raise GraphError(f"StatelessSink got {short_repr(self.impl)}, a sink of parts; write StatefulSink(...)")
         require_methods(self.impl, "StatelessSink", ("sink",))
         refuse_deferred(self.impl, "StatelessSink", ("sink_batch", "flush", "close"))
 
@@ -157,7 +157,9 @@ class StatefulSink(Generic[K, V, T, P, S]):
 
     def __post_init__(self) -> None:
         if hasattr(self.impl, "sink") and not hasattr(self.impl, "assign_part"):
-            raise GraphError(f"StatefulSink got {shown(self.impl)}, a sink without parts; write StatelessSink(...)")
+            raise GraphError(
+                f"StatefulSink got {short_repr(self.impl)}, a sink without parts; write StatelessSink(...)"
+            )
         require_methods(self.impl, "StatefulSink", ("assign_part", "build_part"))
         require_arguments(
             self.impl.build_part, "StatefulSink", ("part", "state"), "accept the state, which is None at first"

@@ -15,7 +15,7 @@ from malflow.snapshot.layout import JOB, check_job
 from malflow.snapshot.manifest import Manifest, decode_signed
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
-from malflow.snapshot.restore import chooser, load
+from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
 from malflow.state_kinds import StateSpec
@@ -113,7 +113,9 @@ class FsspecBackend:
             return names
 
         versions = {spec.name: spec.version for spec in states}
-        held = claim(manifest_log, chooser(manifest_log, start, self._codec, accept, versions), self._environment)
+        held = claim(
+            manifest_log, manifest_choice(manifest_log, start, self._codec, accept, versions), self._environment
+        )
         restored = self._loaded(manifest_log, held, names, versions) if held.head.snapshot else None
         kept = {entry.name for entry in held.head.operators}
         session = SnapshotSession(

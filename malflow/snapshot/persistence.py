@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from malflow.errors import OperatorError, shown, told
+from malflow.errors import OperatorError, error_text, short_repr
 from malflow.state import StateDelta
 from malflow.state_kinds import StateSpec
 
@@ -83,7 +83,7 @@ class StateNotSerializable(Exception):
     def reason(self) -> str:
         """The cause, as text."""
         cause = self.__cause__
-        return f"{type(cause).__name__}: {'' if cause is None else told(cause)}"
+        return f"{type(cause).__name__}: {'' if cause is None else error_text(cause)}"
 
     def as_operator_error(
         self, kind: type[OperatorError] = OperatorError, consequence: str = "the last snapshot stands"
@@ -95,7 +95,8 @@ class StateNotSerializable(Exception):
             consequence: what follows, or why it must be written.
         """
         return kind(
-            f"operator '{self.operator}' failed at key {shown(self.key)}: its state {shown(self.state)} of type "
+            f"operator '{self.operator}' failed at key {short_repr(self.key)}: its state {short_repr(self.state)} of "
+            "type "
             f"{type(self.state).__name__} can't be written: {self.reason}; {consequence}",
             operator=self.operator,
             record=(self.key, self.state, None),

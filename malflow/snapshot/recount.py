@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import SnapshotError
 from malflow.paned_state import OperatorState
 from malflow.snapshot.persistence import RestoredState
@@ -63,7 +63,7 @@ class Recount:
 
 def _difference(worker: int, name: str, kept: list[Any], live: OperatorState) -> SnapshotError:
     there, here = next(pair for pair in zip_longest(kept, live, fillvalue=_NONE) if pair[0] != pair[1])
-    first, second = (("none" if key is _NONE else f"key {shown(key)}") for key in (there, here))
+    first, second = (("none" if key is _NONE else f"key {short_repr(key)}") for key in (there, here))
     return SnapshotError(
         f"operator '{name}' has {len(live)} keys on worker {worker}, but its snapshots add up to {len(kept)}: "
         f"the first difference is {first} instead of {second}; keys and their hashes must not change"

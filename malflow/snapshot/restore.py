@@ -15,7 +15,7 @@ from malflow.snapshot.manifest import FileEntry, Manifest
 from malflow.snapshot.manifest_log import ManifestLog
 from malflow.snapshot.persistence import RestoredState, RestoreOptions
 
-__all__ = ["chooser", "load", "read_file", "replay"]
+__all__ = ["load", "manifest_choice", "read_file", "replay"]
 
 Names = Mapping[str, str]
 """The states of a snapshot to read, mapped to their names in the program."""
@@ -31,7 +31,7 @@ Loads = Callable[[bytes], Any]
 """Deserialises states."""
 
 
-def chooser(
+def manifest_choice(
     manifest_log: ManifestLog,
     start: RestoreOptions,
     codec: Codec,

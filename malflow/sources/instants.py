@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Literal
 
-from malflow.errors import GraphError, MissingDependency, shown
+from malflow.errors import GraphError, MissingDependency, short_repr
 from malflow.message import NoKey, NoKeyType
 from malflow.panes import zone_of
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -33,9 +33,9 @@ class _Instants(StatefulSourceImpl[NoKeyType, datetime, datetime, datetime | Non
     def __init__(self, *, until: datetime | None, missed: Missed) -> None:
         kind = type(self).__name__
         if missed not in ("all", "latest", "none"):
-            raise GraphError(f"{kind} needs missed='all', 'latest' or 'none'; got {shown(missed)}")
+            raise GraphError(f"{kind} needs missed='all', 'latest' or 'none'; got {short_repr(missed)}")
         if until is not None and (not isinstance(until, datetime) or until.tzinfo is None):
-            raise GraphError(f"{kind} needs a datetime with a time zone as its until; got {shown(until)}")
+            raise GraphError(f"{kind} needs a datetime with a time zone as its until; got {short_repr(until)}")
         self.until = until
         self.missed = missed
 
@@ -154,9 +154,9 @@ class PeriodicSource(_Instants):
     ) -> None:
         super().__init__(until=until, missed=missed)
         if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise GraphError(f"PeriodicSource needs a positive timedelta; got {shown(every)}")
+            raise GraphError(f"PeriodicSource needs a positive timedelta; got {short_repr(every)}")
         if not isinstance(offset, timedelta):
-            raise GraphError(f"PeriodicSource needs a timedelta as its offset; got {shown(offset)}")
+            raise GraphError(f"PeriodicSource needs a timedelta as its offset; got {short_repr(offset)}")
         self.every = every
         self.offset = offset % every
 
@@ -213,7 +213,7 @@ class CronSource(_Instants):
         try:
             next(self.after(_EPOCH), None)
         except (ValueError, TypeError, AttributeError) as error:
-            raise GraphError(f"CronSource needs a cron expression; got {shown(expression)}: {error}") from error
+            raise GraphError(f"CronSource needs a cron expression; got {short_repr(expression)}: {error}") from error
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """Yield the instants after another one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.operators.running import RunningAggregate
 from malflow.state_kinds import StateKind
 from malflow.streams.arguments import malformed
@@ -248,7 +248,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         [3, 2, 4]
         """
         if not isinstance(windows, Windows):
-            raise malformed(None, f".window() takes windows, such as tumbling(60); got {shown(windows)}")
+            raise malformed(None, f".window() takes windows, such as tumbling(60); got {short_repr(windows)}")
         reason = None if early is None else check_early(windows, early)
         if reason is not None:
             raise malformed(None, reason)

@@ -12,7 +12,7 @@ from typing import Any
 
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
-from malflow.diagnostics import describe, location, shown
+from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError, offers
 from malflow.graph import check_name
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -84,7 +84,7 @@ def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | S
     if isinstance(source, (StatelessSource, StatefulSource)):
         return source
     raise malformed(
-        name, f"needs a StatelessSource or a StatefulSource; got {shown(source)}; {_source_instead(source)}"
+        name, f"needs a StatelessSource or a StatefulSource; got {short_repr(source)}; {_source_instead(source)}"
     )
 
 
@@ -97,7 +97,7 @@ def checked_sink(name: str, sink: Any) -> StatelessSink[Any, Any, Any] | Statefu
         return StatefulSink(sink)
     if isinstance(sink, (StatelessSink, StatefulSink)):
         return sink
-    raise malformed(name, f"needs a StatelessSink or a StatefulSink; got {shown(sink)}; {_sink_instead(sink)}")
+    raise malformed(name, f"needs a StatelessSink or a StatefulSink; got {short_repr(sink)}; {_sink_instead(sink)}")
 
 
 def checked_count(name: str, count: Any, what: str) -> None:
@@ -109,7 +109,7 @@ def checked_count(name: str, count: Any, what: str) -> None:
         what: the name of the argument, such as ``version``.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise malformed(name, f"needs a positive integer as its {what}; got {shown(count)}")
+        raise malformed(name, f"needs a positive integer as its {what}; got {short_repr(count)}")
 
 
 def checked_length(name: str, length: Any, what: str) -> None:
@@ -122,7 +122,7 @@ def checked_length(name: str, length: Any, what: str) -> None:
     """
     is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
     if not (is_number or isinstance(length, timedelta)) or length <= length - length:
-        raise malformed(name, f"needs a positive number or timedelta as its {what}; got {shown(length)}")
+        raise malformed(name, f"needs a positive number or timedelta as its {what}; got {short_repr(length)}")
 
 
 def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:
@@ -152,7 +152,8 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
     if isinstance(bound, (Real, Decimal) if isinstance(every, timedelta) else timedelta):
         raise malformed(
             name,
-            f"has a bound of {shown(bound)} and an every of {shown(every)}; both must fit the timestamps: give two "
+            f"has a bound of {short_repr(bound)} and an every of {short_repr(every)}; both must fit the timestamps: "
+            "give two "
             "timedeltas for datetimes, or two numbers for numbers",
         )
     return every
@@ -169,7 +170,7 @@ def checked_function(name: str, role: str, function: Any, *, generators: bool = 
     """
     check_name(name, location())
     if not callable(function):
-        raise malformed(name, f"needs a function as its {role}; got {shown(function)}")
+        raise malformed(name, f"needs a function as its {role}; got {short_repr(function)}")
     _refuse_deferred(name, role, function, generators=generators)
     return function
 
@@ -198,7 +199,7 @@ def checked_logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
     if isinstance(logic, type):
         raise malformed(name, f"needs a logic object; got the class {logic.__name__}; write {logic.__name__}()")
     if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
-        raise malformed(name, f"needs a logic with a method on_data(), or a function; got {shown(logic)}")
+        raise malformed(name, f"needs a logic with a method on_data(), or a function; got {short_repr(logic)}")
     if not hasattr(logic, "on_data"):
         _refuse_deferred(name, "logic", logic)
         return logic
@@ -217,8 +218,8 @@ def checked_default(name: str, default: Any) -> Any:
     if default is not None and not callable(default):
         raise malformed(
             name,
-            f"needs a function that creates a state as its default; got {shown(default)}; "
-            f"write lambda: {shown(default)}",
+            f"needs a function that creates a state as its default; got {short_repr(default)}; "
+            f"write lambda: {short_repr(default)}",
         )
     if default is not None:
         _refuse_deferred(name, "default", default)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.graph import EpochsNode, Port, TimestampsNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic
@@ -103,7 +103,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         """
         generator, port = checked_function(name, "generator", generator), self._input(name)
         if not isinstance(per_part, bool):
-            raise malformed(name, f"needs True or False for per_part; got {shown(per_part)}")
+            raise malformed(name, f"needs True or False for per_part; got {short_repr(per_part)}")
         source = self._graph.parts(port) if per_part else None
         checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
         every = checked_step(name, every, getattr(generator, "bound", None))

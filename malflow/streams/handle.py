@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.graph import Graph, Node, Port, SourceNode
 from malflow.streams.arguments import location, malformed
 
@@ -55,7 +55,7 @@ class StreamHandle(Generic[K, V_co, T]):
         ports = [self._input(name)]
         for stream in others:
             if not isinstance(stream, StreamHandle):
-                raise malformed(name, f"takes streams as separate arguments; got {shown(stream)}")
+                raise malformed(name, f"takes streams as separate arguments; got {short_repr(stream)}")
             if stream._graph is not self._graph:
                 raise malformed(name, "needs streams of one dataflow; got a stream of another")
             if keyed and not stream._is_keyed:

@@ -10,7 +10,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.operators.asof_join import AsofJoin
 from malflow.operators.frontiers import INPUTS
 from malflow.operators.interval_join import Interval, IntervalJoin
@@ -131,7 +131,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         _check_bounds(name, before, after)
         if how not in _KEPT:
             known = ", ".join(map(repr, _KEPT))
-            raise malformed(name, f"needs one of {known} as its how; got {shown(how)}")
+            raise malformed(name, f"needs one of {known} as its how; got {short_repr(how)}")
         logic = partial(IntervalJoin, interval=Interval(before, after, _KEPT[how]))
         definition = f"{_ARTICLES[how]} {how} join from {before} before to {after} after"
         return self._join(name, logic, [right], definition, version, migrate)
@@ -194,11 +194,11 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         [(5, None), (6, 6), (7, 6)]
         """
         if how not in ("left", "inner"):
-            raise malformed(name, f"needs 'left' or 'inner' as its how; got {shown(how)}")
+            raise malformed(name, f"needs 'left' or 'inner' as its how; got {short_repr(how)}")
         if tolerance is not None:
             _check_length(name, tolerance, "tolerance")
             if tolerance < tolerance - tolerance:
-                raise malformed(name, f"needs a tolerance that is not negative; got {shown(tolerance)}")
+                raise malformed(name, f"needs a tolerance that is not negative; got {short_repr(tolerance)}")
         logic = partial(AsofJoin, tolerance=tolerance, keeps_left=how == "left")
         limit = "" if tolerance is None else f" with a tolerance of {tolerance}"
         definition = f"{_ARTICLES[how]} {how} as-of join{limit}"
@@ -225,7 +225,9 @@ def _check_bounds(name: str, before: Any, after: Any) -> None:
         _check_length(name, bound, what)
     if isinstance(before, timedelta) != isinstance(after, timedelta):
         raise malformed(
-            name, f"needs two numbers or two timedeltas as before and after; got {shown(before)} and {shown(after)}"
+            name,
+            f"needs two numbers or two timedeltas as before and after; got {short_repr(before)} and "
+            f"{short_repr(after)}",
         )
     if before + after < before - before:
         raise malformed(
@@ -243,4 +245,4 @@ def _check_length(name: str, length: Any, what: str) -> None:
     """
     is_number = not isinstance(length, bool) and isinstance(length, (Real, Decimal)) and isfinite(length)
     if not is_number and not isinstance(length, timedelta):
-        raise malformed(name, f"needs a number or a timedelta as its {what}; got {shown(length)}")
+        raise malformed(name, f"needs a number or a timedelta as its {what}; got {short_repr(length)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.stateful import StatefulOperators
@@ -147,7 +147,9 @@ def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> No
         GraphError: if they are others.
     """
     if not isinstance(late, StreamHandle) or not late._is_keyed:
-        raise malformed(name, f"needs late records with keys: .allow_late(late.key_distribute(...)); got {shown(late)}")
+        raise malformed(
+            name, f"needs late records with keys: .allow_late(late.key_distribute(...)); got {short_repr(late)}"
+        )
     graph = stream._graph
     there = graph.generator(stream._input(name))
     here = graph.generator(late._input(name)) if late._graph is graph else None

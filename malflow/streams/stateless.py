@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.errors import shown
+from malflow.errors import short_repr
 from malflow.graph import StatelessNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
@@ -79,7 +79,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         [30, 59, 71, 93]
         """
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise malformed(name, f"needs a fraction from 0 to 1; got {shown(fraction)}")
+            raise malformed(name, f"needs a fraction from 0 to 1; got {short_repr(fraction)}")
         logic = partial(Sample, by=checked_field_of(name, "by", by), limit=round(fraction * 2**64))
         return self._stateless(name, logic)
 

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.graph import StatefulNode
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import feed_of
-from malflow.testing.schedules import Event, Schedule, schedules, told
+from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.trial import Outcome, built, try_out
 
 __all__ = ["assert_exactly_once"]
@@ -86,7 +86,7 @@ def assert_exactly_once(
     __tracebackhide__ = True
     numbers = _numbers(parallelism)
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
-        raise GraphError(f"max_examples must be a positive integer; got {shown(max_examples)}")
+        raise GraphError(f"max_examples must be a positive integer; got {short_repr(max_examples)}")
     program = built(build_dataflow)
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
@@ -111,7 +111,7 @@ def assert_exactly_once(
     found = _find(judge, numbers, len(feed), max_examples, seed, rescale=rescale)
     if found is None:
         return
-    verdict, story = verdicts[found], _numbered(told(found, feed))
+    verdict, story = verdicts[found], _numbered(description(found, feed))
     if isinstance(verdict, MalflowError):
         verdict.add_note(f"under this schedule:\n{story}")
         raise verdict
@@ -185,5 +185,5 @@ def _numbers(parallelism: object) -> list[int]:
     numbers = [parallelism] if isinstance(parallelism, int) else parallelism
     listed = list(numbers) if isinstance(numbers, Iterable) else []
     if not listed or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in listed):
-        raise GraphError(f"parallelism must be one or more positive integers; got {shown(parallelism)}")
+        raise GraphError(f"parallelism must be one or more positive integers; got {short_repr(parallelism)}")
     return listed

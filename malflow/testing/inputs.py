@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
 from malflow.graph import SourceNode
 from malflow.message import NoKey
@@ -107,7 +107,7 @@ def _parts(node: SourceNode, items: Any) -> dict[Any, list[FeedRecord]]:
     if node.keyed and not isinstance(items, Mapping):
         raise GraphError(
             f"source '{node.name}' keys each record by its part; pass a mapping from part to items, as in "
-            f"{{'{node.name}': {{'part': [...]}}}}; got {shown(items)}"
+            f"{{'{node.name}': {{'part': [...]}}}}; got {short_repr(items)}"
         )
     parts = items if isinstance(items, Mapping) else {NoKey: items}
     return {part: list(_records(node.name, part, given)) for part, given in parts.items()}
@@ -117,7 +117,7 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
     try:
         listed = list(items)
     except TypeError:
-        raise GraphError(f"source '{source}' needs an iterable of items; got {shown(items)}") from None
+        raise GraphError(f"source '{source}' needs an iterable of items; got {short_repr(items)}") from None
     for index, item in enumerate(listed):
         if isinstance(item, Mark):
             raise GraphError(f"source '{source}' contains {item!r}; here stops and crashes come from the schedule")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.testing.inputs import Feed
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Event", "Schedule", "Step", "schedules", "told"]
+__all__ = ["Event", "Schedule", "Step", "description", "schedules"]
 
 _LONGEST = 8
 _SHOWN = 3
@@ -59,7 +59,7 @@ def schedules(parallelism: Sequence[int], records: int, *, rescale: bool) -> Sea
     return st.sampled_from(parallelism).flatmap(schedule)
 
 
-def told(schedule: Schedule, feed: Feed) -> list[str]:
+def description(schedule: Schedule, feed: Feed) -> list[str]:
     """Return a description of a schedule, line by line."""
     lines = [f"start with {_workers(schedule.workers)}"]
     done, kept, workers = 0, 0, schedule.workers
@@ -94,7 +94,7 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
         yield f"process {last} {count} records" if end == len(feed) else f"process records {start + 1} to {end}"
     elif count:
         several = len({record.source for record in feed.records}) > 1
-        told = (shown(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
+        told = (short_repr(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
         yield f"process {count} record{'s' if count > 1 else ''}: {', '.join(told)}"
 
 

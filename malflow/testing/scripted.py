@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -83,7 +83,8 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         """
         if state is not None and state > len(self._scripts[part]):
             raise GraphError(
-                f"part {shown(part)} of a ScriptedSource has {len(self._scripts[part])} items, but its snapshot says "
+                f"part {short_repr(part)} of a ScriptedSource has {len(self._scripts[part])} items, but its snapshot "
+                "says "
                 f"that {state} were read; a script may only grow between runs: append to it, or pass restore=None"
             )
         return ScriptedPart(part, self._scripts[part], state or 0, self._crashed)
@@ -142,5 +143,5 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         self._position += 1
         if mark is CRASH and here not in self._crashed:
             self._crashed.add(here)
-            raise Crash(f"part {shown(self._part)} crashed at item {self._position - 1}")
+            raise Crash(f"part {short_repr(self._part)} crashed at item {self._position - 1}")
         return mark is PAUSE

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
@@ -82,7 +82,7 @@ class _Recorder:
         """Record one message. For a sink with parts its key is the part, and its value a pair of key and value."""
         key, value = msg.value if self._in_parts else (msg.key, msg.value)
         like = likeness((msg.key, key, value, msg.timestamp))
-        written = Written(like, shown(key), f"{shown(value)} at timestamp {shown(msg.timestamp)}")
+        written = Written(like, short_repr(key), f"{short_repr(value)} at timestamp {short_repr(msg.timestamp)}")
         self.kept.append(written)
         self.written.append(written)
 
@@ -220,5 +220,5 @@ class _Job:
         for worker, name, delta, _ in self.run.deltas(whole=True):
             for key, state in delta.changed.items() if name in found else ():
                 holder = worker if by_worker else None
-                found[name][holder, likeness(key)] = State(likeness(state), holder, shown(key), shown(state))
+                found[name][holder, likeness(key)] = State(likeness(state), holder, short_repr(key), short_repr(state))
         return found

@@ -18,7 +18,7 @@ from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, Snapshot
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.commit import Content, claim, open_or_create_job
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.snapshot.restore import chooser
+from malflow.snapshot.restore import manifest_choice
 from malflow.store.contract import KeyExists, Store, Transient, UnknownOutcome
 from malflow.store.local import LocalStore
 from tests.kit.jobs import (
@@ -496,7 +496,7 @@ def test_only_the_last_of_concurrent_claims_can_commit(tmp_path: Path, kind: str
                 claims[number].append(
                     claim(
                         manifest_log,
-                        chooser(manifest_log, RestoreOptions(), backend.codec, lambda _: {}),
+                        manifest_choice(manifest_log, RestoreOptions(), backend.codec, lambda _: {}),
                         backend._environment,
                     )
                 )

@@ -13,7 +13,7 @@ from malflow import DataMessage, StatefulLogic, StreamProvider
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing.inputs import Feed, feed_of
-from malflow.testing.schedules import Event, Schedule, Step, schedules, told
+from malflow.testing.schedules import Event, Schedule, Step, description, schedules
 from malflow.testing.trial import Outcome, built, try_out
 
 STOP, SNAPSHOT, CRASH, RESCALE = Event
@@ -111,7 +111,7 @@ def test_a_schedule_is_told_in_lines() -> None:
     )
     sources = built(logged([])).sources
 
-    assert told(Schedule(1, steps), feed_of(range(9), sources)) == [
+    assert description(Schedule(1, steps), feed_of(range(9), sources)) == [
         "start with 1 worker",
         "process 1 record: 0",
         "crash, and restart from the beginning with 2 workers",
@@ -139,7 +139,7 @@ def test_records_of_several_sources_come_in_turn() -> None:
         *(("left", "p", "a"), ("left", "q", "c")),
         *(("right", feed.records[2].part, "x"), ("left", "p", "b")),
     ]
-    assert told(Schedule(1, (Step(2, SNAPSHOT, 1),)), feed) == [
+    assert description(Schedule(1, (Step(2, SNAPSHOT, 1),)), feed) == [
         "start with 1 worker",
         "process 2 records: 'a' of 'left', 'c' of 'left'",
         "take a snapshot",

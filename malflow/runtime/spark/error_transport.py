@@ -7,8 +7,8 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-from malflow.diagnostics import shown
-from malflow.errors import MalflowError, OperatorError, RunFailed, told
+from malflow.diagnostics import short_repr
+from malflow.errors import MalflowError, OperatorError, RunFailed, error_text
 from malflow.runtime.spark.transfer import missing_module
 
 __all__ = ["dumps_error", "loaded_error", "spark_message"]
@@ -49,11 +49,11 @@ def _bare_error(error: MalflowError) -> tuple[Any, ...]:
     notes = tuple(getattr(error, "__notes__", ()))
     cause: Any = error.__cause__
     if cause is not None and not _is_picklable(cause):
-        cause = RuntimeError(f"{type(cause).__name__}: {told(cause)}")
+        cause = RuntimeError(f"{type(cause).__name__}: {error_text(cause)}")
     if not isinstance(error, OperatorError):
         return type(error)(str(error)), cause, notes
     record = (error.key, error.value, error.timestamp)
-    facts = tuple(fact if _is_picklable(fact) else shown(fact) for fact in record) if error.has_record else None
+    facts = tuple(fact if _is_picklable(fact) else short_repr(fact) for fact in record) if error.has_record else None
     return OperatorError(str(error), operator=error.operator, record=facts, callback=error.callback), cause, notes  # type: ignore[arg-type] # three facts
 
 

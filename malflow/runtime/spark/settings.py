@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from malflow.diagnostics import shown
+from malflow.diagnostics import short_repr
 from malflow.errors import CommitUnknown, GraphError, RunFailed, StoreError
 from malflow.runtime.options import RunOptions, check_parallelism
 from malflow.runtime.spark.changelog import ScratchFolder
@@ -61,7 +61,7 @@ class SparkOptions(RunOptions):
         """Check the options, and copy those that the caller might change later."""
         super().__post_init__()
         if not isinstance(self.trigger, timedelta) or self.trigger < timedelta(0):
-            raise GraphError(f"trigger must be a timedelta of zero or more; got {shown(self.trigger)}")
+            raise GraphError(f"trigger must be a timedelta of zero or more; got {short_repr(self.trigger)}")
         if self.max_records_per_tick is not None:
             check_parallelism(self.max_records_per_tick, "max_records_per_tick")
         object.__setattr__(self, "scratch_options", dict(self.scratch_options or {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from malflow.engine.worker import Worker
-from malflow.errors import MalflowError, RunFailed, told
+from malflow.errors import MalflowError, RunFailed, error_text
 from malflow.runtime.spark.changelog import Changelog, ChangelogEntry
 from malflow.runtime.spark.transfer import NotPicklable
 from malflow.snapshot.codecs.contract import PickleCodec
@@ -67,4 +67,4 @@ def _unwritable(deltas: Mapping[str, Delta], error: BaseException) -> MalflowErr
         except StateNotSerializable as unwritable:
             unwritable.operator = name
             return unwritable.as_operator_error(NotPicklable, "on Spark states move between processes")
-    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {told(error)}")
+    return RunFailed(f"the changes of a tick can't be written: {type(error).__name__}: {error_text(error)}")

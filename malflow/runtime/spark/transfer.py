@@ -10,8 +10,8 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from malflow.diagnostics import shown
-from malflow.errors import OperatorError, told
+from malflow.diagnostics import short_repr
+from malflow.errors import OperatorError, error_text
 
 __all__ = ["NotPicklable", "dump_columns", "dumps", "load_columns", "load_states", "missing_module"]
 
@@ -113,7 +113,7 @@ def load_states(data: bytes, states_of: Callable[[Any], Mapping[str, Mapping[Any
 
 def missing_module(error: object) -> str:
     """Return advice if an error says that a module is missing, an empty text otherwise."""
-    said = told(error) if isinstance(error, BaseException) else str(error)
+    said = error_text(error) if isinstance(error, BaseException) else str(error)
     if "ModuleNotFoundError" not in said and not isinstance(error, ModuleNotFoundError):
         return ""
     return (
@@ -123,7 +123,7 @@ def missing_module(error: object) -> str:
 
 
 def _thing(what: str, thing: object, kind: str) -> str:
-    return f"{what} {shown(thing)} of type {kind}"
+    return f"{what} {short_repr(thing)} of type {kind}"
 
 
 def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
@@ -134,10 +134,10 @@ def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
 def _not_picklable(
     operator: str, record: tuple[Any, Any, Any] | None, thing: str, why: BaseException, deed: str
 ) -> NotPicklable:
-    at = "" if record is None else f" at key {shown(record[0])}"
+    at = "" if record is None else f" at key {short_repr(record[0])}"
     hint = missing_module(why) or "; on Spark it moves between processes"
     return NotPicklable(
-        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {told(why)}{hint}",
+        f"operator '{operator}' failed{at}: {thing} can't be {deed}: {type(why).__name__}: {error_text(why)}{hint}",
         operator=operator,
         record=record,
     )
