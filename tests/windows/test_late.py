@@ -20,6 +20,12 @@ from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import Record, late_sessions, late_windows, sliding_windows
 from tests.windows.running import Item, source_of
 
+
+def index_of_letter(key: str, workers: Sequence[int]) -> int:
+    """Place a, c, e, ... on the first of two workers."""
+    return workers[(ord(key) - ord("a")) % len(workers)]
+
+
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(0, 60), st.integers(0, 9))
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)
@@ -172,6 +178,31 @@ def test_no_window_comes_twice_after_a_rescale(items: list[Item], bound: int, sp
     finish(store.restore(program, after))
     slots = Counter((it.key, it.value.start, it.value.end) for it in sinks.results)
     assert set(slots.values()) <= {1}
+
+
+@pytest.mark.parametrize("spec", [tumbling(10), session(10)])
+def test_a_closed_window_stays_closed_on_fewer_workers(spec: Any) -> None:
+    """Each worker has epochs of its own, since keys are placed before they are made; the least counts afterwards."""
+    items: list[Item] = [*((key, 0, 1) for key in "abcdefgh"), ("a", 50, 1), ("c", 50, 1)]
+    items += [PAUSE, ("a", 1, 1), ("i", 90, 1)]
+    sinks = new_sinks()
+
+    def build(provider: Any) -> None:
+        stamped = provider.new_stream().source("source", source_of(items))
+        keyed = stamped.key_distribute("key", lambda msg: msg.value[0], index_of_letter)
+        on_time, late = keyed.generate_epochs("epochs", limit_out_of_orderness(0), per_part=False)
+        streams = on_time.window(spec).allow_late(late).aggregate("windows", agg.count())
+        for name, stream in zip(Sinks._fields, streams, strict=True):
+            stream.sink(name, getattr(sinks, name))
+
+    program, store = compiled(build), Store()
+    going = store.restore(program, 2)
+    going.tick()
+    store.commit(going, program)
+    going.close()
+    finish(store.restore(program, 1))
+    slots = Counter((it.key, it.value.start) for it in sinks.results)
+    assert set(slots.values()) == {1}
 
 
 @pytest.mark.parametrize("spec", [tumbling(5), sliding(6, 2), session(4)])
