@@ -234,7 +234,7 @@ def test_an_epoch_in_the_same_batch_makes_a_record_too_late_for_a_session() -> N
     assert [it.key for it in sinks.results] == ["b", "b"]
 
 
-def test_an_epoch_in_the_same_batch_makes_a_record_too_late_for_a_kept_window() -> None:
+def test_an_epoch_in_the_same_batch_ends_a_kept_window() -> None:
     """No window closes at that epoch, so the batch would not be cut there."""
     sinks = run([("b", 20, 1), ("b", 24, 1), ("a", 15, 2), ("b", 60, 1)], 0, tumbling(10), agg.count(), until=4)
     assert list(sinks.too_late.values) == [2]
