@@ -15,7 +15,11 @@ NAMES = ("hours", "carriers", "late", "cancelled")
 
 
 def last_totals(sinks: list[VecSink[Any, Any, Any]]) -> list[dict[Any, Any]]:
-    return [{msg.key: msg.value for msg in sink} for sink in sinks]
+    hours, *others = sinks
+    return [
+        {(msg.key, msg.value.start): msg.value for msg in hours},
+        *({it.key: it.value for it in sink} for sink in others),
+    ]
 
 
 def main() -> None:
@@ -24,10 +28,10 @@ def main() -> None:
     here: list[VecSink[Any, Any, Any]] = [VecSink() for _ in NAMES]
     SingleThreadRuntime(build(*here)).execute()
 
-    print("           on Spark        on one thread")
+    print("             on Spark          on one thread")
     for name, spark_totals, totals in zip(NAMES, last_totals(on_spark), last_totals(here), strict=True):
         same = "equal" if spark_totals == totals else "different"
-        print(f"{name:10}{len(spark_totals):6,} keys  {len(totals):14,} keys  {same}")
+        print(f"{name:10}{len(spark_totals):6,} totals  {len(totals):14,} totals  {same}")
     flights = sum(delays.flights for delays in last_totals(on_spark)[1].values())
     print(f"{flights:,} flights left")
     if last_totals(on_spark) != last_totals(here):

@@ -47,11 +47,11 @@ session.stop()
 def test_the_flights_come_to_the_same_on_spark(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     on_spark.main()
     assert capsys.readouterr().out == (
-        "           on Spark        on one thread\n"
-        "hours      1,763 keys           1,763 keys  equal\n"
-        "carriers      16 keys              16 keys  equal\n"
-        "late           3 keys               3 keys  equal\n"
-        "cancelled      3 keys               3 keys  equal\n"
+        "             on Spark          on one thread\n"
+        "hours      1,763 totals           1,763 totals  equal\n"
+        "carriers      16 totals              16 totals  equal\n"
+        "late           3 totals               3 totals  equal\n"
+        "cancelled      3 totals               3 totals  equal\n"
         "26,483 flights left\n"
     )
 
