@@ -15,6 +15,11 @@ Row = tuple[Any, Any, Any]
 """A key, a timestamp and a value."""
 
 
+def ascending(items: Iterable[Item]) -> list[Item]:
+    """Return records whose timestamps ascend by two, and differ from that by what they were."""
+    return [it if it is PAUSE else (it[0], it[1] + 2 * n, it[2]) for n, it in enumerate(items)]
+
+
 def events(items: Iterable[Item], bound: int) -> Iterator[tuple[Row | None, Any]]:
     """Yield each record on time with None, and each epoch with no record."""
     epoch: Any = None

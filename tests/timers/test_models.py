@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from tests.kit.driving import Store, compiled, finish
-from tests.selection.model import Row, by_key
+from tests.selection.model import Row, ascending, by_key
 from tests.timers.model import Dropping, Scripted, fired_rows
 from tests.windows.running import Item, results_of, source_of, windowed_flow
 
 values = st.one_of(st.integers(1, 15), st.integers(1, 15), st.sampled_from(["drop", "sleep", "wait"]))
-records = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-30, 60), values)
-streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)
+records = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 12), values)
+streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40).map(ascending)
 bounds = st.integers(0, 12)
 
 
