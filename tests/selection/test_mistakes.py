@@ -54,6 +54,13 @@ def test_an_id_that_cannot_be_hashed_names_the_record() -> None:
         results_of([("a", 1, 1), ("a", 2, [2])], 0, lambda keyed: keyed.distinct("it", within=10))
 
 
+def test_ids_are_remembered_until_no_record_can_be_near() -> None:
+    items = [("a", 9, "x"), ("a", 18, "y"), ("a", 19, "x"), ("a", 18, "x")]
+    passed = results_of(items[:2] + items[3:], 7, lambda keyed: keyed.distinct("it", within=10))
+    assert [msg.timestamp for msg in passed] == [9, 18], "18 is within 10 of 9, though its pane is the next one"
+    assert len(results_of(items[:3], 7, lambda keyed: keyed.distinct("it", within=10))) == 3
+
+
 def test_none_is_a_value_as_any_other() -> None:
     items = [("a", n, value) for n, value in enumerate([None, None, 1, None])]
     changed = results_of(items, 0, lambda keyed: keyed.changes("it"))

@@ -11,7 +11,7 @@ from tests.windows.running import Item
 
 __all__ = ["Dropping", "Scripted", "fired_rows"]
 
-MANY = 5
+MANY = 2
 
 
 class Scripted(StatefulLogic[Any, Any, Any, Any, Any]):

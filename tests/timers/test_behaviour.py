@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +22,8 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.engine.states import states_of
+from malflow.operators.contract import OperatorContext
+from malflow.operators.logic_timers import LogicTimers
 from malflow.operators.timers import Timers
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
@@ -81,6 +84,19 @@ def test_keys_of_one_time_fire_in_the_order_of_setting() -> None:
     logic = Timed(lambda msg, output: output.wake(msg.value), lambda key, *_: order.append(key))
     fired([*items, ("b", 5, 20), ("d", 60, 70)], logic)
     assert order == ["b", "c", "a", "d"]
+
+
+def test_the_order_of_setting_survives_snapshots() -> None:
+    here, there = (LogicTimers(OperatorContext("it", tracked=True)) for _ in range(2))
+    for key, at in (("a", 1), ("b", 20), ("c", 30)):
+        here.set(key, at)
+    there.apply(pickle.loads(pickle.dumps(here.delta())))
+    here.set("a", 20)
+    here.cancel("c")
+    there.apply(pickle.loads(pickle.dumps(here.delta())))
+    assert list(here.state.items()) == list(there.state.items()) == [("b", 20), ("a", 20)]
+    assert there.pending.take(20) == ["b", "a"]
+    assert there.pending.earliest is None
 
 
 def test_messages_of_timers_are_in_time_for_windows() -> None:
