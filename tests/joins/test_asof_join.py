@@ -111,3 +111,13 @@ def test_only_needed_records_are_kept_behind_the_last_epoch(
             run.tick()
         (state,) = [state for (_, name), state in run.states().items() if name == "join"]
         assert {slot: rows for slot, rows in state.items() if slot[1] != "c"} == kept
+
+
+def test_versions_of_a_key_that_falls_silent_are_dropped() -> None:
+    items = [(1, "a", at, at) for at in (10, 11, 12)] + [(0, "c", 15, 0), (1, "c", 15, 0)]
+    items += [(0, "c", 1000, 0), (1, "c", 1000, 0)]
+    with run_of(joined_flow(source_of(items), 5, asof(), VecSink())) as run:
+        while not run.is_finished:
+            run.tick()
+        (state,) = [state for (_, name), state in run.states().items() if name == "join"]
+        assert state[1, "a"] == [[12], [12]]

@@ -115,3 +115,15 @@ def test_no_state_is_left_behind_the_last_epoch(kind: str) -> None:
             run.tick()
         (state,) = [state for (_, name), state in run.states().items() if name == "groups"]
         assert len(state) <= 1
+
+
+@pytest.mark.parametrize("kind", sorted(WINDOWS))
+def test_changed_results_change_no_other_result(kind: str) -> None:
+    def spoil(result: Any) -> Any:
+        for group in result.value:
+            group.append("spoilt")
+        return result
+
+    items = [(n % 2, "a", 4 * n, n) for n in range(20)]  # most panes have one record, and windows share them
+    spoilt = results_of(items, 3, lambda left, right: grouped(kind)(left, right).map("spoil", spoil))
+    assert all(group.count("spoilt") == 1 for it in spoilt for group in it.value.value)

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, OperatorError, StreamProvider, index_select
+from malflow.graph import EpochsNode
+from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
+from malflow.testing import ScriptedSource
 from malflow.windows import counting, tumbling
 from tests.joins.running import asof, interval, results_of
 from tests.kit.driving import compiled
@@ -97,6 +100,16 @@ def test_timestamps_of_different_types_are_named() -> None:
     items = [(0, "a", aware, 0), (1, "a", aware.replace(tzinfo=None), 1)]
     with pytest.raises(OperatorError, match="operator 'join' failed: epochs of its inputs can't be compared"):
         results_of(items, timedelta(0), interval(timedelta(1), timedelta(1)))
+
+
+def test_a_join_of_parts_has_no_epochs_of_parts() -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        left, right = (provider.new_stream().source(name, ScriptedSource({"a": [1]})) for name in ("one", "two"))
+        joined = left.interval_join("join", right, before=1, after=1)
+        joined.generate_epochs("epochs", lambda msg, epoch: msg.timestamp)[0].sink("out", VecSink())
+
+    nodes = [vertex.node for vertex in compiled(build_dataflow).vertices]
+    assert [node.source for node in nodes if isinstance(node, EpochsNode)] == [None]
 
 
 def test_dates_are_joined() -> None:
