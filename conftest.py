@@ -29,22 +29,32 @@ _ROOT = Path(__file__).parent
 _SLOW = [
     _ROOT / "tests" / name
     for name in (
+        "aggregators/test_restarts.py",
         "campaign",
         "connectors/files/test_s3.py",
         "examples/test_flight_delays.py",
         "examples/test_snapshot_examples.py",
+        "joins/test_asof_join.py",
+        "joins/test_cogroup.py",
+        "joins/test_interval_join.py",
         "processes",
         "recovery/test_exhaustive.py",
         "recovery/test_machine.py",
         "recovery/test_scheduler.py",
         "runtime/test_user_code.py",
+        "selection/test_models.py",
         "snapshot/test_s3_runs.py",
         "spark/test_takeovers.py",
         "store/test_s3.py",
         "testing/test_exactly_once.py",
+        "timers/test_models.py",
+        "windows/test_counting.py",
+        "windows/test_early.py",
+        "windows/test_late.py",
     )
 ]
-"""Tests marked `slow`: state machines, enumerations of faults, servers of S3, programs in processes of their own."""
+"""Tests marked `slow`: state machines, enumerations of faults, servers of S3, programs in processes of
+their own, models that are restarted and rescaled."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
