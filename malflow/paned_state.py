@@ -7,15 +7,12 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, SupportsIndex
 
-from malflow.state import Delta, KeyedState
+from malflow.state import SLACK, Delta, KeyedState, dirty_tail
 
 __all__ = ["OperatorState", "PanedState", "Slot"]
 
 Slot = tuple[int, Any]
 """The number of a pane and a key: what a state is stored under in snapshots."""
-
-_SLACK = 1024
-"""Allowance for small states: if more than three quarters of the slots plus this many changed, a delta is whole."""
 
 
 class PanedState(Mapping[Slot, Any]):
@@ -93,7 +90,7 @@ class PanedState(Mapping[Slot, Any]):
         if not self._tracked:
             return Delta()
         changes = Delta() if self._whole else self._changes()
-        if 4 * (len(changes.changed) - _SLACK) > 3 * len(self):
+        if 4 * (len(changes.changed) - SLACK) > 3 * len(self):
             self._whole = True
         if self._whole:
             changes = Delta(self._flat(), whole=True)
@@ -123,13 +120,7 @@ class PanedState(Mapping[Slot, Any]):
         appended: dict[Slot, Any] = {}
         for number in sorted(self._dirty):
             states, dirty = self.panes[number], self._dirty[number]
-            # Keys inserted since the last call are dirty and at the end: the longest dirty tail contains all of them.
-            tail = []
-            for key in reversed(states):
-                if dirty is not None and key not in dirty:
-                    break
-                tail.append(key)
-            tail.reverse()
+            tail = list(states) if dirty is None else dirty_tail(states, dirty)
             if dirty is not None:
                 in_place.update(((number, key), states[key]) for key in dirty.difference(tail))
             appended.update(((number, key), states[key]) for key in tail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import (
     Callable,
+    Container,
     Hashable,
     ItemsView,
     Iterable,
@@ -22,18 +23,20 @@ from malflow.partitioners import check_key
 
 __all__ = [
     "ATOMIC_TYPES",
+    "SLACK",
     "Delta",
     "DeltaSum",
     "KeyedState",
     "StateDelta",
     "StatesView",
     "copied",
+    "dirty_tail",
 ]
 
 ATOMIC_TYPES = frozenset({int, str, float, bool, bytes, complex, type(None), type(MIN), type(MAX), type(NoKey)})
 """Types whose values are deeply immutable."""
 
-_SLACK = 1024
+SLACK = 1024
 """Allowance for small states: if more than three quarters of the keys plus this many changed, a whole delta is used."""
 
 
@@ -120,6 +123,17 @@ class DeltaSum:
         self._appended.pop(key, None)
 
 
+def dirty_tail(states: dict[Any, Any], dirty: Container[Any]) -> list[Any]:
+    """Return the longest run of dirty keys at the end of a state, in order; it contains all keys inserted meanwhile."""
+    tail = []
+    for key in reversed(states):
+        if key not in dirty:
+            break
+        tail.append(key)
+    tail.reverse()
+    return tail
+
+
 class KeyedState(dict[Any, Any]):
     """The state of every key, in the order in which keys were first seen.
 
@@ -160,7 +174,7 @@ class KeyedState(dict[Any, Any]):
         dirty = self._dirty
         if dirty is not None:
             dirty.update(keys)
-            if 4 * (len(dirty) - _SLACK) > 3 * len(self):
+            if 4 * (len(dirty) - SLACK) > 3 * len(self):
                 self._dirty = None
 
     def arranged(self, keys: Iterable[Any]) -> list[Any]:
@@ -192,16 +206,10 @@ class KeyedState(dict[Any, Any]):
         dirty, self._dirty = self._dirty, set()
         if dirty is None:
             return Delta(self, whole=True)
-        # Keys inserted since the last call are dirty and at the end: the longest dirty tail contains all of them.
-        tail = []
-        for key in reversed(self):
-            if key not in dirty:
-                break
-            tail.append(key)
+        tail = dirty_tail(self, dirty)
         dirty.difference_update(tail)
         changed = {key: self[key] for key in dirty if key in self}
         deleted = frozenset(dirty.difference(changed) if len(changed) < len(dirty) else ())
-        tail.reverse()
         changed.update({key: self[key] for key in tail})
         return Delta(changed, deleted, len(tail))
 

@@ -25,7 +25,7 @@ def rarer_collections() -> Iterator[None]:
     """Limit the garbage collector to one run in 50,000 allocations for the time of the context.
 
     Records and results are many small objects that live for a while and are in no cycles. Python looks through them
-    once in 700 allocations, which takes a third of the time where many results are made. The thresholds are restored
+    once in 700 allocations, which takes long where many results are made. The thresholds are restored
     when the last of the contexts ends that overlap; thresholds that the user has set are left alone.
     """
     global _users, _before  # noqa: PLW0603 - the collector is one for the process

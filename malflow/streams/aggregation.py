@@ -248,7 +248,9 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         [3, 2, 4]
         """
         if not isinstance(windows, Windows):
-            raise malformed(None, f".window() takes windows, such as tumbling(60); got {short_repr(windows)}")
+            raise malformed(
+                None, f"needs windows as the argument of .window(), such as tumbling(60); got {short_repr(windows)}"
+            )
         reason = None if early is None else check_early(windows, early)
         if reason is not None:
             raise malformed(None, reason)

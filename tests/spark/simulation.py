@@ -287,5 +287,5 @@ def simulated(*, slack: int = 2, longest: int = 6) -> Iterator[None]:
         patched.setattr(coordinator, "_SHORTEST_REST", 0.0)
         patched.setattr(coordinator, "_LONGEST_REST", 0.0)
         patched.setattr(changelog_index, "_LONGEST", longest)
-        patched.setattr(state, "_SLACK", slack)
+        patched.setattr(state, "SLACK", slack)
         yield
