@@ -88,9 +88,12 @@ def test_a_reader_that_moves_within_a_run_misses_nothing(missed: Any) -> None:
     assert found == minutes(10, 20, 30)
 
 
-@given(start=moments, steps=st.lists(st.integers(0, 10_000), max_size=20), every=st.integers(1, 5000))
-def test_resuming_at_any_position_changes_nothing(start: datetime, steps: list[int], every: int) -> None:
-    source = PeriodicSource(timedelta(seconds=every))
+periodic = st.integers(1, 5000).map(lambda every: PeriodicSource(timedelta(seconds=every)))
+crons = st.sampled_from(["*/7 * * * *", "30 * * * *", "15 2 * * *"]).map(lambda it: CronSource(it, "Europe/Prague"))
+
+
+@given(start=moments, steps=st.lists(st.integers(0, 10_000), max_size=20), source=st.one_of(periodic, crons))
+def test_resuming_at_any_position_changes_nothing(start: datetime, steps: list[int], source: Any) -> None:
     clocks = [start]
     for step in steps:
         clocks.append(clocks[-1] + timedelta(seconds=step))

@@ -86,6 +86,14 @@ def test_batching_is_invisible(items: list[Any], bound: int, tolerance: int | No
     assert counted(results_of(items, bound, asof(tolerance))) == counted(results_of(at_once, bound, asof(tolerance)))
 
 
+@given(items=streams, tolerance=tolerances, data=st.data())
+def test_the_order_of_arrival_does_not_matter(items: list[Any], tolerance: int | None, data: st.DataObject) -> None:
+    """Except between right records of one key with equal timestamps, of which the last one counts."""
+    distinct = [*{item if item is PAUSE else item[:3]: item for item in items}.values()]
+    one, other = (results_of(it, 100, asof(tolerance)) for it in (distinct, data.draw(st.permutations(distinct))))
+    assert counted(one) == counted(other)
+
+
 @given(items=streams, bound=st.integers(0, 6), tolerance=tolerances)
 def test_results_are_never_late(items: list[Any], bound: int, tolerance: int | None) -> None:
     assert late_results_of(items, bound, asof(tolerance)) == []

@@ -94,6 +94,18 @@ def test_a_restart_changes_nothing(items: list[Any], bound: int, kind: str, stop
 
 
 @given(items=streams, bound=st.integers(0, 6), kind=kinds)
+def test_batching_is_invisible(items: list[Any], bound: int, kind: str) -> None:
+    at_once = [item for item in items if item is not PAUSE]
+    assert found(results_of(items, bound, grouped(kind))) == found(results_of(at_once, bound, grouped(kind)))
+
+
+@given(items=streams, kind=kinds, data=st.data())
+def test_the_order_of_arrival_does_not_matter(items: list[Any], kind: str, data: st.DataObject) -> None:
+    moved = data.draw(st.permutations(items))
+    assert found(results_of(items, 100, grouped(kind))) == found(results_of(moved, 100, grouped(kind)))
+
+
+@given(items=streams, bound=st.integers(0, 6), kind=kinds)
 def test_results_are_never_late(items: list[Any], bound: int, kind: str) -> None:
     assert late_results_of(items, bound, grouped(kind)) == []
 

@@ -129,6 +129,16 @@ def test_batching_is_invisible(items: list[Any], bound: int, limits: tuple[int, 
     assert counted(results_of(items, bound, add)) == counted(results_of(at_once, bound, add))
 
 
+@given(items=streams, limits=bounds, how=hows, data=st.data())
+def test_the_order_of_arrival_does_not_matter(
+    items: list[Any], limits: tuple[int, int], how: str, data: st.DataObject
+) -> None:
+    moved = data.draw(st.permutations(items))
+    assert counted(results_of(items, 100, interval(*limits, how))) == counted(
+        results_of(moved, 100, interval(*limits, how))
+    )
+
+
 @given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows)
 def test_results_are_never_late(items: list[Any], bound: int, limits: tuple[int, int], how: str) -> None:
     assert late_results_of(items, bound, interval(*limits, how)) == []

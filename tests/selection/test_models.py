@@ -20,10 +20,11 @@ from tests.selection.model import (
     by_key,
     changed_rows,
     distinct_rows,
+    on_time,
     sorted_rows,
     throttled_rows,
 )
-from tests.windows.running import Item, results_of, source_of, windowed_flow
+from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
 
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(0, 12), st.integers(0, 2))
@@ -132,6 +133,31 @@ def test_a_restart_changes_nothing(
     assert by_key(rows) == by_key(undisturbed)
     if workers == (1, 1):
         assert rows == undisturbed
+
+
+@given(name=operators, items=streams, bound=bounds)
+def test_time_only_moves_forward(name: str, items: list[Item], bound: int) -> None:
+    watch = Watch()
+    results_of(items, bound, lambda keyed: ADDED[name](keyed).stateless_op("see", watch))
+    watch.assert_forward(at_epochs=name == "sort")
+
+
+@given(items=streams, bound=bounds, within=spans, kept=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_fewer_epochs_give_the_same_records(items: list[Item], bound: int, within: int, kept: list[bool]) -> None:
+    """Of the records that are on time with all epochs."""
+    arrived = [(key, at, n) for n, (key, at, _) in enumerate(on_time(items, bound))]
+
+    def thinned(msg: Any, _epoch: Any) -> Any:
+        return msg.timestamp - bound if kept[msg.value[1]] else None
+
+    for add in (
+        lambda keyed: keyed.distinct("it", lambda n: n % 3, within=within),
+        lambda keyed: keyed.throttle("it", 2, per=within)[0],
+        lambda keyed: keyed.batch("it", 3, within=within),
+        lambda keyed: keyed.sort("it"),
+    ):
+        few = [(it.key, it.timestamp, it.value) for it in results_of(arrived, bound, add, generator=thinned)]
+        assert by_key(few) == by_key(rows_of(arrived, bound, add))
 
 
 @pytest.mark.parametrize("name", ADDED)

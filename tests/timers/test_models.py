@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
-from tests.kit.driving import Store, compiled, finish
-from tests.selection.model import Row, ascending, by_key
+from tests.kit.driving import Store, compiled, finish, run_of
+from tests.selection.model import Row, ascending, by_key, on_time
 from tests.timers.model import Dropping, Scripted, fired_rows
 from tests.windows.running import Item, results_of, source_of, windowed_flow
 
@@ -77,6 +77,30 @@ def test_a_restart_changes_nothing(
     assert by_key(rows) == by_key(undisturbed)
     if workers == (1, 1):
         assert rows == undisturbed
+
+
+@given(items=streams, bound=bounds, kept=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_fewer_epochs_fire_the_same_timers(items: list[Item], bound: int, kept: list[bool]) -> None:
+    """Of keys with one record each, so that no epoch tells which of two came first; the last epoch stays."""
+    arrived = [((key, n), at, value) for n, (key, at, value) in enumerate(on_time(items, bound))]
+    newest = max((at for _, at, _ in arrived), default=0)
+
+    def thinned(msg: Any, _epoch: Any) -> Any:
+        return msg.timestamp - bound if kept[msg.value[0][1]] or msg.timestamp == newest else None
+
+    few = results_of(arrived, bound, timed(False), generator=thinned)
+    assert by_key((it.key, it.timestamp, it.value) for it in few) == by_key(rows_of(arrived, bound, False))
+
+
+@given(items=streams, bound=bounds, drops=st.booleans())
+def test_nothing_is_kept_of_timers_that_fired(items: list[Item], bound: int, drops: bool) -> None:
+    still = [item for item in items if item is PAUSE or not isinstance(item[2], int)]
+    build = windowed_flow(source_of([*items, *still, ("last", 10_000, "wait"), PAUSE]), bound, timed(drops), VecSink())
+    with run_of(build) as run:
+        while not run.is_finished:
+            run.tick()
+        states = {name: state for (_, name), state in run.states().items()}
+        assert set(states["it/timers"]) <= set(states["it"])
 
 
 @pytest.mark.parametrize("drops", [False, True])
