@@ -21,8 +21,6 @@ _SURE = frozenset({int, str, bytes, bool, date, datetime, time, timedelta, type(
 """Types whose every value equals itself."""
 
 _ZONE = attrgetter("tzinfo")
-_FINE = ({id(None)}, {id(UTC)})
-"""What the zones of most streams are."""
 
 _MIXED = "has no zone, and others have one; give all of them one, such as .replace(tzinfo=UTC)"
 
@@ -60,8 +58,9 @@ def _check_zones(
 
     Where a clock is set back, an hour comes twice, and its second time seems to be before the end of the first.
     """
-    moments = timestamps if only_these else [it for it in timestamps if isinstance(it, kinds)]
-    if set(map(id, map(_ZONE, moments))) in _FINE:
+    moments: Sequence[Any] = timestamps if only_these else [it for it in timestamps if isinstance(it, kinds)]
+    zone = moments[0].tzinfo
+    if (zone is None or zone is UTC) and not [it for it in moments if it.tzinfo is not zone]:  # as in most streams
         return
     zones = {id(zone): zone for zone in map(_ZONE, moments)}
     fault = _fault_of(list(zones.values()))
