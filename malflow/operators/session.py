@@ -75,43 +75,54 @@ class SessionAggregate(WindowOperator):
     def _take_until_closed(self, run: Batch) -> int | None:
         """Add records up to the first one whose session is closed; return its index, or None if there is none."""
         closed = None
-        gap, self._run = self._gap, _Run(run)
-        loaded, numbers = self._run.loaded, self._run.numbers
-        index = -1
+        self._run = _Run(run)
+        find, numbers = self._run.newest.get, self._run.numbers
+        add = numbers.append
         try:
-            for index, (key, timestamp) in enumerate(zip(run.key_column(), run.timestamps, strict=True)):  # noqa: B007
-                sessions = loaded.get(key)
-                if sessions is None:
-                    sessions = self._load(key)
-                if sessions and sessions[-3] <= timestamp < (last := sessions[-2]) + gap:  # the last one, mostly
-                    numbers.append(sessions[-1])
-                    if timestamp > last:
-                        sessions[-2] = timestamp
+            for key, timestamp in zip(run.key_column(), run.timestamps, strict=True):
+                newest = find(key)
+                if newest is None:
+                    newest = self._load(key)
+                if newest.last < timestamp < newest.until:
+                    newest.last = timestamp
+                    add(newest.number)
+                elif newest.first <= timestamp <= newest.last:
+                    add(newest.number)
                 else:
-                    numbers.append(self._place(key, sessions, timestamp))
+                    add(self._place(key, newest, timestamp))
         except OperatorError:
             raise
         except _Closed:
-            closed = index
-            if not sessions:
-                del self.state[key], self._ranks[key], loaded[key]
+            closed = len(numbers)
+            if not self._run.loaded[key]:
+                self._run.drop(key)
+                del self.state[key], self._ranks[key]
         except Exception as error:
-            raise self.error(error, _record(run, index)) from error
+            raise self.error(error, _record(run, len(numbers))) from error
         self._add_pending()
         self._run.store()
-        self.state.touch(loaded)
+        self.state.touch(self._run.loaded)
         return closed
 
-    def _load(self, key: Any) -> _Sessions:
-        """Return a key's sessions, with the numbers of their accumulators in the run."""
+    def _load(self, key: Any) -> _Newest:
+        """Return a key's newest session, after its accumulators were replaced by numbers."""
         sessions: _Sessions | None = self.state.get(key)
         if sessions is None:
             self.state.admit(key)
             sessions = self.state[key] = []
             self._ranks[key] = self._next_rank()
-        return self._run.load(key, sessions)
+        newest = self._run.newest[key] = _Newest(self._run.load(key, sessions))
+        newest.read(self._gap)
+        return newest
 
-    def _place(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
+    def _place(self, key: Any, newest: _Newest, timestamp: Any) -> int:
+        """Place a record that may not be in the newest session; return the number of its accumulator."""
+        newest.write()
+        number = self._find_or_begin(key, newest.sessions, timestamp)
+        newest.read(self._gap)
+        return number
+
+    def _find_or_begin(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
         """Find or begin the session of a record; return the number of its accumulator."""
         gap, at = self._gap, len(sessions)
         end = timestamp + gap
@@ -242,19 +253,63 @@ class _Closed(Exception):
     """The session that a record would begin is closed."""
 
 
+class _Newest:
+    """The newest session of a key, while the records of a run are added.
+
+    Attributes:
+        sessions: all open sessions of the key.
+        first: the timestamp of its first record; `MAX` if there is no session.
+        last: that of its last record; the one in `sessions` may be an earlier one.
+        until: the end of the session, or an earlier time: it is not computed again for each record.
+        number: the number of its accumulator.
+    """
+
+    __slots__ = ("first", "last", "number", "sessions", "until")
+
+    def __init__(self, sessions: _Sessions) -> None:
+        self.sessions = sessions
+        self.first: Any = MAX
+        self.last: Any = MAX
+        self.until: Any = MAX
+        self.number = -1
+
+    def read(self, gap: Any) -> None:
+        """Read the session from `sessions`; it ends `gap` after its last record."""
+        if self.sessions:
+            self.first, self.last, self.number = self.sessions[-_WIDTH:]
+            self.until = self.last + gap
+
+    def write(self) -> None:
+        """Write the timestamp of the last record to `sessions`."""
+        if self.sessions:
+            self.sessions[-2] = self.last
+
+
 class _Run(NumberedAccumulators):
     """A run of records while they are added to sessions.
 
     Attributes:
         batch: the records.
+        newest: the newest session of each key.
         numbers: the number of the accumulator of each record that was placed so far.
     """
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(_WIDTH - 1, _WIDTH)
         self.batch = batch
+        self.newest: dict[Any, _Newest] = {}
         self.numbers: list[int] = []
         self._added = 0
+
+    def drop(self, key: Any) -> None:
+        """Drop a key."""
+        del self.loaded[key], self.newest[key]
+
+    def store(self) -> None:
+        """Put the newest sessions' last timestamps and the accumulators into the states."""
+        for newest in self.newest.values():
+            newest.write()
+        super().store()
 
     def pending(self) -> tuple[Batch, Sequence[int]]:
         """Return the records that were placed since the last call, and their numbers."""
