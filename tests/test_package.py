@@ -11,13 +11,14 @@ import pytest
 import malflow
 import malflow.agg
 import malflow.events
+import malflow.patterns
 import malflow.sinks
 import malflow.snapshot
 import malflow.sources
 
 
 @pytest.mark.parametrize(
-    "module", [malflow, malflow.agg, malflow.events, malflow.sources, malflow.sinks, malflow.snapshot]
+    "module", [malflow, malflow.agg, malflow.events, malflow.patterns, malflow.sources, malflow.sinks, malflow.snapshot]
 )
 def test_all_is_sorted_and_complete(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]

@@ -1,0 +1,13 @@
+"""Patterns of a key's events: a step, what follows it, what must not come, and how long it may all take.
+
+>>> failed = step("failed", lambda login: not login["ok"])
+>>> login = step("login", lambda login: login["ok"])
+>>> brute_force = failed.times(3, without=login).then(login).within(300)
+>>> print(brute_force)
+failed{3}[!login] -> login within 300
+"""
+
+from malflow.patterns.match import Event, Match, SoFar
+from malflow.patterns.pattern import Absent, Pattern, absent, step
+
+__all__ = ["Absent", "Event", "Match", "Pattern", "SoFar", "absent", "step"]

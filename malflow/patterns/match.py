@@ -1,0 +1,141 @@
+"""Matches of patterns, whole and so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Generic, NamedTuple, TypeVar
+
+__all__ = ["Event", "Match", "Node", "SoFar"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+
+
+Node = tuple[Any, int, Any, Any, int]
+"""An event of a match so far: the node of the event before it or None, the step's number, the timestamp, the value, and
+the event's ordinal among the key's."""
+
+
+class Event(NamedTuple, Generic[V, T]):
+    """An event of a match.
+
+    Attributes:
+        step: the name of the step that took it.
+        value: its value.
+        timestamp: its timestamp.
+    """
+
+    step: str
+    value: V
+    timestamp: T
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[K, V_co, T]):
+    """A match of a pattern, or the beginning of one that was not finished in time.
+
+    Attributes:
+        key: the key.
+        start: the timestamp of the first event.
+        end: the timestamp of the last event. Where the match waited for an absence, its record has a later timestamp,
+            that of the deadline.
+        events: the events with their steps, in their order.
+    """
+
+    key: K
+    start: T
+    end: T
+    events: tuple[Event[V_co, T], ...]
+    steps: tuple[str, ...] = field(repr=False, compare=False, default=())
+
+    def __getitem__(self, step: str) -> list[V_co]:
+        """Return the values that a step took, in their order.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        if step not in self.steps:
+            raise _unknown(step, self.steps)
+        return [event.value for event in self.events if event.step == step]
+
+    def first(self, step: str) -> V_co | None:
+        """Return the first value that a step took; None if it took none.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        return next(iter(self[step]), None)
+
+    def last(self, step: str) -> V_co | None:
+        """Return the last value that a step took; None if it took none.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        return next(reversed(self[step]), None)
+
+
+class SoFar(Generic[V_co]):
+    """The events that a match has so far, as `given` sees them; valid during the call."""
+
+    __slots__ = ("_node", "_numbers")
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._node: Node | None = None
+
+    def at(self, node: Node | None) -> SoFar[V_co]:
+        """Move to the match so far whose last event is a node; None for one without events."""
+        self._node = node
+        return self
+
+    def __getitem__(self, step: str) -> list[V_co]:
+        """Return the values that a step took, in their order.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        return [*self._backwards(step)][::-1]
+
+    def first(self, step: str) -> V_co | None:
+        """Return the first value that a step took; None if it took none.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        return next(iter(self[step]), None)
+
+    def last(self, step: str) -> V_co | None:
+        """Return the last value that a step took; None if it took none.
+
+        Raises:
+            KeyError: if the pattern has no such step.
+        """
+        number, node = self._numbers.get(step), self._node
+        if number is None:
+            raise _unknown(step, self._numbers)
+        while node is not None:
+            if node[1] == number:
+                value: V_co = node[3]
+                return value
+            node = node[0]
+        return None
+
+    def _backwards(self, step: str) -> Iterator[V_co]:
+        number, node = self._numbers.get(step), self._node
+        if number is None:
+            raise _unknown(step, self._numbers)
+        while node is not None:
+            if node[1] == number:
+                yield node[3]
+            node = node[0]
+
+
+def _unknown(step: object, steps: Collection[str]) -> KeyError:
+    near = get_close_matches(str(step), steps, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return KeyError(f"the pattern has no step {step!r}; its steps are {', '.join(map(repr, steps))}{hint}")

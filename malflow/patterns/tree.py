@@ -1,0 +1,247 @@
+"""The tree of a pattern: steps, and what connects them; frozen data, with neither checks nor behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from math import factorial
+from typing import Any, Literal, assert_never
+
+__all__ = [
+    "Absence",
+    "By",
+    "Chain",
+    "Either",
+    "Gap",
+    "Repeated",
+    "Silenced",
+    "Single",
+    "Step",
+    "Together",
+    "Tree",
+    "bounds_of",
+    "can_be_empty",
+    "depth",
+    "orders",
+    "positions",
+    "steps_of",
+    "taken_steps",
+]
+
+By = Literal["then", "next", "then_any"]
+"""What may be passed over between two events: what no step takes, nothing, or anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A name for events that fulfil a condition.
+
+    Attributes:
+        name: the name, unique in a pattern.
+        kind: a class (or a union of classes) of which the value is an instance, or what ``match(kind=...)`` returns
+            for it; None if any value will do.
+        where: the predicate of a value; None if any value will do. It is asked only for values of the kind.
+        given: the predicate of a value and the match so far; None if there is none. It is asked only if `where` holds.
+    """
+
+    name: str
+    kind: Any = None
+    where: Callable[[Any], object] | None = None
+    given: Callable[[Any, Any], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What lies between an event and the one before it.
+
+    Attributes:
+        by: what may be passed over.
+        within: how much later the event may be, inclusive; None for no limit.
+        without: the step that no event strictly between the two may fulfil; None for no such step.
+    """
+
+    by: By = "then"
+    within: Any = None
+    without: Step | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A step that no event fulfils for a time.
+
+    Attributes:
+        step: the step.
+        during: for how long, inclusive; None for the rest of the whole pattern's span.
+    """
+
+    step: Step
+    during: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One event."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One item after the other.
+
+    If items may be empty, an event follows the last one before it: its gap is the one before its own item.
+
+    Attributes:
+        items: at least two.
+        gaps: the gap before each item but the first.
+    """
+
+    items: tuple[Tree, ...]
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of several items."""
+
+    items: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Two to four steps in any order, each after the other by ``Gap()``."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An item several times in a row.
+
+    Attributes:
+        item: the item.
+        low: the least number, which may be 0.
+        high: the greatest number; None for no limit.
+        gap: the gap before each one but the first.
+    """
+
+    item: Tree
+    low: int
+    high: int | None
+    gap: Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Silenced:
+    """An item, and then no event that fulfils a step, from the item's last event on.
+
+    An event after it is taken only when the time is over. If the item is empty, there is no absence.
+    """
+
+    item: Tree
+    absence: Absence
+
+
+Tree = Single | Chain | Either | Together | Repeated | Silenced
+
+
+def orders(tree: Together) -> Tree:
+    """Return the orders of steps, each as a chain, in the order of preference."""
+    chains = (tuple(map(Single, steps)) for steps in permutations(tree.steps))
+    return Either(tuple(Chain(steps, (Gap(),) * (len(steps) - 1)) for steps in chains))
+
+
+def positions(tree: Tree) -> int:
+    """Return the number of a tree's steps, each as often as it is repeated; a loop without limit counts its least."""
+    match tree:
+        case Single():
+            return 1
+        case Chain(items=items) | Either(items=items):
+            return sum(map(positions, items))
+        case Together(steps=steps):
+            return factorial(len(steps)) * len(steps)
+        case Repeated(item=item, low=low, high=high):
+            return positions(item) * (max(low, 1) if high is None else high)
+        case Silenced(item=item):
+            return positions(item)
+        case _:
+            assert_never(tree)
+
+
+def depth(tree: Tree) -> int:
+    """Return how deep a tree is."""
+    match tree:
+        case Single() | Together():
+            return 1
+        case Chain(items=items) | Either(items=items):
+            return 1 + max(map(depth, items))
+        case Repeated(item=item) | Silenced(item=item):
+            return 1 + depth(item)
+        case _:
+            assert_never(tree)
+
+
+def can_be_empty(tree: Tree) -> bool:
+    """Whether no event at all fulfils a tree."""
+    match tree:
+        case Single() | Together():
+            return False
+        case Chain(items=items):
+            return all(map(can_be_empty, items))
+        case Either(items=items):
+            return any(map(can_be_empty, items))
+        case Repeated(item=item, low=low):
+            return low == 0 or can_be_empty(item)
+        case Silenced(item=item):
+            return can_be_empty(item)
+        case _:
+            assert_never(tree)
+
+
+def taken_steps(tree: Tree) -> Iterator[Step]:
+    """Yield the steps that take events, in the order in which they are written; a step may come again."""
+    match tree:
+        case Single(step=step):
+            yield step
+        case Chain(items=items) | Either(items=items):
+            for item in items:
+                yield from taken_steps(item)
+        case Together(steps=steps):
+            yield from steps
+        case Repeated(item=item) | Silenced(item=item):
+            yield from taken_steps(item)
+        case _:
+            assert_never(tree)
+
+
+def bounds_of(tree: Tree) -> Iterator[Absence | Gap]:
+    """Yield what forbids or bounds in a tree: its absences and its gaps."""
+    match tree:
+        case Single() | Together():
+            return
+        case Chain(items=items, gaps=gaps):
+            yield from gaps
+            for item in items:
+                yield from bounds_of(item)
+        case Either(items=items):
+            for item in items:
+                yield from bounds_of(item)
+        case Repeated(item=item, gap=gap):
+            yield gap
+            yield from bounds_of(item)
+        case Silenced(item=item, absence=absence):
+            yield absence
+            yield from bounds_of(item)
+        case _:
+            assert_never(tree)
+
+
+def steps_of(tree: Tree) -> list[Step]:
+    """Return all steps, each once: those that take events, as they are written, and then those that must not come."""
+    found = dict.fromkeys(taken_steps(tree))
+    for term in bounds_of(tree):
+        step = term.without if isinstance(term, Gap) else term.step
+        if step is not None:
+            found.setdefault(step)
+    return list(found)
