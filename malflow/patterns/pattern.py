@@ -367,6 +367,14 @@ def absent(step: Pattern[Any], *, during: Any) -> Absent:
 @overload
 def step(
     name: str,
+    kind: UnionType,
+    where: Callable[[Any], object] | None = None,
+    *,
+    given: Callable[[Any, SoFar[Any]], object] | None = None,
+) -> Pattern[Any]: ...
+@overload
+def step(
+    name: str,
     kind: type[V],
     where: Callable[[V], object] | None = None,
     *,
@@ -387,7 +395,7 @@ def step(name: str, kind: Callable[[Any], object], /) -> Pattern[Any]: ...  # fo
 @overload
 def step(
     name: str,
-    kind: _KindValue | UnionType | None = None,
+    kind: _KindValue | None = None,
     where: Callable[[Any], object] | None = None,
     *,
     given: Callable[[Any, SoFar[Any]], object] | None = None,

@@ -103,7 +103,7 @@ async def soon(value: Any) -> bool:
         (lambda: step("a", (int, str)), r"several as One \| Other"),
         (lambda: step("a", list[int]), "without parameters"),
         (lambda: step("a", soon), "step 'a' needs a plain function as its where; got a coroutine function"),
-        (lambda: step("a", lambda value, so_far: True), r"step 'a' calls where\(value\), but .* other arguments"),  # type: ignore[arg-type]
+        (lambda: step("a", lambda value, so_far: True), r"step 'a' calls where\(value\), but .* other arguments"),  # type: ignore[arg-type,misc]
         (lambda: step("a", given=lambda value: True), r"step 'a' calls given\(value, so_far\)"),  # type: ignore[misc,arg-type]
         (lambda: a.then(len), r"then\(\) needs a pattern, such as step\(...\)"),  # type: ignore[arg-type]
         (lambda: a.then(absent(b, during=5)), r"call .then_not\(\)"),  # type: ignore[arg-type]

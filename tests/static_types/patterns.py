@@ -37,7 +37,6 @@ def steps() -> None:
     assert_type(step("rise", float, given=rises), Pattern[float])
     assert_type(step("failed", "failed", lambda login: login["user"] != "root"), Pattern[Any])
     assert_type(step("failed", lambda login: not login["ok"]), Pattern[Any])
-    assert_type(step("either", Order | Payment), Pattern[Any])
     assert_type(step("any"), Pattern[Any])
 
 
