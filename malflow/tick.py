@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 __all__ = ["Tick"]
@@ -22,7 +22,12 @@ class Tick:
         started: when the first tick of the run began.
         ended: the sources without an unfinished part on any worker.
         finished: sources and workers: the source has no unfinished part on that worker.
-        lifts: epochs by operator: the generator issues the epoch on the workers on which its source is finished.
+        passed: how much later than the tick before it began; zero in the first tick of a run, since downtime does not
+            count, and after a change of the number of workers.
+        quiet: sources and workers: the source's parts on that worker emitted no records in the tick before. In the
+            first tick of a run these are all.
+        quiet_time: the `passed` of the tick before, by which the silence of sources in `quiet` has grown.
+        lifts: epochs by operator: the generator issues the epoch where its source is finished or silent.
         final: whether this is the last tick, in which the epoch `MAX` flows. It is no part of the history of the state.
     """
 
@@ -31,5 +36,8 @@ class Tick:
     started: datetime = _BEFORE_ALL
     ended: frozenset[str] = frozenset()
     finished: frozenset[tuple[str, int]] = frozenset()
+    passed: timedelta = timedelta(0)
+    quiet: frozenset[tuple[str, int]] = frozenset()
+    quiet_time: timedelta = timedelta(0)
     lifts: Mapping[str, Any] = field(default_factory=dict)
     final: bool = False

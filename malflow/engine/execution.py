@@ -17,6 +17,7 @@ from malflow.engine.part_names import with_present_names
 from malflow.engine.parts import Parts, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.rescale import refuse_local, reroute
+from malflow.engine.silence import QuietSources
 from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
@@ -90,6 +91,7 @@ class Run:
         self.listed = listed
         refuse_to_write_input(program, listed)
         self._stages = self._make_workers(parallelism)
+        self._quiet = QuietSources(self.parts)
         self._list_workers()
 
     @property
@@ -152,6 +154,7 @@ class Run:
     def tick(self) -> int:
         """Poll every source once, carry all of it through every stage, and tell how many records came."""
         self._step()
+        self._quiet.end_tick(_place_of(source) for source in self._sources if source.polled)
         self._note_ended()
         self.polled = sum(source.polled for source in self._sources)
         return self.polled
@@ -217,6 +220,7 @@ class Run:
         routed = reroute(self._program, states, self.parallelism, parallelism)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
         self.parallelism = parallelism
+        self._quiet = QuietSources(self.parts)
         self._list_workers(*old_stages)
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
@@ -297,7 +301,21 @@ class Run:
 
     def _step(self, *, final: bool = False) -> None:
         self.ticks += 1
-        tick = Tick(self.ticks, *self.clock.read(), self._ended, self._finished, self._lifts, final)
+        now, started = self.clock.read()
+        quiet = self._quiet
+        quiet.begin_tick(now)
+        tick = Tick(
+            number=self.ticks,
+            now=now,
+            started=started,
+            ended=self._ended,
+            finished=self._finished,
+            passed=quiet.passed,
+            quiet=quiet.quiet,
+            quiet_time=quiet.quiet_time,
+            lifts=self._lifts,
+            final=final,
+        )
         sent: dict[int, list[list[list[Batch]]]] = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
@@ -323,7 +341,7 @@ class Run:
         live = {_place_of(source) for source in self._sources if not source.is_finished}
         waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
         self._ended = frozenset(self._program.sources).difference(waiting, (name for name, _ in live))
-        self._finished = frozenset(map(_place_of, self._sources)) - live
+        self._finished = self._quiet.finished(live)
 
 
 def _place_of(source: Source) -> tuple[str, int]:

@@ -61,6 +61,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
     made = program()
     coordinator = TickCoordinator(
         made,
+        {"numbers": [[0], []]},
         0,
         ChangelogIndex(2, WORKERS),
         Changelog(place(tmp_path), 1),
@@ -70,7 +71,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         pace=Pace(0, WORKERS),
         clock=RunClock(),
     )
-    coordinator.first(frozenset({"numbers"}))
+    coordinator.first()
     taken = {(0, 1): came} if came else {}
     rows = [told(0, 0, {}, {}), told(0, 1, {}, {(0, 0): 3}), told(1, 0, taken, {}), told(1, 1, {}, {})]
     with pytest.raises(RunFailed, match=f"worker 0 received {came} of the 3 records that worker 1 sent on channel 0"):

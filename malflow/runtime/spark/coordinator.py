@@ -7,12 +7,15 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
 from malflow.engine.clock import RunClock
 from malflow.engine.lifts import feeding_sources, lifts_of
+from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
+from malflow.engine.silence import QuietSources
 from malflow.errors import RunFailed
 from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
@@ -31,6 +34,7 @@ from malflow.runtime.spark.snapshots import SparkRunSnapshots
 
 __all__ = ["DriverSinks", "TickCoordinator"]
 
+_MICROSECOND = timedelta(microseconds=1)
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
 
@@ -76,6 +80,7 @@ class TickCoordinator:
 
     Args:
         program: the program.
+        parts: the parts of each source that each worker holds.
         tick: the number of the last tick.
         index: the index of the changelog.
         changelog: the changelog.
@@ -97,6 +102,7 @@ class TickCoordinator:
     def __init__(  # noqa: PLR0913 - what a run consists of
         self,
         program: Program,
+        parts: Parts,
         tick: int,
         index: ChangelogIndex,
         changelog: Changelog,
@@ -128,19 +134,16 @@ class TickCoordinator:
         self._began = 0.0
         self._most_polled = 0
         self._ended: frozenset[str] = frozenset()
-        self._finished: set[tuple[str, int]] = set()
+        self._finished: frozenset[tuple[str, int]] = frozenset()
+        self._quiet = QuietSources(parts)
         self._lifts: Mapping[str, Any] = {}
         self._feeding = feeding_sources(program)
         self._clock = clock
         self._command = TickCommand(tick, ())
 
-    def first(self, busy: frozenset[str]) -> TickCommand:
-        """Return the command of the first tick.
-
-        Args:
-            busy: the sources that have parts.
-        """
-        self._ended = self._sources - busy
+    def first(self) -> TickCommand:
+        """Return the command of the first tick."""
+        self._ended = self._sources.difference(name for name, _ in self._quiet.places)
         return self._next(polls=not self._requests.stopping)
 
     def hurry(self) -> None:
@@ -195,7 +198,15 @@ class TickCoordinator:
             merge_lateness(self.lateness, it.lateness)
         if not command.final:
             self.index.note(reports)
+            self._note_quiet(reports)
             self._note_ended(reports)
+
+    def _note_quiet(self, reports: list[StageReport]) -> None:
+        """Find the sources that emitted nothing."""
+        if self._command.polls:
+            self._quiet.end_tick((name, it.worker) for it in reports for name in it.emitting)
+        else:
+            self._quiet.skip_tick()
 
     def _note_ended(self, reports: list[StageReport]) -> None:
         """Find the sources that have ended, and the epochs to which their generators are to be lifted."""
@@ -203,7 +214,7 @@ class TickCoordinator:
         live = {(name, it.worker) for it in reports for name in it.live}
         waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
         self._ended = self._sources.difference(waiting, (name for name, _ in live))
-        self._finished = set(product(self._sources, range(self.index.workers))) - live
+        self._finished = self._quiet.finished(live)
 
     def _forget(self) -> None:
         """Remove obsolete changelog entries."""
@@ -264,6 +275,8 @@ class TickCoordinator:
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
         now, started = self._clock.read()
+        quiet = self._quiet
+        quiet.begin_tick(now)
         self._command = TickCommand(
             self.tick + 1,
             self.index.last,
@@ -272,6 +285,9 @@ class TickCoordinator:
             b64encode(pickle.dumps(self._lifts, 5)).decode() if self._lifts else "",
             now.isoformat(),
             started.isoformat(),
+            quiet.passed // _MICROSECOND,
+            sorted(quiet.quiet),
+            quiet.quiet_time // _MICROSECOND,
             most=self._pace.limit,
             live_runs=REGISTRY.live,
             **how,

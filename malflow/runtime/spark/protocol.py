@@ -7,7 +7,7 @@ import pickle
 from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from malflow.engine.lifts import Reached
@@ -64,6 +64,9 @@ class TickCommand:
         lifts: the epochs to which generators are to be lifted, pickled in base 64; empty if there are none.
         now: when the tick began, in ISO format.
         started: when the first tick of the run began, in ISO format.
+        passed: the microseconds by which the tick began later than the one before.
+        quiet: sources and workers: the source emitted nothing there in the tick before.
+        quiet_time: the `passed` of the tick before.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -79,6 +82,9 @@ class TickCommand:
     lifts: str = ""
     now: str = "1970-01-01T00:00:00+00:00"
     started: str = "1970-01-01T00:00:00+00:00"
+    passed: int = 0
+    quiet: Sequence[tuple[str, int]] = ()
+    quiet_time: int = 0
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -98,6 +104,9 @@ class TickCommand:
             started=datetime.fromisoformat(self.started),
             ended=frozenset(self.ended),
             finished=frozenset((name, worker) for name, worker in self.finished),
+            passed=timedelta(microseconds=self.passed),
+            quiet=frozenset((name, worker) for name, worker in self.quiet),
+            quiet_time=timedelta(microseconds=self.quiet_time),
             lifts=pickle.loads(b64decode(self.lifts)) if self.lifts else {},  # noqa: S301 - of this run
             final=self.final,
         )
@@ -123,6 +132,7 @@ class StageReport:
         keys: the number of keys of each state that changed.
         polled: the number of records polled from sources.
         live: the sources that have an unfinished part on this worker.
+        emitting: the sources that emitted records on this worker.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
@@ -145,6 +155,7 @@ class StageReport:
     lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
     reached: Mapping[str, Reached] = field(default_factory=dict)
+    emitting: Sequence[str] = ()
     process: str = ""
 
 

@@ -233,6 +233,7 @@ class RunAttempt:
         )
         coordinator = TickCoordinator(
             self._program,
+            run.parts,
             run.ticks,
             index,
             changelog,
@@ -246,10 +247,9 @@ class RunAttempt:
             self._counts += self._coordinator.counts
             coordinator.lateness = self._coordinator.lateness
         self._coordinator = coordinator
-        busy = frozenset(name for name, by_worker in run.parts.items() if any(by_worker))
         del run  # its states are in the scratch folder now
         self.query = Query(self._session, settings, spec, self._program, coordinator)
-        self.query.start(coordinator.first(busy))
+        self.query.start(coordinator.first())
         try:
             self.query.wait()
         finally:

@@ -1,0 +1,50 @@
+"""The silence of sources: how much tick time has passed while they emitted nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from datetime import datetime, timedelta
+
+from malflow.engine.parts import Parts, Place, places_of
+
+__all__ = ["QuietSources"]
+
+_NONE = timedelta(0)
+
+
+class QuietSources:
+    """Which sources emitted nothing in the last tick of a run, and the time between its ticks.
+
+    Before the first tick, all of them: nothing is known, and no time has passed.
+
+    Args:
+        parts: the parts of each source that each worker holds.
+
+    Attributes:
+        places: all sources and workers that have parts.
+        quiet: those that emitted nothing in the last tick.
+        passed: how much later than the tick before the present tick began.
+        quiet_time: the same of the tick before.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.places = self.quiet = places_of(parts)
+        self.passed = self.quiet_time = _NONE
+        self._now: datetime | None = None
+
+    def begin_tick(self, now: datetime) -> None:
+        """Note when a tick begins."""
+        self.quiet_time, self.passed = self.passed, _NONE if self._now is None else now - self._now
+        self._now = now
+
+    def end_tick(self, emitting: Iterable[Place]) -> None:
+        """Note which sources emitted records in the tick."""
+        self.quiet = self.places.difference(emitting)
+
+    def skip_tick(self) -> None:
+        """Note that sources were not polled in the tick, whose time does not count."""
+        self.quiet, self.passed, self._now = self.places, _NONE, None
+
+    def finished(self, live: Container[Place]) -> frozenset[Place]:
+        """Return the places at which no part is unfinished."""
+        return frozenset(place for place in self.places if place not in live)
