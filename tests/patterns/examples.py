@@ -1,0 +1,125 @@
+"""Examples of patterns with their matches, written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.patterns.reference import Choice
+from tests.patterns.specs import Both, Either, Silence, Spec, Step, Then, Times
+from tests.patterns.strategies import letter
+
+__all__ = ["EXAMPLES", "Example"]
+
+A, B, C, D, F, S = map(letter, "abcdfs")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pattern, a history and what is found in it.
+
+    Attributes:
+        title: what it shows.
+        spec: the pattern.
+        history: the events' letters; ``f@200`` has a time, the others come at 0, 1, 2, ...
+        after: which matches are told.
+        matches: the matches: ``step@time`` for each event, and ``told`` with the time if it is later.
+        timeouts: the timeouts; None if the example says nothing of them.
+    """
+
+    title: str
+    spec: Spec
+    history: str
+    after: str
+    matches: str
+    timeouts: str | None = None
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def events(self) -> list[tuple[int, Any]]:
+        """The times and values."""
+        words = [it.partition("@") for it in self.history.split()]
+        return [(int(time) if time else at, (letters, 0)) for at, (letters, _, time) in enumerate(words)]
+
+    def written(self, choice: Choice, told: Any) -> str:
+        """Return a match as a text."""
+        events = self.events
+        text = " ".join(f"{name}@{events[at][0]}" for at, name in choice)
+        return text if told == events[choice[-1][0]][0] else f"{text} told {told}"
+
+
+def _loop(step: Step, low: int, high: int | None = None) -> Times:
+    return Times(step, low, high)
+
+
+_OPTIONAL = Spec(Then(Then(A, Times(B, 0, 1)), C))
+_BURST = Silence(_loop(F, 3), F, 5)
+_LOGINS = Spec(Then(Times(F, 3, 3), S), 300)
+
+EXAMPLES = [
+    Example("the first that fits", Spec(Then(A, B)), "a b b", "start", "a@0 b@1"),
+    Example("an optional step that is there", _OPTIONAL, "a b c", "start", "a@0 b@1 c@2"),
+    Example("an optional step that is not there", _OPTIONAL, "a c", "start", "a@0 c@1"),
+    Example("loop and end", Spec(Then(_loop(F, 1), S)), "f f s", "start", "f@0 f@1 s@2; f@1 s@2"),
+    Example("loop at the end", Spec(_loop(F, 3)), "f f f f f f", "end", "f@0 f@1 f@2; f@3 f@4 f@5"),
+    Example("absence and end in one", Spec(Then(A, B, without=C)), "a bc", "start", "a@0 b@1"),
+    Example("absence before the end", Spec(Then(A, B, without=C)), "a c b", "start", ""),
+    Example("any order", Spec(Then(A, Both((B, C)))), "a c b", "start", "a@0 c@1 b@2"),
+    Example("absence broken at its end", Spec(Silence(A, C, 5)), "a@0 c@5", "start", "", ""),
+    Example("absence broken too late", Spec(Silence(A, C, 5)), "a@0 c@6", "start", "a@0 told 5", ""),
+    Example("absence in the middle", Spec(Then(Silence(A, B, 5), C)), "a@0 c@3 c@6", "start", "a@0 c@6"),
+    Example("absence in the middle, end too early", Spec(Then(Silence(A, B, 5), C)), "a@0 c@5", "start", ""),
+    Example("silence after a burst", Spec(_BURST), "f@0 f@1 f@2 f@3 f@20", "end", "f@0 f@1 f@2 f@3 told 8"),
+    Example(
+        "silence up to the bound",
+        Spec(Silence(_loop(F, 3), F), 10),
+        "f@0 f@1 f@2 f@3 f@20",
+        "end",
+        "f@0 f@1 f@2 f@3 told 10",
+        "f@20 told 30",
+    ),
+    Example(
+        "every start counts for the bound",
+        _LOGINS,
+        "f@0 f@200 f@250 f@301 s@302",
+        "end",
+        "f@200 f@250 f@301 s@302",
+        "f@0 f@200 f@250 told 300",
+    ),
+    Example("bound as a whole, inclusive", Spec(Then(A, B), 10), "a@0 b@10", "end", "a@0 b@10", ""),
+    Example("bound as a whole, exceeded", Spec(Then(A, B), 10), "a@0 b@11", "end", "", "a@0 told 10"),
+    Example("bound of a connector", Spec(Then(Then(A, B), C, within=5)), "a@0 b@6 c@11", "end", "a@0 b@6 c@11", ""),
+    Example(
+        "bound of a connector for each start",
+        Spec(Then(Then(A, B), C, within=5)),
+        "a@0 a@1 b@2 b@9",
+        "end",
+        "",
+        "a@0 b@2 told 7; a@1 b@2 told 7",
+    ),
+    Example(
+        "bound from the event before an optional one",
+        Spec(Then(Then(A, Times(B, 0, 1)), C, within=5)),
+        "a@0 b@4 c@9 a@20 c@26",
+        "end",
+        "a@0 b@4 c@9",
+        None,
+    ),
+    Example("next, with nothing between", Spec(Then(A, B, "next")), "a c b a b", "start", "a@3 b@4"),
+    Example("every later one", Spec(Then(A, B, "then_any")), "a b b", "all", "a@0 b@1; a@0 b@2"),
+    Example("either", Spec(Then(A, Either(B, C))), "a c b", "start", "a@0 c@1"),
+    Example("absence in front, inclusive", Spec(A, None, (A, 5)), "a@0 a@5 a@11", "all", "a@0; a@11"),
+    Example("absence in front of a tie", Spec(A, None, (A, 5)), "a@0 a@0", "all", "a@0"),
+    Example("disjoint matches", Spec(Then(A, B)), "a a b a b", "end", "a@0 b@2; a@3 b@4"),
+    Example("each start", Spec(Then(A, B)), "a a b a b", "start", "a@0 b@2; a@1 b@2; a@3 b@4"),
+    Example(
+        "absence at the end uses up its events, not its time",
+        Spec(Silence(A, C, 5)),
+        "a@0 a@3",
+        "end",
+        "a@0 told 5; a@3 told 8",
+    ),
+    Example("the match that ends first", Spec(Either(Then(A, D), Then(B, C))), "a b c d", "end", "b@1 c@2"),
+]
