@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
+from itertools import islice
 from operator import length_hint
 from typing import Any
 
@@ -13,13 +14,16 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.event_time import ANSWERED, GenerateEpochs, Late, Marks, Row
 from malflow.operators.moments import check_epoch
 from malflow.operators.source import Source
-from malflow.operators.thinning import Step, calm_until, rounded_down
+from malflow.operators.thinning import Step, calm_until
 from malflow.state import Delta
 
 __all__ = ["PART", "GeneratePartEpochs"]
 
 PART = "part"
 """The first element of the key of a part's epoch in the state: ``(PART, part)``."""
+
+_PATIENCE = 4
+"""Records outside the common reach, for each part, after which it is found again."""
 
 
 class GeneratePartEpochs(GenerateEpochs):
@@ -58,6 +62,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._unread: set[Any] = set()
         self._heap: list[tuple[Any, int]] = []
         self._moved: set[Any] = set()
+        self._calm: tuple[Any, Any] = (MIN, MIN)  # an epoch of a part, and what `calm_until` returns for it
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Take a tick; behind the last records of a part its epoch counts no more."""
@@ -192,25 +197,44 @@ class GeneratePartEpochs(GenerateEpochs):
                 previous = self._move(part, own, epoch, position, epochs)
 
     def _move_seldom(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
-        """Find the records that are late or move an epoch to the next multiple."""
-        every: Any = self._every
-        bound, by_part = self.callback.bound, self._by_part
-        reaches = _Reaches(self._reach)
-        for part, stamp in zip(batch.key_column(), rest, strict=False):
+        """Find the records that are late or move an epoch to the next multiple.
+
+        Where parts keep pace with each other, most timestamps are within the reaches of all parts, so that it need not
+        be known whose they are. These common bounds are found again after some records have been outside.
+        """
+        bound, by_part, thin = self.callback.bound, self._by_part, self._thin
+        parts, start = list(batch.key_column()), size - length_hint(rest) + 1
+        if not parts:
+            return
+        reaches = {part: self._reach(part) for part in set(parts)}
+        lowest, highest = _common(reaches)
+        outside, patience = 0, _PATIENCE * len(reaches)
+        for stamp in islice(rest, len(parts)):
+            if lowest < stamp <= highest:
+                continue
+            position = size - length_hint(rest)
+            part = parts[position - start]
             low, until = reaches[part]
             if low < stamp <= until:
+                outside += 1
+                if outside > patience:
+                    lowest, highest = _common(reaches)
+                    outside = 0
                 continue
-            position, own, low = size - length_hint(rest), by_part.get(part), self._low(part)
+            own, low = by_part.get(part), self._low(part)
             if not stamp > low:
                 late[position - 1] = low
             if own is None or stamp > own:
-                self._move(part, own, rounded_down(stamp - bound, every), position, epochs)
+                self._move(part, own, thin(stamp - bound), position, epochs)
                 reaches[part] = self._reach(part)
+                lowest = max(lowest, reaches[part][0])
 
     def _reach(self, part: Any) -> tuple[Any, Any]:
         """Return between which timestamps the records of a part are on time and leave its epoch as it is."""
         own = self._by_part.get(part, MIN)
-        return self._low(part), calm_until(own, self.callback.bound, self._every)
+        if own is not self._calm[0]:  # parts that keep pace have the same epoch, one after the other
+            self._calm = own, calm_until(own, self.callback.bound, self._every)
+        return self._low(part), self._calm[1]
 
     def _low(self, part: Any) -> Any:
         """Return the epoch by which records of a part are late: its own, or the stream's if that is greater."""
@@ -238,13 +262,7 @@ class GeneratePartEpochs(GenerateEpochs):
         return epoch
 
 
-class _Reaches(dict[Any, tuple[Any, Any]]):
-    """For each part, between which timestamps records of it need not be looked at."""
-
-    def __init__(self, reach: Callable[[Any], tuple[Any, Any]]) -> None:
-        super().__init__()
-        self._reach = reach
-
-    def __missing__(self, part: Any) -> tuple[Any, Any]:
-        self[part] = reach = self._reach(part)
-        return reach
+def _common(reaches: Mapping[Any, tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Return the bounds of the timestamps that are within all reaches."""
+    lows, untils = zip(*reaches.values(), strict=True)
+    return max(lows), min(untils)

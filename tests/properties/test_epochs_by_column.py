@@ -150,6 +150,27 @@ def test_a_column_gives_the_epochs_of_its_records(kind: str, data: Any, per_part
     event("some late" if some_late else "none late")
 
 
+def paced(behind: list[int | None], start: int) -> list[Any]:
+    """Return timestamps that ascend by three, less how much each is behind; None is a pause."""
+    return [PAUSE if less is None else start + 3 * at - less for at, less in enumerate(behind)]
+
+
+lags = st.lists(st.one_of(*[st.integers(0, 6)] * 6, st.integers(7, 40), st.none()), min_size=20, max_size=60)
+
+
+@given(
+    parts=st.dictionaries(
+        st.sampled_from("abc"), st.builds(paced, lags, st.sampled_from([0, 0, 8, 20, 90])), min_size=2
+    ),
+    bound=st.integers(0, 9),
+    every=st.integers(5, 40),
+)
+def test_parts_that_keep_pace_have_the_epochs_of_their_records(parts: Any, bound: int, every: int) -> None:
+    generators = limit_out_of_orderness(bound), lambda msg, _: msg.timestamp - bound
+    by_column, by_record = seen_of(parts, *generators, every=every, per_part=True)
+    assert by_column == by_record
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"dates", "decimals", "fractions", "numbers of any kind"}))
 @given(data=st.data())
 def test_no_record_up_to_the_calm_time_moves_the_epoch(kind: str, data: Any) -> None:
