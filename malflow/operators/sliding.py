@@ -43,7 +43,7 @@ class SlidingAggregate(WindowAggregate):
         late: bool = False,
     ) -> None:
         super().__init__(context, windows, aggregators, early=early, late=late)
-        self._blocks = _Blocks(windows.span, self._kernel.merge_by_key)
+        self._blocks = _Blocks(windows.span, self.merge)
         self._next: int | None = None  # the first pane that is not closed; None: to be found
 
     def add(self, number: int, run: Batch) -> None:
@@ -67,7 +67,7 @@ class SlidingAggregate(WindowAggregate):
         found: _States = {}
         for number in range(first, first + self._windows.span):
             states = self.state.panes.get(number, {})
-            found = self._kernel.merge_by_key(found, {key: states[key] for key in keys if key in states})
+            found = self.merge(found, {key: states[key] for key in keys if key in states})
         return found
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:

@@ -91,17 +91,21 @@ class WindowOperator(Operator):
         """Return the least epoch that may close a window, after an epoch."""
         raise NotImplementedError
 
+    def new_outputs(self) -> Sequence[Results]:
+        """Return where the results of a batch go: its first part is passed to `advance`."""
+        if not self.allows_late:
+            return (Results(),)
+        self.revised, self.too_late = Results(), Results()
+        return Results(), self.revised, self.too_late
+
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""
         self.reached.idle = min(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Add the records to their windows, and emit the results of the windows that the epochs close."""
-        results = Results()
-        outputs: tuple[Results, ...] = (results,)
-        if self.allows_late:
-            self.revised, self.too_late = Results(), Results()
-            outputs = (results, self.revised, self.too_late)
+        outputs = self.new_outputs()
+        results = outputs[0]
         passed: list[tuple[int, Any]] = []
         done = 0
         for position, epoch in batch.epochs:
@@ -441,6 +445,26 @@ class WindowAggregate(PanedOperator):
             ) from error
         made = map(WindowResult, repeat(start), repeat(stop), values, repeat(timing))
         results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
+
+    def merge(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Merge the accumulators of each key, those of `one` first; a key that only one side has keeps its own.
+
+        Raises:
+            OperatorError: if a user's function fails, naming the key.
+        """
+        try:
+            return self._kernel.merge_by_key(one, other)
+        except Exception as error:
+            raise self._unmerged(error, one, other) from error
+
+    def _unmerged(self, error: Exception, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> Exception:
+        """Return the error of the first key whose accumulators can't be merged."""
+        for key in [key for key in other if key in one]:
+            try:
+                self._kernel.merge(one[key], other[key])
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
+                return self.error(own, about=f"merging accumulators of key {short_repr(key)}")
+        return self.error(error)
 
     def _unfinished(self, error: Exception, states: Mapping[Any, Any], window: str) -> Exception:
         """Return the error of the first key whose result can't be made."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import agg
+from malflow import OperatorError, agg
 from malflow.message import DataMessage
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
@@ -128,3 +128,13 @@ def test_no_state_is_left_behind_the_last_epoch(shape: Shape) -> None:
             run.tick()
         (state,) = [state for (_, name), state in run.states().items() if name == "windows"]
         assert len(state) <= 1
+
+
+def test_a_failing_merge_names_the_operator_and_the_key() -> None:
+    def merge(one: int, other: int) -> int:
+        raise ValueError("no way")
+
+    failing = agg.fold(int, lambda acc, value: acc + int(value), merge=merge)
+    items = [(key, at, 1.0) for at in range(5) for key in "ab"]
+    with pytest.raises(OperatorError, match=r"'windows' failed at merging accumulators of key 'a': ValueError: no way"):
+        results_of(items, 1, aggregated((4, 1, 0), failing))
