@@ -44,6 +44,7 @@ class StateKind(Enum):
     TTL_MAP = "ttl_map", Movement.BY_KEY
     AGGREGATE = "aggregate", Movement.BY_KEY
     WINDOW = "window", Movement.BY_SLOT
+    ROLLUP = "rollup", Movement.BY_SLOT
     SESSION = "session", Movement.BY_KEY
     COUNT_WINDOW = "count_window", Movement.BY_KEY
     TIMERS = "timers", Movement.BY_KEY

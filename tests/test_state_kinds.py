@@ -9,7 +9,7 @@ from malflow.state_kinds import Movement, StateKind
 
 def test_words_in_manifests_stay() -> None:
     words = {"source", "stateful_map", "stateful_op", "ttl_map", "epochs", "frontier", "sink"}
-    words |= {"aggregate", "window", "session", "count_window"}
+    words |= {"aggregate", "window", "rollup", "session", "count_window"}
     words |= {"batch", "timers", "distinct", "changes", "throttle", "sort", "join"}
     assert {kind.word for kind in StateKind} == words
     assert all(StateKind.of(kind.word) is kind for kind in StateKind)

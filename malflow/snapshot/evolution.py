@@ -17,7 +17,7 @@ __all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost"]
 
 _log = logging.getLogger("malflow.snapshot")
 
-_WINDOWS = (StateKind.WINDOW, StateKind.SESSION, StateKind.COUNT_WINDOW)
+_WINDOWS = (StateKind.WINDOW, StateKind.ROLLUP, StateKind.SESSION, StateKind.COUNT_WINDOW)
 
 
 def may_be_lost(entry: StateEntry) -> bool:

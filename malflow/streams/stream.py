@@ -20,6 +20,7 @@ from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_sink, checked_source, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
+from malflow.streams.rollup import RollupOperators
 from malflow.streams.routing import RoutingOperators
 from malflow.streams.selection import SelectionOperators
 from malflow.streams.stateless import StatelessOperators
@@ -137,7 +138,11 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
 
 
 class KeyedStream(
-    AggregateOperators[K, V_co, T], JoinOperators[K, V_co, T], SelectionOperators[K, V_co, T], Stream[K, V_co, T]
+    AggregateOperators[K, V_co, T],
+    RollupOperators[K, V_co, T],
+    JoinOperators[K, V_co, T],
+    SelectionOperators[K, V_co, T],
+    Stream[K, V_co, T],
 ):
     """A stream whose records have keys, with operators that keep per-key state."""
 

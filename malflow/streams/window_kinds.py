@@ -25,7 +25,7 @@ from malflow.streams.handle import StreamHandle
 from malflow.streams.stateful import StatefulOperators
 from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
-__all__ = ["WindowOptions", "add_cogroup", "add_window", "kernel_of"]
+__all__ = ["WindowOptions", "add_cogroup", "add_window", "check_merge", "kernel_of"]
 
 Migrate = Callable[[Any, int], Any]
 
@@ -140,10 +140,10 @@ def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind
         case TimeWindows(is_plain=True):
             return StateKind.WINDOW, WindowAggregate
         case TimeWindows():
-            _check_merge(name, kernel, "windows that share panes")
+            check_merge(name, kernel, "windows that share panes")
             return StateKind.WINDOW, SlidingAggregate
         case SessionWindows():
-            _check_merge(name, kernel, "sessions, of which a record can join two,")
+            check_merge(name, kernel, "sessions, of which a record can join two,")
             return StateKind.SESSION, SessionAggregate
         case CountWindows():
             return StateKind.COUNT_WINDOW, CountAggregate
@@ -172,7 +172,12 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
             assert_never(windows)
 
 
-def _check_merge(name: str, kernel: Kernel, windows: str) -> None:
+def check_merge(name: str, kernel: Kernel, windows: str) -> None:
+    """Check that aggregators can merge, as an operator's windows need.
+
+    Raises:
+        GraphError: if one can't.
+    """
     if not kernel.can_merge:
         raise malformed(name, f"has {windows} and can't merge {kernel.definition}; give it merge=")
 

@@ -133,6 +133,37 @@ def test_windows_of_the_calendar(runtime: Any) -> None:
     assert [it.timing for it in results] == [Timing.FINAL, Timing.FINAL, Timing.FINAL, Timing.END]
 
 
+def test_rollups(any_parallelism: Any) -> None:
+    start = datetime(2026, 3, 28, 12, tzinfo=UTC)
+
+    def build(stream: Any) -> Any:
+        timed = stream.assign_timestamps("time", lambda msg: start + timedelta(minutes=20 * msg.value["at"]))
+        on_time, _ = timed.generate_epochs("epochs", limit_out_of_orderness(timedelta(hours=17)))
+        keyed = on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
+        levels = keyed.rollup("levels", ["hour", "day", "month"], agg.count(), agg.max("at"), zone="Europe/Berlin")
+        first, *others = (it.map(f"tag {unit}", tagged(unit)) for unit, it in levels.items())
+        return first.union(*others)
+
+    def tagged(unit: str) -> Any:
+        return lambda result: (unit, result)
+
+    def direct(unit: str) -> Any:
+        def windows(stream: Any) -> Any:
+            timed = stream.assign_timestamps("time", lambda msg: start + timedelta(minutes=20 * msg.value["at"]))
+            on_time, _ = timed.generate_epochs("epochs", limit_out_of_orderness(timedelta(hours=17)))
+            keyed = on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
+            return keyed.window(calendar(unit, "Europe/Berlin")).aggregate("direct", agg.count(), agg.max("at"))
+
+        return windows
+
+    found = messages_of(any_parallelism, READINGS, build)
+    for unit in ("hour", "day", "month"):
+        level = sorted((it.key, it.value[1][:3], it.timestamp) for it in found if it.value[0] == unit)
+        windows = messages_of(any_parallelism, READINGS, direct(unit))
+        assert level == sorted((it.key, it.value[:3], it.timestamp) for it in windows)
+    assert sum(it.value[1].value[0] for it in found if it.value[0] == "day") == len(READINGS)
+
+
 def test_aggregates_without_windows(runtime: Any) -> None:
     def build(stream: Any) -> Any:
         return stream.key_distribute("parity", lambda msg: msg.value % 2).aggregate("so far", agg.count(), agg.sum())

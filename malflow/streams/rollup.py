@@ -1,0 +1,225 @@
+"""Rollups: aggregates of each key in windows of several calendar units at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from malflow.aggregators.contract import Aggregator
+from malflow.errors import GraphError, short_repr
+from malflow.operators.reached_epoch import REACHED
+from malflow.operators.rollup import Level, RollupAggregate
+from malflow.panes import CalendarPanes, Unit
+from malflow.state_kinds import StateKind
+from malflow.streams.arguments import malformed
+from malflow.streams.stateful import StatefulOperators
+from malflow.streams.window_kinds import check_merge, kernel_of
+from malflow.windows import FOREVER, Forever, WindowResult, calendar
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["RollupOperators"]
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+T = TypeVar("T")
+R1 = TypeVar("R1")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+R4 = TypeVar("R4")
+
+_Keep = Mapping[str, timedelta | Forever] | None
+_Migrate = Callable[[Any, int], Any] | None
+
+_LENGTHS = {Unit.MINUTE: timedelta(minutes=1), Unit.HOUR: timedelta(hours=1)}
+_YEARS = range(2020, 2038)
+"""The years in which the offsets of a zone are looked at; before them, few zones had odd offsets at times."""
+
+
+class RollupOperators(StatefulOperators[K, V_co, T]):
+    """The method that aggregates the records of each key on several levels of the calendar."""
+
+    __slots__ = ()
+
+    @overload
+    def rollup(
+        self,
+        name: str,
+        levels: Sequence[str],
+        a1: Aggregator[V_co, Any, R1],
+        /,
+        *,
+        zone: Any = ...,
+        keep: _Keep = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> dict[str, KeyedStream[K, WindowResult[R1, T], T]]: ...
+    @overload
+    def rollup(
+        self,
+        name: str,
+        levels: Sequence[str],
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        /,
+        *,
+        zone: Any = ...,
+        keep: _Keep = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2], T], T]]: ...
+    @overload
+    def rollup(
+        self,
+        name: str,
+        levels: Sequence[str],
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        /,
+        *,
+        zone: Any = ...,
+        keep: _Keep = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2, R3], T], T]]: ...
+    @overload
+    def rollup(
+        self,
+        name: str,
+        levels: Sequence[str],
+        a1: Aggregator[V_co, Any, R1],
+        a2: Aggregator[V_co, Any, R2],
+        a3: Aggregator[V_co, Any, R3],
+        a4: Aggregator[V_co, Any, R4],
+        /,
+        *,
+        zone: Any = ...,
+        keep: _Keep = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4], T], T]]: ...
+    def rollup(
+        self,
+        name: str,
+        levels: Any,
+        *aggregators: Any,
+        zone: Any = "UTC",
+        keep: Any = None,
+        version: int = 1,
+        migrate: Any = None,
+    ) -> Any:
+        """Aggregate the records of each key in windows of several calendar units; return a stream for each unit.
+
+        Each stream has the results of the windows ``calendar(unit, zone)``, as from `Windowed.aggregate`. But a record
+        is added only once, to the window of the finest unit: when a window closes, its accumulator is merged into that
+        of the next unit. So the order of additions differs from that of the other windows, and with it the last digits
+        of sums of floats; see `agg.fsum`.
+
+        Args:
+            name: the operator's name; snapshots store the accumulators under it.
+            levels: the units, from the finest to the coarsest, each of which divides the next: of ``second``,
+                ``minute``, ``hour``, ``day``, ``week``, ``month``, ``quarter`` and ``year``. Weeks divide nothing.
+            aggregators: up to four of `malflow.agg`, which can merge. With one, a result's value is its result, with
+                several a tuple.
+            zone: the name of a time zone, or a tzinfo; one for all levels.
+            keep: for how long the accumulators of closed windows are kept in the state, by level: a timedelta, or
+                `malflow.windows.FOREVER`. They are part of snapshots, but nothing reads them yet.
+            version: the schema version of the accumulators: increase it when levels, zone or aggregators change.
+            migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
+
+        >>> from datetime import datetime, timedelta, timezone
+        >>> def sales(stream):
+        ...     hour = lambda msg: datetime(2026, 3, 1, tzinfo=timezone.utc) + timedelta(hours=msg.value)
+        ...     on_time, _ = stream.assign_timestamps("hour", hour).generate_epochs("epochs", lambda msg, _: None)
+        ...     keyed = on_time.key_distribute("all", lambda msg: "all")
+        ...     levels = keyed.rollup("sales", ["day", "month"], agg.count())
+        ...     return levels["day"].union(levels["month"]).map("counts", lambda it: (f"{it.end:%B %d}", it.value))
+        >>> run([1, 2, 25], sales)
+        [('March 02', 2), ('March 03', 1), ('April 01', 3)]
+        """
+        kernel = kernel_of(name, aggregators)
+        check_merge(name, kernel, "levels made of each other")
+        found = _levels(name, levels, zone, {} if keep is None else keep)
+        units = [level.panes.unit.value for level in found]
+        panes = f"{', '.join(map('{}s'.format, units))} in {found[0].panes.zone}"
+        streams = self._stateful(
+            name,
+            partial(RollupAggregate, levels=found, aggregators=kernel.aggregators),
+            StateKind.ROLLUP,
+            version,
+            migrate,
+            hidden=((REACHED, StateKind.EPOCHS),),
+            definition=f"{kernel.definition} in a rollup of {panes}",
+            panes=panes,
+            outputs=len(found),
+        )
+        return dict(zip(units, streams if len(found) > 1 else (streams,), strict=True))
+
+
+def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
+    """Return the levels of a rollup.
+
+    Raises:
+        GraphError: if there is none, one is unknown or doesn't divide the next, or one of `keep` is no level.
+    """
+    if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
+        raise malformed(name, f"needs a list of calendar units as its levels; got {short_repr(levels)}")
+    try:
+        found = [calendar(unit, zone).panes for unit in levels]
+    except GraphError as error:
+        raise malformed(name, f"can't be added: {error}") from None
+    panes = [it for it in found if isinstance(it, CalendarPanes)]
+    for finer, coarser in pairwise(panes):
+        _check_divides(name, finer, coarser)
+    _check_keep(name, levels, keep)
+    return [Level(it, keep.get(it.unit.value)) for it in panes]
+
+
+def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> None:
+    """Check that each unit of a level is in one of the next.
+
+    Raises:
+        GraphError: if it is not.
+    """
+    units, one, other = list(Unit), finer.unit, coarser.unit
+    if units.index(one) >= units.index(other):
+        raise malformed(
+            name,
+            f"needs levels from the finest to the coarsest, each once; {one.value!r} precedes {other.value!r}",
+        )
+    if one is Unit.WEEK:
+        raise malformed(
+            name,
+            f"has the level 'week' before {other.value!r}, and a week may be in two {other.value}s; make weeks in a "
+            "rollup of their own",
+        )
+    length = _LENGTHS.get(one)
+    if length is not None and other not in _LENGTHS and not _has_whole_offsets(finer.zone, length):
+        raise malformed(
+            name,
+            f"has the level {one.value!r} in {finer.zone}, where a {one.value} may be in two {other.value}s, since "
+            f"clocks are set by less than a {one.value}; leave out the level {one.value!r}",
+        )
+
+
+def _has_whole_offsets(zone: Any, length: timedelta) -> bool:
+    """Whether the offsets of a time zone differ by multiples of a length."""
+    offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() for year, month in product(_YEARS, range(1, 13))}
+    return len({(offset or timedelta(0)) % length for offset in offsets}) == 1
+
+
+def _check_keep(name: str, levels: Sequence[str], keep: Any) -> None:
+    if not isinstance(keep, Mapping):
+        raise malformed(name, f"needs a mapping of levels to timedeltas as its keep; got {short_repr(keep)}")
+    for level, span in keep.items():
+        if level not in levels:
+            raise malformed(name, f"keeps windows of {short_repr(level)}, which is none of its levels")
+        if span is not FOREVER and not (isinstance(span, timedelta) and span > timedelta(0)):
+            raise malformed(
+                name, f"needs a positive timedelta, or FOREVER, as keep of {level!r}; got {short_repr(span)}"
+            )
