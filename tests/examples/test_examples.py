@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from examples import file_sink_stateful, file_source_stateful
+from examples import file_sink_stateful, file_source_stateful, scheduled_reports
 from malflow import MAX, DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
+from tests.kit.driving import compiled
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.py"))}
@@ -195,6 +196,49 @@ def test_custom_trigger(run: Run) -> None:
         line("tea", 15, 63),
         line("books", 99, 70),
     ]
+
+
+def test_paid_orders(run: Run) -> None:
+    assert sorted(run("paid_orders")) == [
+        line("A1", (30, 30), 10),
+        line("A2", (12, 12), 2),
+        line("A3", (50, None), 13),
+        line("A4", (8, 8), 21),
+    ]
+
+
+def test_sales_rollup(run: Run) -> None:
+    assert run("sales_rollup") == [
+        "books, 28 March to 29 March: Sales(orders=72, total=720, mean=10.0) FINAL",
+        "tea, 28 March to 29 March: Sales(orders=4, total=6, mean=1.5) FINAL",
+        "books, 29 March to 30 March: Sales(orders=69, total=690, mean=10.0) FINAL",
+        "tea, 29 March to 30 March: Sales(orders=3, total=15, mean=5.0) FINAL",
+        "books, 30 March to 31 March: Sales(orders=39, total=390, mean=10.0) END",
+        "tea, 30 March to 31 March: Sales(orders=2, total=15, mean=7.5) END",
+        "books, 01 March to 01 April: Sales(orders=180, total=1800, mean=10.0) END",
+        "tea, 01 March to 01 April: Sales(orders=9, total=36, mean=4.0) END",
+    ]
+
+
+def test_log_sessions(run: Run) -> None:
+    assert run("log_sessions") == [
+        "bob, 09:01 to 09:31: Visit(pages=1, first='/home', last='/home')",
+        "ann, 09:00 to 09:34: Visit(pages=3, first='/home', last='/books')",
+        "bob, 09:40 to 10:12: Visit(pages=2, first='/tea', last='/pay')",
+        "ann, 10:10 to 10:40: Visit(pages=1, first='/home', last='/home')",
+        "bob, 11:00 to 11:30: Visit(pages=1, first='/home', last='/home')",
+    ]
+
+
+def test_scheduled_reports(run: Run) -> None:
+    assert run("scheduled_reports") == [
+        *("a run at 28 March 02:30", "a run at 29 March 03:00", "a run at 30 March 02:30"),
+        *("report 1", "report 2", "report 3"),
+    ]
+
+
+def test_the_nightly_report_is_a_dataflow() -> None:
+    compiled(scheduled_reports.nightly)
 
 
 def test_inactivity_alert(run: Run) -> None:
