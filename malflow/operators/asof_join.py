@@ -9,9 +9,9 @@ from malflow.batch import Batch
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import OperatorContext
 from malflow.operators.join import LEFT, RIGHT, JoinOperator
-from malflow.operators.timers import Timers
 from malflow.operators.window import Results
 from malflow.state import Delta, KeyedState
+from malflow.timers import Timers
 
 __all__ = ["AsofJoin"]
 

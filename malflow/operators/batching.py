@@ -8,9 +8,9 @@ from typing import Any
 
 from malflow.batch import Batch
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.timers import Timers
 from malflow.operators.window import Results
 from malflow.state import Delta, KeyedState
+from malflow.timers import Timers
 
 __all__ = ["Batches"]
 

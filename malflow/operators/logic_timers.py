@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from malflow.operators.contract import OperatorContext
-from malflow.operators.timers import Timers
 from malflow.state import Delta, KeyedState
+from malflow.timers import Timers
 
 __all__ = ["CLOCK_TIMERS", "TIMERS", "LogicTimers"]
 

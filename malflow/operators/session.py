@@ -15,10 +15,10 @@ from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.numbered import NumberedAccumulators
-from malflow.operators.timers import Timers
 from malflow.operators.window import Results, WindowOperator
 from malflow.panes import Panes, RegularPanes, instant_before
 from malflow.state import Delta, KeyedState
+from malflow.timers import Timers
 from malflow.windows import SessionWindows, Timing, WindowResult
 
 __all__ = ["SessionAggregate"]

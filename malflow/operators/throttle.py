@@ -9,8 +9,8 @@ from typing import Any
 from malflow.batch import Batch
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.timers import Timers
 from malflow.state import Delta, KeyedState
+from malflow.timers import Timers
 
 __all__ = ["Throttle"]
 

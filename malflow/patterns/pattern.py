@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -15,6 +15,10 @@ from typing import Any, Generic, Literal, TypeVar, get_args, overload
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
+from malflow.patterns.automaton import Automaton
+from malflow.patterns.finding import Found, find
+from malflow.patterns.machine import After, Machine
+from malflow.patterns.masks import Masks, has_class
 from malflow.patterns.match import SoFar
 from malflow.patterns.printed import printed, shape
 from malflow.patterns.tree import (
@@ -36,7 +40,7 @@ from malflow.patterns.tree import (
     steps_of,
 )
 
-__all__ = ["Absent", "Pattern", "absent", "step"]
+__all__ = ["Absent", "Pattern", "absent", "check_after", "step"]
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -261,10 +265,7 @@ class Pattern(Generic[V_co]):
     @property
     def all_steps(self) -> list[Step]:
         """The steps, in the order of `steps`."""
-        found = dict.fromkeys(steps_of(self.tree))
-        if self.lead is not None:
-            found.setdefault(self.lead.step)
-        return list(found)
+        return steps_of(self.tree, self.lead)
 
     @property
     def shape(self) -> str:
@@ -282,6 +283,71 @@ class Pattern(Generic[V_co]):
         endless = any(bound.during is None for bound in bounds_of(self.tree) if isinstance(bound, Absence))
         if endless and self.span is None:
             raise _error(f"{self} waits for ever; {_DURING}, or call .within() on the whole pattern")
+
+    def find(
+        self,
+        records: Iterable[Any],
+        *,
+        after: After = "end",
+        kind: Callable[[Any], Any] | None = None,
+        limit: int = 1_000,
+    ) -> Found[V_co]:
+        """Return the matches in records at hand, for a shell and for tests.
+
+        Records are put in the order of time. When all of them are read, time passes to its end.
+
+        Args:
+            records: messages; or values, whose timestamps are 0, 1, 2, ...
+            after: what a match uses up: see `KeyedStream.match`.
+            kind: returns the kind of a value, for steps whose kind is not a class.
+            limit: how many partial matches a key may have.
+
+        Raises:
+            GraphError: if the pattern is not whole, or an argument is not of its kind.
+            RuntimeError: if a key has more partial matches than `limit`.
+
+        >>> rise = step("rise", given=lambda value, so_far: not so_far["rise"] or value > so_far.last("rise"))
+        >>> [match["rise"] for match in rise.times(3, by="next").find([5, 1, 2, 4, 3])]
+        [[1, 2, 4]]
+        """
+        check_after(after)
+        machine = self.machine(after, limit)
+        return find(machine, Masks(self.all_steps, self.checked_kind(kind)), records)
+
+    def machine(self, after: After, limit: int, *, drops_oldest: bool = False, in_order: bool = True) -> Machine:
+        """Return a machine that finds the pattern.
+
+        Raises:
+            GraphError: if the pattern is not whole.
+        """
+        self.check()
+        return Machine(
+            Automaton(self.tree, span=self.span, lead=self.lead),
+            span=self.span,
+            lead=None if self.lead is None else self.lead.during,
+            after=after,
+            limit=limit,
+            drops_oldest=drops_oldest,
+            in_order=in_order,
+        )
+
+    def checked_kind(self, kind: Any) -> Callable[[Any], Any] | None:
+        """Return the function that returns the kind of a value, having checked that the steps need one.
+
+        Raises:
+            GraphError: if it is missing, of no use, or no function.
+        """
+        kinds = [it for it in self.all_steps if it.kind is not None and not has_class(it)]
+        if kinds and kind is None:
+            raise _error(
+                f"step {kinds[0].name!r} of {self} has the kind {short_repr(kinds[0].kind)}, which is no class; pass "
+                'kind=, a function that returns the kind of a value, such as itemgetter("type")'
+            )
+        if kind is not None and not kinds:
+            raise _error(f'{self} has no step with a kind that kind= could return; write step("name", "the kind")')
+        if kind is not None and not callable(kind):
+            raise _error(f"kind= needs a function that returns the kind of a value; got {short_repr(kind)}")
+        return kind  # type: ignore[no-any-return] # it is a function
 
     def __bool__(self) -> bool:
         raise _error(f"{self} is neither true nor false; write | and & instead of 'or' and 'and'")
@@ -431,6 +497,16 @@ def step(name: str, kind: Any = None, where: Any = None, *, given: Any = None) -
     _check_predicate(name, "where", where, "value")
     _check_predicate(name, "given", given, "value, so_far")
     return Pattern(Single(Step(name, kind, where, given)))
+
+
+def check_after(after: object) -> None:
+    """Check what a match uses up.
+
+    Raises:
+        GraphError: if it is nothing known.
+    """
+    if after not in ("end", "start", "all"):
+        raise _error(f"after= needs 'end', 'start' or 'all'; got {short_repr(after)}")
 
 
 _DURING = "write then_not(..., during=...)"

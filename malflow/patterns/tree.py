@@ -237,11 +237,18 @@ def bounds_of(tree: Tree) -> Iterator[Absence | Gap]:
             assert_never(tree)
 
 
-def steps_of(tree: Tree) -> list[Step]:
-    """Return all steps, each once: those that take events, as they are written, and then those that must not come."""
+def steps_of(tree: Tree, lead: Absence | None = None) -> list[Step]:
+    """Return all steps, each once: those that take events, as they are written, and then those that must not come.
+
+    Args:
+        tree: the tree of a pattern.
+        lead: the absence before its first event; None for none.
+    """
     found = dict.fromkeys(taken_steps(tree))
     for term in bounds_of(tree):
         step = term.without if isinstance(term, Gap) else term.step
         if step is not None:
             found.setdefault(step)
+    if lead is not None:
+        found.setdefault(lead.step)
     return list(found)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.message import MAX
-from malflow.operators.timers import Timers
+from malflow.timers import Timers
 
 keys = st.sampled_from("abcd")
 times = st.integers(0, 9)

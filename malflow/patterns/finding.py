@@ -1,0 +1,54 @@
+"""Matches of a pattern in records at hand, without a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from malflow.message import MAX, DataMessage, NoKey
+from malflow.patterns.machine import Machine
+from malflow.patterns.masks import Masks
+from malflow.patterns.match import Match
+
+__all__ = ["Found", "find"]
+
+V = TypeVar("V")
+
+
+class Found(list[Match[Any, V, Any]]):
+    """The matches, in the order in which they are complete.
+
+    Attributes:
+        timeouts: the partial matches that were not finished in time.
+    """
+
+    def __init__(self, matches: Iterable[Match[Any, V, Any]], timeouts: Iterable[Match[Any, V, Any]]) -> None:
+        super().__init__(matches)
+        self.timeouts = list(timeouts)
+
+
+def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
+    """Return the timestamps, keys and values of records, in the order of time.
+
+    Args:
+        records: messages; or values, whose timestamps are 0, 1, 2, ...
+    """
+    rows = [
+        (it.timestamp, it.key, it.value) if isinstance(it, DataMessage) else (number, NoKey, it)
+        for number, it in enumerate(records)
+    ]
+    rows.sort(key=itemgetter(0))
+    return rows
+
+
+def find(machine: Machine, masks: Masks, records: Iterable[Any]) -> Found[Any]:
+    """Return the matches that a machine finds in records, and the end of time behind them."""
+    rows = rows_of(records)
+    bits = masks.of([value for _, _, value in rows])
+    machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))
+    for key in machine.timers.due(MAX):
+        machine.expire(key, MAX)
+    machine.matches.sort()
+    machine.timeouts.sort()
+    return Found(machine.matches.values, machine.timeouts.values)

@@ -1,0 +1,432 @@
+"""The partial matches of keys, moved by events and ended by deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from malflow.diagnostics import short_repr
+from malflow.patterns.automaton import Automaton, Moves, State
+from malflow.patterns.match import Event, Match, Node, SoFar
+from malflow.timers import Timers
+
+__all__ = ["After", "Counters", "LimitReached", "Machine", "Row", "Run", "Told"]
+
+After = Literal["end", "start", "all"]
+"""What a match uses up: all that began up to its last event, all with its first event, or nothing."""
+
+Row = tuple[Any, Any, int, Any]
+"""An event: its timestamp, its key, the bits of the steps that it fulfils, and its value."""
+
+Run = tuple[State, Node, Node]
+"""A partial match: its state, and the nodes of its first and its last event."""
+
+
+class LimitReached(RuntimeError):
+    """A key has more partial matches than allowed."""
+
+
+class Told:
+    """Matches that were told, as columns."""
+
+    __slots__ = ("keys", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+        self.values: list[Match[Any, Any, Any]] = []
+        self.timestamps: list[Any] = []
+
+    def sort(self) -> None:
+        """Order the matches by time; those of one time keep their order."""
+        order = sorted(range(len(self.timestamps)), key=self.timestamps.__getitem__)
+        self.keys = [self.keys[index] for index in order]
+        self.values = [self.values[index] for index in order]
+        self.timestamps = [self.timestamps[index] for index in order]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What became of partial matches.
+
+    Attributes:
+        starts: how many events have begun one.
+        matches: how many matches were told.
+        timeouts: how many starts were not finished in time.
+        broken: how many could not be finished, by an event that was passed over or must not come.
+        used_up: how many were used up by a match that was told before.
+        dropped: how many were dropped at the limit, or since the pattern has changed.
+    """
+
+    starts: int = 0
+    matches: int = 0
+    timeouts: int = 0
+    broken: int = 0
+    used_up: int = 0
+    dropped: int = 0
+
+
+class Machine:
+    """The partial matches of each key.
+
+    Those of a key are in the order of preference: by their starts, and among those of one start, the one that takes an
+    event before the one that passes it over. Events of a key come in their order by `take`; `expire` lets time pass.
+
+    Attributes:
+        automaton: the automaton of the pattern.
+        runs: the partial matches of the keys that have any.
+        finished: where a match uses nothing up, the ordinals of the starts with a match, by key.
+        silent_since: the timestamp of the last event that breaks an absence at the front, by key.
+        timers: when something is next to expire, by key.
+        matches: the matches since they were last taken.
+        timeouts: the partial matches that were not finished in time, since they were last taken.
+        counters: what became of them.
+        at: the event at hand: key, value and timestamp; None if there is none.
+
+    Args:
+        automaton: the automaton.
+        span: the pattern's span.
+        lead: for how long the step of the absence at the front must not come.
+        after: what a match uses up.
+        limit: how many partial matches a key may have.
+        drops_oldest: whether the oldest ones are dropped at the limit.
+        in_order: whether the events of a key come in the order of time.
+    """
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        *,
+        span: Any,
+        lead: Any,
+        after: After,
+        limit: int,
+        drops_oldest: bool = False,
+        in_order: bool = True,
+    ) -> None:
+        self.automaton = automaton
+        self.runs: dict[Any, Sequence[Run]] = {}
+        self.finished: dict[Any, set[int]] = {}
+        self.silent_since: dict[Any, Any] = {}
+        self.timers = Timers()
+        self.matches, self.timeouts = Told(), Told()
+        self.counters = Counters()
+        self.at: tuple[Any, Any, Any] | None = None
+        self.ordinal = 0
+        self._span, self._lead_for = span, lead
+        self._after, self._limit, self._drops_oldest = after, limit, drops_oldest
+        self._so_far: SoFar[Any] = SoFar({name: number for number, name in enumerate(automaton.names)})
+        self._lead_given = automaton.steps[automaton.lead.bit_length() - 1].given if automaton.lead else None
+        self._is_timed = span is not None or automaton.has_terms
+        self._only_span = span is not None and in_order and not automaton.has_terms
+        self._merges = after == "end" and not self._is_timed and not automaton.has_given
+
+    def walk(self, rows: Iterable[Row]) -> None:
+        """Take events, which are in their order for each key."""
+        runs, take, start_mask, lead = self.runs, self.take, self.automaton.start_mask, self.automaton.lead
+        key = value = time = None
+        try:
+            for time, key, mask, value in rows:
+                if mask & start_mask or key in runs:
+                    take(key, mask, value, time)
+                if mask & lead:
+                    self._break_silence(key, value, time)
+        except Exception:
+            self.at = (key, value, time)
+            raise
+
+    def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
+        """Take an event that fulfils the steps of a mask."""
+        runs = self.runs.get(key, ())
+        if runs and self._is_timed:
+            due = self.timers.at.get(key)
+            if due is not None and due < time:
+                runs = self._expire(key, runs, time, inclusive=False)
+        self.ordinal += 1
+        after: list[Run] = []
+        done: list[Run] = []
+        is_changed, has_ended = self._move(runs, mask, value, time, after, done) if runs else (False, False)
+        if mask & self.automaton.start_mask and self._may_start(key, time):
+            is_changed = self._start(mask, value, time, after, done) or is_changed
+        if is_changed or has_ended:
+            self._settle(key, runs, after, done, time, has_ended=has_ended)
+
+    def _move(
+        self, runs: Sequence[Run], mask: int, value: Any, time: Any, after: list[Run], done: list[Run]
+    ) -> tuple[bool, bool]:
+        """Move partial matches by an event.
+
+        Args:
+            runs: the partial matches.
+            mask: the bits of the steps that the event fulfils.
+            value: its value.
+            time: its timestamp.
+            after: where those are added that go on.
+            done: where those are added that are matches.
+
+        Returns:
+            Whether any has changed, and whether any has ended.
+        """
+        is_changed = has_ended = False
+        ordinal = self.ordinal
+        for run in runs:
+            state, first, last = run
+            moves = state.moves.get(mask) if state.is_plain else self._conditional_moves(run, mask, value, time)
+            takes, kept = state.plain_moves(mask) if moves is None else moves
+            for step, target in takes:
+                is_changed = True
+                taken = (target, first, (last, step, time, value, ordinal))
+                if target.accepts:
+                    done.append(taken)
+                if target.goes_on:
+                    after.append(taken)
+            if kept is state:
+                after.append(run)
+            elif kept is not None:
+                is_changed = True
+                after.append((kept, first, last))
+            elif not takes:
+                has_ended = True
+        return is_changed, has_ended
+
+    def _conditional_moves(self, run: Run, mask: int, value: Any, time: Any) -> Moves:
+        """Return the moves of a partial match in a state that is not plain."""
+        state, first, last = run
+        so_far = self._so_far.at(last)
+        able = ended = 0
+        if not state.waits or self._span is None or time <= first[2] + self._span:
+            for step, option, within, after, given in state.questions:
+                if (
+                    mask & step
+                    and (within is None or time <= last[2] + within)
+                    and (after is None or time > last[2] + after)
+                    and (given is None or given(value, so_far))
+                ):
+                    able |= option
+        for step, given, always, timed in state.killers:
+            if mask & step and (given is None or given(value, so_far)):
+                ended |= always
+                for during, options in timed:
+                    if time <= last[2] + during:
+                        ended |= options
+        return state.other_moves(able, ended)
+
+    def _may_start(self, key: Any, time: Any) -> bool:
+        """Whether the step of the absence at the front has not come for long enough."""
+        return key not in self.silent_since or time > self.silent_since[key] + self._lead_for
+
+    def _break_silence(self, key: Any, value: Any, time: Any) -> None:
+        """Note an event of the step that must be absent before a match."""
+        if self._lead_given is not None and not self._lead_given(value, self._so_far.at(None)):
+            return
+        self.silent_since[key] = time
+        if key not in self.timers.at:
+            self.timers.set(key, time + self._lead_for)
+
+    def _start(self, mask: int, value: Any, time: Any, after: list[Run], done: list[Run]) -> bool:
+        """Begin a partial match for each first step that the event fulfils; return whether there was one."""
+        steps, has_started = self.automaton.steps, False
+        for bit, step, target in self.automaton.starts:
+            if mask & bit:
+                given = steps[step].given
+                if given is not None and not given(value, self._so_far.at(None)):
+                    continue
+                has_started = True
+                node = (None, step, time, value, self.ordinal)
+                run = (target, node, node)
+                if target.accepts:
+                    done.append(run)
+                if target.goes_on:
+                    after.append(run)
+        self.counters.starts += has_started
+        return has_started
+
+    def _settle(
+        self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, *, has_ended: bool
+    ) -> None:
+        """Tell the matches that an event completed, and keep what goes on."""
+        over: set[int] = set()
+        if done:
+            over = self._tell(key, done, after, time)
+            if self._after != "all":
+                after = [run for run in after if run[1][4] not in over]
+        if has_ended:
+            self._count_broken(key, before, after, over)
+        if len(after) > 1:
+            if self._merges:
+                after = self._merged(after)
+            if len(after) > self._limit:
+                after = self._limited(key, after)
+        self._keep(key, after)
+        if self._is_timed and after:
+            self._plan(key, after)
+
+    def _keep(self, key: Any, runs: Sequence[Run]) -> None:
+        """Keep the partial matches of a key."""
+        if runs:
+            self.runs[key] = runs
+            if key in self.finished:
+                self.finished[key].intersection_update(run[1][4] for run in runs)
+            return
+        self.runs.pop(key, None)
+        self.finished.pop(key, None)
+        if self._is_timed and key not in self.silent_since:
+            self.timers.cancel(key)
+
+    def _plan(self, key: Any, runs: Sequence[Run]) -> None:
+        """Plan when the first of a key's partial matches expires. An earlier plan stands: it is made anew then."""
+        planned = self.timers.at.get(key)
+        if self._only_span:
+            if planned is None:
+                self.timers.set(key, runs[0][1][2] + self._span)
+            return
+        soonest = planned
+        for run in runs:
+            end = self._deadline(run)
+            if end is not None and (soonest is None or end < soonest):
+                soonest = end
+        if soonest is not planned:
+            self.timers.set(key, soonest)
+
+    def _tell(self, key: Any, done: Sequence[Run], others: Iterable[Run], time: Any) -> set[int]:
+        """Tell matches, in their order.
+
+        Args:
+            key: the key.
+            done: the matches.
+            others: the partial matches beside them.
+            time: when the matches are complete.
+
+        Returns:
+            The ordinals of the starts that have a match or are used up.
+        """
+        told: set[int] = set()
+        last_used = -1
+        for run in done:
+            start = run[1][4]
+            if self._after == "all" or (start > last_used if self._after == "end" else start not in told):
+                self._add(self.matches, key, run, time)
+                self.counters.matches += 1
+                told.add(start)
+                if self._after == "end":
+                    last_used = run[2][4]
+        if self._after == "all":
+            self.finished.setdefault(key, set()).update(told)
+        used = {run[1][4] for runs in (done, others) for run in runs if run[1][4] <= last_used} - told
+        self.counters.used_up += len(used)
+        return told | used
+
+    def _add(self, told: Told, key: Any, run: Run, time: Any) -> None:
+        names, last = self.automaton.names, run[2][2]
+        events: list[Event[Any, Any]] = []
+        node: Node | None = run[2]
+        while node is not None:
+            events.append(Event(names[node[1]], node[3], node[2]))
+            node = node[0]
+        events.reverse()
+        told.keys.append(key)
+        told.values.append(Match(key, run[1][2], last, tuple(events), names))
+        told.timestamps.append(time)
+
+    def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int]) -> None:
+        gone = {run[1][4] for run in before}.difference((run[1][4] for run in after), over, self.finished.get(key, ()))
+        self.counters.broken += len(gone)
+
+    def _merged(self, runs: Sequence[Run]) -> list[Run]:
+        """Return the first run of each state: those behind it have the same future, and it is preferred."""
+        firsts: dict[State, Run] = {}
+        for run in runs:
+            firsts.setdefault(run[0], run)
+        if len(firsts) == len(runs):
+            return list(runs)
+        kept = list(firsts.values())
+        self.counters.used_up += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
+        return kept
+
+    def _limited(self, key: Any, runs: list[Run]) -> list[Run]:
+        """Return the newest partial matches, up to the limit.
+
+        Raises:
+            LimitReached: if none may be dropped.
+        """
+        if not self._drops_oldest:
+            raise LimitReached(
+                f"it has {len(runs):,} partial matches for key {short_repr(key)}, the limit is {self._limit:,}; bound "
+                'it with .within(), after="end" or limit=, or pass overflow="oldest"; the oldest began at '
+                f"{short_repr(runs[0][1][2])}"
+            )
+        kept = runs[-self._limit :]
+        self.counters.dropped += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
+        return kept
+
+    def _deadline(self, run: Run) -> Any:
+        """Return when a partial match expires: its absence is complete, or it can't be finished; None for never."""
+        state, first, last = run
+        end = None
+        if not state.waits:
+            if self._span is not None:
+                end = first[2] + self._span
+            near = state.reach
+        else:
+            if state.waits_for_span:
+                end = first[2] + self._span
+            near = state.patience
+        if near is None:
+            return end
+        near = last[2] + near
+        return near if end is None or near < end else end
+
+    def expire(self, key: Any, now: Any) -> None:
+        """Let time pass for a key whose timer has fired, up to an epoch and with it."""
+        self._expire(key, self.runs.get(key, ()), now, inclusive=True)
+
+    def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
+        """Let time pass for a key; return the partial matches that are left."""
+        soonest = None
+        while runs:
+            ends = [self._deadline(run) for run in runs]
+            soonest = min((end for end in ends if end is not None), default=None)
+            if soonest is None or not (soonest <= now if inclusive else soonest < now):
+                break
+            runs = self._expire_at(key, runs, ends, soonest)
+            soonest = None
+        if key in self.silent_since:
+            end = self.silent_since[key] + self._lead_for
+            if inclusive and end <= now:
+                del self.silent_since[key]
+            elif soonest is None or end < soonest:
+                soonest = end
+        self._keep(key, runs)
+        if soonest is None:
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, soonest)
+        return runs
+
+    def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
+        """Tell what is complete or over at a deadline; return the partial matches that are left."""
+        kept: list[Run] = []
+        done: list[Run] = []
+        late: list[Run] = []
+        for run, end in zip(runs, ends, strict=True):
+            if end is None or end > when:
+                kept.append(run)
+            elif not run[0].waits:
+                late.append(run)
+            else:
+                done.append(run)
+                told = run[0].told() if self._after == "all" else None
+                if told is not None:
+                    kept.append((told, run[1], run[2]))
+        over: set[int] = set()
+        if done:
+            over = self._tell(key, done, (*kept, *late), when)
+            if self._after != "all":
+                kept = [run for run in kept if run[1][4] not in over]
+        over = over.union((run[1][4] for run in kept), self.finished.get(key, ()))
+        for run in late:
+            if run[1][4] not in over:
+                over.add(run[1][4])
+                self._add(self.timeouts, key, run, when)
+                self.counters.timeouts += 1
+        return kept
