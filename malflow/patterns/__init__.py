@@ -7,7 +7,8 @@
 failed{3}[!login] -> login within 300
 """
 
+from malflow.patterns.finding import Found
 from malflow.patterns.match import Event, Match, SoFar
 from malflow.patterns.pattern import Absent, Pattern, absent, step
 
-__all__ = ["Absent", "Event", "Match", "Pattern", "SoFar", "absent", "step"]
+__all__ = ["Absent", "Event", "Found", "Match", "Pattern", "SoFar", "absent", "step"]

@@ -194,7 +194,7 @@ class State:
             moves = self.moves[key] = self._automaton.move(self, able, ended)
         return moves
 
-    def told(self) -> State | None:
+    def after_wait(self) -> State | None:
         """Return the state after the match of its absence; None if nothing can follow."""
         return self._automaton.reduced(self, self.options, ())
 

@@ -11,7 +11,7 @@ from malflow.patterns.automaton import Automaton, Moves, State
 from malflow.patterns.match import Event, Match, Node, SoFar
 from malflow.timers import Timers
 
-__all__ = ["After", "Counters", "LimitReached", "Machine", "Row", "Run", "Told"]
+__all__ = ["After", "Counters", "Emitted", "LimitReached", "Machine", "Row", "Run"]
 
 After = Literal["end", "start", "all"]
 """What a match uses up: all that began up to its last event, all with its first event, or nothing."""
@@ -27,8 +27,8 @@ class LimitReached(RuntimeError):
     """A key has more partial matches than allowed."""
 
 
-class Told:
-    """Matches that were told, as columns."""
+class Emitted:
+    """Matches as columns."""
 
     __slots__ = ("keys", "timestamps", "values")
 
@@ -51,10 +51,10 @@ class Counters:
 
     Attributes:
         starts: how many events have begun one.
-        matches: how many matches were told.
+        matches: how many matches were emitted.
         timeouts: how many starts were not finished in time.
         broken: how many could not be finished, by an event that was passed over or must not come.
-        used_up: how many were used up by a match that was told before.
+        used_up: how many were used up by a match that was emitted before.
         dropped: how many were dropped at the limit, or since the pattern has changed.
     """
 
@@ -70,7 +70,7 @@ class Machine:
     """The partial matches of each key.
 
     Those of a key are in the order of preference: by their starts, and among those of one start, the one that takes an
-    event before the one that passes it over. Events of a key come in their order by `take`; `expire` lets time pass.
+    event before the one that passes it over. Events of a key come in their order by `take`; `expire` is for an epoch.
 
     Attributes:
         automaton: the automaton of the pattern.
@@ -109,7 +109,7 @@ class Machine:
         self.finished: dict[Any, set[int]] = {}
         self.silent_since: dict[Any, Any] = {}
         self.timers = Timers()
-        self.matches, self.timeouts = Told(), Told()
+        self.matches, self.timeouts = Emitted(), Emitted()
         self.counters = Counters()
         self.at: tuple[Any, Any, Any] | None = None
         self.ordinal = 0
@@ -244,10 +244,10 @@ class Machine:
     def _settle(
         self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, *, has_ended: bool
     ) -> None:
-        """Tell the matches that an event completed, and keep what goes on."""
+        """Emit the matches that an event completed, and keep what goes on."""
         over: set[int] = set()
         if done:
-            over = self._tell(key, done, after, time)
+            over = self._emit(key, done, after, time)
             if self._after != "all":
                 after = [run for run in after if run[1][4] not in over]
         if has_ended:
@@ -288,8 +288,8 @@ class Machine:
         if soonest is not planned:
             self.timers.set(key, soonest)
 
-    def _tell(self, key: Any, done: Sequence[Run], others: Iterable[Run], time: Any) -> set[int]:
-        """Tell matches, in their order.
+    def _emit(self, key: Any, done: Sequence[Run], others: Iterable[Run], time: Any) -> set[int]:
+        """Emit matches, in their order.
 
         Args:
             key: the key.
@@ -316,7 +316,7 @@ class Machine:
         self.counters.used_up += len(used)
         return told | used
 
-    def _add(self, told: Told, key: Any, run: Run, time: Any) -> None:
+    def _add(self, emitted: Emitted, key: Any, run: Run, time: Any) -> None:
         names, last = self.automaton.names, run[2][2]
         events: list[Event[Any, Any]] = []
         node: Node | None = run[2]
@@ -324,9 +324,9 @@ class Machine:
             events.append(Event(names[node[1]], node[3], node[2]))
             node = node[0]
         events.reverse()
-        told.keys.append(key)
-        told.values.append(Match(key, run[1][2], last, tuple(events), names))
-        told.timestamps.append(time)
+        emitted.keys.append(key)
+        emitted.values.append(Match(key, run[1][2], last, tuple(events), names))
+        emitted.timestamps.append(time)
 
     def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int]) -> None:
         gone = {run[1][4] for run in before}.difference((run[1][4] for run in after), over, self.finished.get(key, ()))
@@ -377,11 +377,11 @@ class Machine:
         return near if end is None or near < end else end
 
     def expire(self, key: Any, now: Any) -> None:
-        """Let time pass for a key whose timer has fired, up to an epoch and with it."""
+        """Expire what is due of a key whose timer has fired, up to an epoch and with it."""
         self._expire(key, self.runs.get(key, ()), now, inclusive=True)
 
     def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
-        """Let time pass for a key; return the partial matches that are left."""
+        """Expire what is due of a key; return the partial matches that are left."""
         soonest = None
         while runs:
             ends = [self._deadline(run) for run in runs]
@@ -404,7 +404,7 @@ class Machine:
         return runs
 
     def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
-        """Tell what is complete or over at a deadline; return the partial matches that are left."""
+        """Emit what is complete or over at a deadline; return the partial matches that are left."""
         kept: list[Run] = []
         done: list[Run] = []
         late: list[Run] = []
@@ -415,12 +415,12 @@ class Machine:
                 late.append(run)
             else:
                 done.append(run)
-                told = run[0].told() if self._after == "all" else None
+                told = run[0].after_wait() if self._after == "all" else None
                 if told is not None:
                     kept.append((told, run[1], run[2]))
         over: set[int] = set()
         if done:
-            over = self._tell(key, done, (*kept, *late), when)
+            over = self._emit(key, done, (*kept, *late), when)
             if self._after != "all":
                 kept = [run for run in kept if run[1][4] not in over]
         over = over.union((run[1][4] for run in kept), self.finished.get(key, ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from malflow.patterns import Match, Pattern, SoFar, absent, step
+from malflow.patterns import Found, Match, Pattern, SoFar, absent, step
 
 
 class Order:
@@ -53,6 +53,9 @@ def patterns(order: Pattern[Order], paid: Pattern[Payment], cancelled: Pattern[C
     assert_type(order | paid, Pattern[Order | Payment])
     assert_type(order & paid & cancelled, Pattern[Order | Payment | Cancel])
     assert_type(absent(cancelled, during=hour).then(order), Pattern[Order])
+    assert_type(order.find([], after="all"), Found[Order])
+    assert_type(order.find([])[0]["order"], list[Order])
+    assert_type(order.find([]).timeouts[0].last("order"), Order | None)
     assert_type(str(order), str)
 
 
