@@ -1,0 +1,36 @@
+"""The pictures of the documentation exist, are those of the script that draws them, and are shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from runpy import run_path
+from xml.etree import ElementTree
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+DRAWN = run_path(str(DOCS / "pictures" / "draw.py"))["draw"]()
+SHOWN = re.compile(r"!\[[^]]+\]\(pictures/([^)]+)\)")
+
+
+def test_pictures_of_time_are_epochs_windows_and_lateness() -> None:
+    assert set(DRAWN) == {"epochs.svg", "windows.svg", "lateness.svg"}
+    assert SHOWN.findall((DOCS / "time.md").read_text(encoding="utf-8")) == [
+        "epochs.svg",
+        "lateness.svg",
+        "windows.svg",
+    ]
+
+
+def test_no_picture_is_left_over() -> None:
+    assert {path.name for path in (DOCS / "pictures").glob("*.svg")} == set(DRAWN)
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_a_picture_is_what_the_script_draws(name: str) -> None:
+    picture = (DOCS / "pictures" / name).read_text(encoding="utf-8")
+    assert picture == DRAWN[name], "run: python docs/pictures/draw.py"
+    root = ElementTree.fromstring(picture)  # noqa: S314 - our own file
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(root) > 10
