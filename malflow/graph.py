@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import chain
 from typing import Any, ClassVar, assert_never
 
@@ -139,6 +140,8 @@ class EpochsNode(NodeFacts):
     Attributes:
         placement: the partitioner that placed the keys of its input on workers; None if none did.
         source: the source whose parts have an epoch each; None if the stream has one epoch.
+        idle_after: the silence after which time goes on without input; None if it does not.
+        second: how many units of a number are a second; None if that is not known.
     """
 
     outputs: ClassVar[int] = 2
@@ -147,6 +150,8 @@ class EpochsNode(NodeFacts):
     logic: Logic
     placement: Partitioner | None = None
     source: str | None = None
+    idle_after: timedelta | None = None
+    second: Any = None
 
 
 @dataclass(frozen=True, slots=True)

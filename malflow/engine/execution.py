@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
-from malflow.engine.lifts import feeding_sources, lifts_of
+from malflow.engine.lifts import Lifts
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
 from malflow.engine.parts import Parts, place_parts
@@ -83,7 +83,6 @@ class Run:
         self._ended: frozenset[str] = frozenset()
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._lifts: Mapping[str, Any] = {}
-        self._feeding = feeding_sources(program)
         self.clock = RunClock()
         self._positions: dict[str, Any] = {}
         if listed is None:
@@ -91,7 +90,7 @@ class Run:
         self.listed = listed
         refuse_to_write_input(program, listed)
         self._stages = self._make_workers(parallelism)
-        self._quiet = QuietSources(self.parts)
+        self._quiet, self._lifting = QuietSources(self.parts), Lifts(program, self.parts)
         self._list_workers()
 
     @property
@@ -220,7 +219,8 @@ class Run:
         routed = reroute(self._program, states, self.parallelism, parallelism)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
         self.parallelism = parallelism
-        self._quiet = QuietSources(self.parts)
+        self._quiet, self._lifting = QuietSources(self.parts), Lifts(self._program, self.parts)
+        self._lifts = {}
         self._list_workers(*old_stages)
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
@@ -337,11 +337,18 @@ class Run:
 
     def _note_ended(self) -> None:
         """Find the sources that have ended, and what that lifts."""
-        self._lifts = lifts_of(worker.reached() for worker in self._workers) if self._finished else {}
+        has_begun = self._quiet.has_begun
+        wants = self._finished or self._lifting.wants_all
+        waiting = self._find_lifts() if has_begun and wants else frozenset[str]()
         live = {_place_of(source) for source in self._sources if not source.is_finished}
-        waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
         self._ended = frozenset(self._program.sources).difference(waiting, (name for name, _ in live))
         self._finished = self._quiet.finished(live)
+
+    def _find_lifts(self) -> frozenset[str]:
+        """Find the lifts of the next tick, and return the sources that have not ended because of them."""
+        reports = [(worker.worker_id, worker.reached()) for worker in self._workers]
+        self._lifts = self._lifting.after(reports, self._quiet.quiet, self._quiet.passed)
+        return self._lifting.waiting(self._lifts, reports)
 
 
 def _place_of(source: Source) -> tuple[str, int]:

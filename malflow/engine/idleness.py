@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
-from malflow.engine.parts import Parts
+from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program
 
-__all__ = ["Feed", "Idle", "feeds_of", "idleness"]
+__all__ = ["Feed", "Idle", "feeds_of", "idleness", "places_near"]
 
 
 class Idle(IntEnum):
@@ -63,3 +63,16 @@ def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> I
     if not near and not feed.remote:
         return Idle.EMPTY
     return Idle.ENDED if feed.remote.union(near).issubset(ended) else Idle.BUSY
+
+
+def places_near(feed: Feed, worker: int, parts: Parts) -> list[Place]:
+    """Return the sources and workers that have parts and from which records come to an edge.
+
+    Args:
+        feed: the sources upstream of it.
+        worker: the worker that it begins at.
+        parts: the parts of each source on each worker.
+    """
+    near = [(name, worker) for name in sorted(feed.local) if parts[name][worker]]
+    far = [(name, at) for name in sorted(feed.remote) for at, held in enumerate(parts[name]) if held]
+    return near + [place for place in far if place not in near]

@@ -1,58 +1,165 @@
-"""Epochs (watermarks) of workers whose part of a source has finished, while other workers go on.
+"""Epochs (watermarks) of generators that receive nothing more, or nothing for the time being, while others go on.
 
-Such a worker would hold everybody back behind an exchange: its generator issues no epochs any more, though no records
-come from it. So it is lifted to the least epoch of the workers that go on. The lift is part of the next tick, and of
-the generator's state: if the source has more records in a later run, those that the lift has passed are late.
+Such a generator would hold everybody back behind an exchange, a union or a join. Two kinds are lifted to the least
+epoch of those that go on:
+
+- on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
+  more records in a later run, those that it has passed are late;
+- with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
+  downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
+
+The runtime finds the lifts between ticks from the reports of all workers, and makes them part of the next tick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from malflow.engine.idleness import feeds_of
-from malflow.engine.plan import Program
+from malflow.engine.idleness import feeds_of, places_near
+from malflow.engine.parts import Parts, Place
+from malflow.engine.plan import Program, epoch_groups
+from malflow.graph import EpochsNode
+from malflow.operators.silence import moved_on, silence_after
+from malflow.tick import Tick
 
-__all__ = ["Reached", "feeding_sources", "lifts_of"]
+__all__ = ["Lifts", "Member", "Reached", "lifts_of"]
+
+_NONE = timedelta(0)
 
 
 class Reached(NamedTuple):
-    """How far a generator of epochs has come on one worker.
+    """How far a generator of epochs has come on one worker, or in one part.
 
     Attributes:
         epoch: its last epoch; None if it has issued none.
         is_finished: whether its source had finished on that worker before the tick.
+        silence: for how long it has been silent; None if it is not.
+        counts_tick: whether that counts the tick at whose end it is reported, or only those before.
     """
 
     epoch: Any
     is_finished: bool
+    silence: timedelta | None = None
+    counts_tick: bool = False
 
 
-def lifts_of(reports: Iterable[Mapping[str, Reached]]) -> dict[str, Any]:
-    """Return the epochs to which generators are to be lifted where their source has finished.
+class Member(NamedTuple):
+    """A generator on one worker or in one part, at the beginning of the next tick.
+
+    Attributes:
+        name: the operator's name.
+        epoch, is_finished: as in `Reached`.
+        over: its silence beyond ``idle_after``; None if it is not silent for so long.
+    """
+
+    name: str
+    epoch: Any
+    is_finished: bool
+    over: timedelta | None = None
+
+
+Reports = Sequence[tuple[int, Mapping[str, Sequence[Reached]]]]
+"""Workers, and how far the generators of a stage have come on them: see `malflow.engine.worker.Worker.reached`."""
+
+
+class Lifts:
+    """Finds the epochs to which generators are to be lifted.
 
     Args:
-        reports: how far each generator has come, of each worker on which its source has parts.
+        program: the program.
+        parts: the parts of each source that each worker holds.
+
+    Attributes:
+        wants_all: whether reports are needed in each tick, not only after a source has finished on a worker.
     """
-    by_name: dict[str, list[Reached]] = {}
-    for report in reports:
-        for name, reached in report.items():
-            by_name.setdefault(name, []).append(reached)
+
+    def __init__(self, program: Program, parts: Parts) -> None:
+        nodes = {v.node.name: v.node for v in program.vertices if isinstance(v.node, EpochsNode)}
+        self._nodes = nodes
+        self._groups = epoch_groups(program)
+        feeds = {v.node.name: feed[0] for v, feed in zip(program.vertices, feeds_of(program), strict=True) if feed}
+        self._feeding = {name: feeds[name].local for name in nodes}
+        workers = range(_workers(parts))
+        self._places = {name: [places_near(feeds[name], worker, parts) for worker in workers] for name in nodes}
+        self.wants_all = program.lifts_silent
+
+    def after(self, reports: Reports, quiet: frozenset[Place], quiet_time: timedelta) -> dict[str, Any]:
+        """Return the epochs, by generator.
+
+        Args:
+            reports: the reports of the workers at the end of a tick.
+            quiet: the sources and workers that emitted nothing in that tick.
+            quiet_time: by how much their silence has grown.
+        """
+        coming = Tick(quiet=quiet, quiet_time=quiet_time)
+        lifts: dict[str, Any] = {}
+        for group in self._groups:
+            members = [
+                self._member(name, worker, reached, coming)
+                for worker, report in reports
+                for name in group
+                for reached in report.get(name, ())
+            ]
+            lifts.update(lifts_of(members, self._group_time(members, quiet_time)))
+        return lifts
+
+    def waiting(self, lifts: Mapping[str, Any], reports: Reports) -> frozenset[str]:
+        """Return the sources that have not ended yet: a finished generator that they feed is still to be lifted."""
+        finished = {
+            name for _, report in reports for name, them in report.items() if any(it.is_finished for it in them)
+        }
+        return frozenset[str]().union(*(self._feeding[name] for name in finished.intersection(lifts)))
+
+    def _member(self, name: str, worker: int, reached: Reached, coming: Tick) -> Member:
+        idle_after, silence = self._nodes[name].idle_after, reached.silence
+        if idle_after is not None and not reached.counts_tick:
+            silence = silence_after(silence, self._places[name][worker], coming)
+        is_idle = idle_after is not None and silence is not None and silence >= idle_after
+        over = silence - idle_after if is_idle and silence is not None and idle_after is not None else None
+        return Member(name, reached.epoch, reached.is_finished, over)
+
+    def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
+        """Return the epoch to which the silent members of a group are lifted; None if they are not."""
+        going = [it for it in members if not it.is_finished]
+        busy = [it.epoch for it in going if it.over is None]
+        if len(busy) == len(going):
+            return None
+        if busy:
+            return None if None in busy else min(busy)
+        known = [it.epoch for it in members if it.epoch is not None]
+        after = min(it.over for it in going if it.over is not None)
+        second = next((node.second for it in going if (node := self._nodes[it.name]).second is not None), None)
+        return moved_on(max(known), max(after - growth, _NONE), after, second) if known else None
+
+
+def lifts_of(members: Sequence[Member], time: Any) -> dict[str, Any]:
+    """Return the lifts within a group, by generator: of finished members to the least epoch of those that go on.
+
+    Args:
+        members: the members of the group.
+        time: the epoch to which silent members are lifted; None if they are not.
+    """
     lifts: dict[str, Any] = {}
-    for name, workers in by_name.items():
-        going = [reached.epoch for reached in workers if not reached.is_finished]
+    for name in {it.name for it in members}:
+        own = [it for it in members if it.name == name]
+        going = [_lifted(it, time) for it in own if not it.is_finished]
         if not going or None in going:
             continue
         least = min(going)
-        if any(it.is_finished and (it.epoch is None or it.epoch < least) for it in workers):
+        lagging = (it.epoch for it in own if it.is_finished or it.over is not None)
+        if any(epoch is None or epoch < least for epoch in lagging):
             lifts[name] = least
     return lifts
 
 
-def feeding_sources(program: Program) -> dict[str, frozenset[str]]:
-    """Return the sources that send to each generator of epochs without an exchange between.
+def _lifted(member: Member, time: Any) -> Any:
+    """Return the epoch of a member after the lift."""
+    if member.over is None or time is None or (member.epoch is not None and member.epoch >= time):
+        return member.epoch
+    return time
 
-    A source has not ended while a generator that it feeds is still to be lifted.
-    """
-    feeds = zip(program.vertices, feeds_of(program), strict=True)
-    return {vertex.node.name: feed[0].local for vertex, feed in feeds if vertex.node.issues_epochs}
+
+def _workers(parts: Parts) -> int:
+    return max((len(by_worker) for by_worker in parts.values()), default=0)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
-from malflow.graph import ExchangeNode, Graph, Node, Port, SinkNode, SourceNode, Vertex
+from malflow.graph import EpochsNode, ExchangeNode, Graph, Node, Port, SinkNode, SourceNode, TimestampsNode, Vertex
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
 
-__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph", "refuse_to_write_input"]
+__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph", "epoch_groups", "refuse_to_write_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,30 @@ class Program:
     def sources(self) -> dict[str, SourceNode]:
         """The sources by name."""
         return {v.node.name: v.node for v in self.vertices if isinstance(v.node, SourceNode)}
+
+    @property
+    def lifts_silent(self) -> bool:
+        """Whether a generator of epochs goes on without input, by ``idle_after``."""
+        return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
+
+
+def epoch_groups(program: Program) -> list[frozenset[str]]:
+    """Return the generators of epochs (watermarks) in groups of those whose streams meet downstream.
+
+    The epochs of two generators meet where a vertex has several inputs. They do not pass another generator, nor new
+    timestamps.
+    """
+    groups = {name: {name} for name in program.generators}
+    issued_by: list[frozenset[str]] = []
+    for vertex in program.vertices:
+        met = frozenset[str]().union(*(issued_by[port.vertex] for port in vertex.inputs))
+        if len(vertex.inputs) > 1 and met:
+            together = set().union(*(groups[name] for name in met))
+            groups.update(dict.fromkeys(together, together))
+        if isinstance(vertex.node, TimestampsNode):
+            met = frozenset()
+        issued_by.append(frozenset({vertex.node.name}) if vertex.node.issues_epochs else met)
+    return [frozenset(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
 def compile_graph(graph: Graph) -> Program:

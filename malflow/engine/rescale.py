@@ -12,7 +12,7 @@ from malflow.engine.plan import Program
 from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
-from malflow.operators.event_time import ANSWERED
+from malflow.operators.event_time import ANSWERED, SILENCE
 from malflow.partitioners import Partitioner, index_select, rendezvous_select
 from malflow.state_kinds import Movement, StateSpec
 
@@ -190,9 +190,10 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
     if past is not None and not known:
         past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
+    silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
     like = next((states["like"] for states in old if "like" in states), None)
     return [
-        {**_state({"epoch": least, ANSWERED: answered, "past": past, "like": like}), **parts}
+        {**_state({"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence}), **parts}
         for parts in _by_key(name, by_part, after, rendezvous_select, _SECOND)
     ]
 

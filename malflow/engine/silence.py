@@ -32,6 +32,11 @@ class QuietSources:
         self.passed = self.quiet_time = _NONE
         self._now: datetime | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there has been a tick."""
+        return self._now is not None
+
     def begin_tick(self, now: datetime) -> None:
         """Note when a tick begins."""
         self.quiet_time, self.passed = self.passed, _NONE if self._now is None else now - self._now

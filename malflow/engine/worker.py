@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.batch import Batch
-from malflow.engine.idleness import Idle, feeds_of, idleness
+from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
 from malflow.engine.lifts import Reached
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program, Step
@@ -127,6 +127,8 @@ class Worker:
             for vertex, active in self._active.items()
             if isinstance(active.operator, GenerateEpochs)
         ]
+        for vertex, generator in self._generators:
+            generator.fed_by = places_near(self._feeds[vertex][0], worker_id, parts)
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._join_parts()
         self._ended: Collection[str] | None = None
@@ -177,10 +179,10 @@ class Worker:
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         self._note_ended(tick.ended, final=tick.final)
         self._finished = tick.finished
-        if tick.lifts:
-            self._lift(tick.lifts)
         for operator in self._clocked:
             self._act(operator, operator.begin_tick, tick)
+        if tick.lifts:
+            self._lift(tick.lifts)
         self._receive(inputs)
         largest = 1
         self.counts, self.lateness = {}, {}
@@ -288,19 +290,33 @@ class Worker:
             for batches in by_worker:
                 edges[channel.edge].extend(batches)
 
-    def reached(self) -> dict[str, Reached]:
-        """Return how far the generators of epochs have come whose source has parts on this worker."""
+    def reached(self) -> dict[str, list[Reached]]:
+        """Return how far the generators of epochs have come whose source has parts on this worker.
+
+        With ``idle_after``, also those behind an exchange; and those with an epoch for each part, part by part.
+        """
         return {
-            generator.context.operator_name: Reached(generator.epoch, self._has_finished(vertex))
+            generator.context.operator_name: list(self._reached(vertex, generator))
             for vertex, generator in self._generators
-            if self._parts_near(vertex)
+            if self._parts_near(vertex) or (generator.idle_after is not None and generator.fed_by)
         }
+
+    def _reached(self, vertex: int, generator: GenerateEpochs) -> Iterator[Reached]:
+        is_finished = self._has_finished(vertex)
+        if generator.idle_after is None:
+            yield Reached(generator.epoch, is_finished)
+        elif is_finished or not isinstance(generator, GeneratePartEpochs) or not generator.holding:
+            yield Reached(generator.progress, is_finished, generator.silence)
+        else:
+            for part in generator.holding:
+                yield Reached(generator.progress_of(part), False, generator.silence_of(part), counts_tick=True)
 
     def _lift(self, lifts: Mapping[str, Any]) -> None:
         for vertex, generator in self._generators:
             name = generator.context.operator_name
-            if name in lifts and self._parts_near(vertex) and self._has_finished(vertex):
-                generator.lift = lifts[name]
+            if name in lifts:
+                is_finished = bool(self._parts_near(vertex)) and self._has_finished(vertex)
+                generator.lift_to(lifts[name], is_finished=is_finished)
 
     def _parts_near(self, vertex: int) -> list[str]:
         """Return the sources that have parts on this worker, and send to the vertex without an exchange."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -14,11 +15,13 @@ from malflow.operators.contract import Operator, OperatorContext, refuse_kept
 from malflow.operators.lateness import greatest_lateness
 from malflow.operators.moments import check_epoch, check_timestamps, uncomparable
 from malflow.operators.out_of_orderness import LimitedOutOfOrderness
+from malflow.operators.silence import silence_after
 from malflow.operators.thinning import Step, Thinning, calm_until, can_skip, rounded_down
 from malflow.partitioners import Partitioner
 from malflow.state import Delta, KeyedState
+from malflow.tick import Tick
 
-__all__ = ["ANSWERED", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "Marks", "Past", "Row"]
+__all__ = ["ANSWERED", "SILENCE", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "Marks", "Past", "Row"]
 
 Past = Sequence[tuple[int, Mapping[int, Any]]]
 """Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
@@ -34,6 +37,9 @@ Row = tuple[int, Any, Any, Any]
 
 ANSWERED = "answered"
 """The key, in the state, of the epoch that the generator returned if another one was issued."""
+
+SILENCE = "silence"
+"""The key, in the state, of the tick time without input."""
 
 _SHORT_RUN = 8
 """The number of records between two epochs up to which they are looked at one by one, which is faster then."""
@@ -74,21 +80,32 @@ class GenerateEpochs(Operator):
         generator: returns the epochs.
         every: the step of which epochs are multiples; None to issue them as they are.
         checked: whether the timestamps have been checked just before.
+        idle_after: the silence after which time goes on without input; None if it does not.
 
     Attributes:
         lift: an epoch to issue at the beginning of the next tick, if it is greater; None if there is none.
+        silence: how much tick time has passed without input; None if there is input. Kept with `idle_after` only.
+        fed_by: the sources and workers that emit its records; set before the first tick.
     """
 
     state: KeyedState
 
     def __init__(
-        self, context: OperatorContext, generator: Any, *, every: Step | None = None, checked: bool = False
+        self,
+        context: OperatorContext,
+        generator: Any,
+        *,
+        every: Step | None = None,
+        checked: bool = False,
+        idle_after: timedelta | None = None,
     ) -> None:
         super().__init__(context, generator)
         self.state = KeyedState(tracked=context.tracked)
         self._every = every
         self._thin = Thinning(every)
-        self._keeps_answers = every is not None and not isinstance(generator, LimitedOutOfOrderness)
+        self._keeps_answers = every is not None and not (
+            idle_after is None and isinstance(generator, LimitedOutOfOrderness)
+        )
         self._checked = checked
         self._late = 0
         self._lateness: Any = None
@@ -96,17 +113,52 @@ class GenerateEpochs(Operator):
         self._answered: Any = None
         self._idle = 0
         self._floors: Floors | None = None
+        self._tick: int | None = None
         self.lift: Any = None
+        self.idle_after = idle_after
+        self.silence: timedelta | None = None
+        self.fed_by: Sequence[tuple[str, int]] = ()
 
     @property
     def epoch(self) -> Any:
         """The last epoch issued; None if there is none."""
         return self._previous
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether time goes on without input."""
+        return self._is_idle(self.silence)
+
+    def _is_idle(self, silence: timedelta | None) -> bool:
+        return self.idle_after is not None and silence is not None and silence >= self.idle_after
+
+    @property
+    def progress(self) -> Any:
+        """The epoch before rounding down, or the last one issued if that is greater; None if there is none."""
+        if self._previous is None or self._answered is None:
+            return self._previous
+        return max(self._previous, self._answered)
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Find how long the sources have been silent; a tick may begin several times."""
+        if self.idle_after is not None and self.fed_by and tick.number != self._tick:
+            self._tick = tick.number
+            self._note_silence(tick)
+
+    def _note_silence(self, tick: Tick) -> None:
+        self.silence = silence_after(self.silence, self.fed_by, tick)
+
+    def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
+        """Issue an epoch at the beginning of the tick if the sources have finished here, or are silent."""
+        if is_finished or self.is_silent:
+            self.lift = epoch
+
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Process a tick's input; issue the lift first."""
         yield from self._lifted()
         for batch in edges[0]:
+            if len(batch):
+                self.silence = None
             yield self.process(batch)
 
     def _lifted(self) -> Iterable[Sequence[Batch]]:
@@ -264,12 +316,14 @@ class GenerateEpochs(Operator):
         past = None if self._floors is None else self._floors.past
         answered = self._answered if self._keeps_answers else None
         self.state.assign({"epoch": self._previous, ANSWERED: answered, "idle": int(self._idle) or None, "past": past})
+        self.state.assign({SILENCE: self.silence})
 
     def apply(self, delta: Delta) -> None:
         """Go on from the epoch."""
         super().apply(delta)
         self._previous = self.state["epoch"]
         self._answered = self.state.get(ANSWERED) if self._keeps_answers else None
+        self.silence = None if self.idle_after is None else self.state.get(SILENCE)
         past = self.state.get("past")
         self._floors = None if past is None or self.context.placement is None else Floors(self.context.placement, past)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from heapq import heapify, heapreplace
 from itertools import islice
 from operator import length_hint
@@ -11,11 +12,12 @@ from typing import Any
 from malflow.batch import Batch
 from malflow.message import MIN, DataMessage
 from malflow.operators.contract import OperatorContext
-from malflow.operators.event_time import ANSWERED, GenerateEpochs, Late, Marks, Row
+from malflow.operators.event_time import ANSWERED, SILENCE, GenerateEpochs, Late, Marks, Row
 from malflow.operators.moments import check_epoch
 from malflow.operators.source import Source
 from malflow.operators.thinning import Step, calm_until
 from malflow.state import Delta
+from malflow.tick import Tick
 
 __all__ = ["PART", "GeneratePartEpochs"]
 
@@ -52,8 +54,9 @@ class GeneratePartEpochs(GenerateEpochs):
         *,
         every: Step | None = None,
         checked: bool = False,
+        idle_after: timedelta | None = None,
     ) -> None:
-        super().__init__(context, generator, every=every, checked=checked)
+        super().__init__(context, generator, every=every, checked=checked, idle_after=idle_after)
         self.parts_of = parts_of
         self._by_part: dict[Any, Any] = {}
         self._answered_by_part: dict[Any, Any] = {}
@@ -63,11 +66,71 @@ class GeneratePartEpochs(GenerateEpochs):
         self._heap: list[tuple[Any, int]] = []
         self._moved: set[Any] = set()
         self._calm: tuple[Any, Any] = (MIN, MIN)  # an epoch of a part, and what `calm_until` returns for it
+        self._silence_of: dict[Any, timedelta | None] = {}
+        self._passed: timedelta | None = None
+        self._part_lift: Any = None
+
+    @property
+    def holding(self) -> Sequence[Any]:
+        """The unfinished parts that hold the epoch back."""
+        return self._holding
+
+    def progress_of(self, part: Any) -> Any:
+        """Return the epoch of a part before rounding down, or the stream's if that is greater."""
+        known = (self._by_part.get(part), self._answered_by_part.get(part), self._previous)
+        return max((epoch for epoch in known if epoch is not None), default=None)
+
+    def silence_of(self, part: Any) -> timedelta | None:
+        """Return how much tick time has passed without a record of a part; None if it has some."""
+        return self._silence_of.get(part)
+
+    def _note_silence(self, tick: Tick) -> None:
+        self._passed = tick.passed
+
+    def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
+        """Issue an epoch at the beginning of the tick if all parts have finished; else lift the silent ones."""
+        if is_finished:
+            self.lift = epoch
+        elif self.idle_after is not None:
+            self._part_lift = epoch
+
+    def _lifted_parts(self) -> Iterable[Sequence[Batch]]:
+        """Lift the parts that have been silent, up to the tick before."""
+        epoch, self._part_lift = self._part_lift, None
+        if epoch is None:
+            return
+        epochs: Marks = []
+        for part in self._holding:
+            if self._is_idle(self._silence_of.get(part)):
+                self._lift_part(part, epoch, epochs)
+        if epochs:
+            mark = Batch(None, (), (), epochs)
+            yield mark, mark
+
+    def _lift_part(self, part: Any, epoch: Any, epochs: Marks) -> None:
+        own, answered = self._by_part.get(part), self._answered_by_part.get(part)
+        if self._every is not None and (answered is None or epoch > answered):
+            self._answered_by_part[part] = epoch
+        self._move(part, own, self._thin(epoch), 0, epochs)
+
+    def _count_silence(self) -> None:
+        """Find how long the parts that were polled have been silent; records of a later poll of the tick end it."""
+        emitting, passed, self._passed = self.source.polled_by_part, self._passed, None
+        polled: Sequence[Any] = self.source.polled_parts
+        for part in polled[:1] if self.source.in_order else polled:
+            if part in emitting:
+                self._silence_of[part] = None
+            elif passed is not None:
+                silence = self._silence_of.get(part)
+                self._silence_of[part] = timedelta(0) if silence is None else silence + passed
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Take a tick; behind the last records of a part its epoch counts no more."""
         yield from self._lifted()
         yield from self._hold(self.source.polled_parts)
+        yield from self._lifted_parts()
+        if self.idle_after is not None:
+            self._count_silence()
         for batch in edges[0]:
             yield self.process(batch)
         yield from self._hold(self.source.live_parts)
@@ -77,7 +140,8 @@ class GeneratePartEpochs(GenerateEpochs):
         super().sync_state()
         self.state.assign({(PART, part): self._by_part[part] for part in self._moved})
         if self._keeps_answers:
-            self.state.assign({(ANSWERED, part): self._answered_by_part[part] for part in self._moved})
+            self.state.assign({(ANSWERED, part): self._answered_by_part.get(part) for part in self._moved})
+        self.state.assign({(SILENCE, part): silence for part, silence in self._silence_of.items()})
         self._moved.clear()
 
     def apply(self, delta: Delta) -> None:
@@ -85,6 +149,7 @@ class GeneratePartEpochs(GenerateEpochs):
         super().apply(delta)
         self._by_part = self._kept_by_part(PART)
         self._answered_by_part = self._kept_by_part(ANSWERED) if self._keeps_answers else {}
+        self._silence_of = self._kept_by_part(SILENCE) if self.idle_after is not None else {}
         self._live = None
 
     def _kept_by_part(self, what: str) -> dict[Any, Any]:
@@ -98,6 +163,7 @@ class GeneratePartEpochs(GenerateEpochs):
         if live is self._live:
             return
         self._live = self._holding = live
+        self._silence_of.update(dict.fromkeys(self._silence_of.keys() - set(live)))
         if self.source.in_order:
             self._holding = [*live[:1], *(part for part in live[1:] if part in self._by_part)]
         self._unread = {part for part in self._holding if part not in self._by_part}

@@ -25,6 +25,7 @@ __all__ = [
     "checked_default",
     "checked_field_of",
     "checked_function",
+    "checked_idleness",
     "checked_length",
     "checked_logic",
     "checked_sink",
@@ -157,6 +158,20 @@ def checked_step(name: str, every: Any, bound: Any) -> Any:
             "timedeltas for datetimes, or two numbers for numbers",
         )
     return every
+
+
+def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta | None, Any]:
+    """Return the silence after which time goes on, and how many units are a second, having checked both."""
+    if idle_after is not None and (not isinstance(idle_after, timedelta) or idle_after <= timedelta(0)):
+        raise malformed(name, f"needs a positive timedelta as its idle_after; got {short_repr(idle_after)}")
+    if second is None:
+        return idle_after, None
+    checked_length(name, second, "second")
+    if isinstance(second, timedelta):
+        raise malformed(name, f"needs a positive number as its second; got {short_repr(second)}")
+    if idle_after is None:
+        raise malformed(name, "has a second= without idle_after=, which alone needs it")
+    return idle_after, second
 
 
 def checked_function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:

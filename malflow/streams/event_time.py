@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from malflow.errors import short_repr
 from malflow.graph import EpochsNode, Port, TimestampsNode
@@ -12,8 +13,9 @@ from malflow.message import DataMessage
 from malflow.operators.contract import Logic
 from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
 from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.operators.silence import Units
 from malflow.operators.thinning import Step
-from malflow.streams.arguments import checked_function, checked_step, malformed
+from malflow.streams.arguments import checked_function, checked_idleness, checked_step, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
@@ -53,6 +55,8 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         *,
         every: Step | None = None,
         per_part: bool = True,
+        idle_after: timedelta | None = None,
+        second: Units | None = None,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
 
@@ -76,6 +80,15 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         issued if the multiple is greater than the previous epoch. No record is late that would be on time without it.
         The generator still receives its epoch before rounding, so it returns the same epochs as without `every`.
 
+        Without input there are no new epochs, so that windows stay open. With `idle_after`, time goes on without input
+        that has been silent for so long: a source whose parts on a worker emit nothing, or a part, if parts have
+        epochs. It follows the busy inputs that the stream meets downstream, on all workers, and the epoch is raised to
+        the least of theirs. If all of them are silent, the epoch follows the clock from the greatest of theirs, by the
+        silence beyond `idle_after`. Records that come after such an epoch are late, as always. A backlog, a slow
+        dataflow and downtime are no silence, nor is an operator that drops all records. Results then also depend on
+        when records arrive. So do those of a run that resumes after a failure: a record on time may become late, or
+        the reverse, but each is in exactly one of the two streams.
+
         Args:
             name: the operator's name; snapshots store the epochs under it.
             generator: ``(msg, epoch) -> epoch``, such as `limit_out_of_orderness` returns; None issues no epoch.
@@ -83,6 +96,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
                 start of 1970 (UTC if the timestamps have a zone). None issues epochs as they are.
             per_part: whether each part has its own epoch, if keys are parts. If False, a part that is ahead makes the
                 records of the others late.
+            idle_after: the silence after which time goes on without input, a timedelta of the clock; None to wait.
+            second: how many units of a number are a second, such as 1000 if timestamps are milliseconds, for
+                `idle_after`. Datetimes, dates and timedeltas need none. For numbers without it, and for other types of
+                timestamps, silent inputs follow busy ones, but if all are silent, time does not go on.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.
@@ -107,8 +124,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         source = self._graph.parts(port) if per_part else None
         checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
         every = checked_step(name, every, getattr(generator, "bound", None))
-        logic: Logic = partial(GenerateEpochs, generator=generator, every=every, checked=checked)
+        idle_after, second = checked_idleness(name, idle_after, second)
+        options: dict[str, Any] = {"generator": generator, "every": every, "checked": checked, "idle_after": idle_after}
+        logic: Logic = partial(GenerateEpochs, **options)
         if source is not None:
-            logic = partial(GeneratePartEpochs, generator=generator, parts_of=source, every=every, checked=checked)
-        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source))
+            logic = partial(GeneratePartEpochs, parts_of=source, **options)
+        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second))
         return self._at(port), self._at(Port(port.vertex, 1))

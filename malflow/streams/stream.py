@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
@@ -11,6 +12,7 @@ from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNo
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
 from malflow.operators.routing import AssignPart
+from malflow.operators.silence import Units
 from malflow.operators.thinning import Step
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -181,6 +183,8 @@ class KeyedStream(
             *,
             every: Step | None = None,
             per_part: bool = True,
+            idle_after: timedelta | None = None,
+            second: Units | None = None,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only
             self,

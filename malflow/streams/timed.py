@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from malflow.callables import advice
 from malflow.message import DataMessage
+from malflow.operators.silence import Units
 from malflow.operators.thinning import Step
 from malflow.streams.arguments import malformed
 
@@ -37,6 +39,8 @@ class NeedsEpochs(Generic[K, V_co, T]):
         *,
         every: Step | None = None,
         per_part: bool = True,
+        idle_after: timedelta | None = None,
+        second: Units | None = None,
     ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
 
@@ -46,7 +50,9 @@ class NeedsEpochs(Generic[K, V_co, T]):
         >>> run([5, 1, 7], on_time)
         [5, 7]
         """
-        streams = self._stream.generate_epochs(name, generator, every=every, per_part=per_part)
+        streams = self._stream.generate_epochs(
+            name, generator, every=every, per_part=per_part, idle_after=idle_after, second=second
+        )
         self._unfinished.discard(self._name)
         return streams
 
@@ -79,4 +85,6 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
             *,
             every: Step | None = None,
             per_part: bool = True,
+            idle_after: timedelta | None = None,
+            second: Units | None = None,
         ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...

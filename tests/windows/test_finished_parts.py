@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
-from malflow.engine.lifts import Reached, lifts_of
+from malflow.engine.lifts import Member, lifts_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
@@ -60,7 +60,7 @@ def test_records_that_a_lift_has_passed_are_late(apart: int, tmp_path: Path) -> 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.booleans()), max_size=5))
 def test_lifts_are_the_least_epoch_of_the_workers_that_go_on(workers: list[tuple[Any, bool]]) -> None:
-    lifts = lifts_of({"epochs": Reached(*worker)} for worker in workers)
+    lifts = lifts_of([Member("epochs", *worker) for worker in workers], None)
     going = [epoch for epoch, finished in workers if not finished]
     behind = [epoch for epoch, finished in workers if finished]
     if not going or None in going or all(epoch is not None and epoch >= min(going) for epoch in behind):

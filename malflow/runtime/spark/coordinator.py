@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from malflow.engine.clock import RunClock
-from malflow.engine.lifts import feeding_sources, lifts_of
+from malflow.engine.lifts import Lifts
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
@@ -137,7 +137,7 @@ class TickCoordinator:
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._quiet = QuietSources(parts)
         self._lifts: Mapping[str, Any] = {}
-        self._feeding = feeding_sources(program)
+        self._lifting = Lifts(program, parts)
         self._clock = clock
         self._command = TickCommand(tick, ())
 
@@ -210,9 +210,10 @@ class TickCoordinator:
 
     def _note_ended(self, reports: list[StageReport]) -> None:
         """Find the sources that have ended, and the epochs to which their generators are to be lifted."""
-        self._lifts = lifts_of(it.reached for it in reports)
+        reached = [(it.worker, it.reached) for it in reports if it.reached]
+        self._lifts = self._lifting.after(reached, self._quiet.quiet, self._quiet.passed)
         live = {(name, it.worker) for it in reports for name in it.live}
-        waiting = frozenset[str]().union(*(self._feeding[name] for name in self._lifts))
+        waiting = self._lifting.waiting(self._lifts, reached)
         self._ended = self._sources.difference(waiting, (name for name, _ in live))
         self._finished = self._quiet.finished(live)
 

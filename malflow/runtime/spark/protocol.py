@@ -137,7 +137,8 @@ class StageReport:
         sent: the number of records sent, by channel and target.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
-        reached: how far the generators of epochs have come, if a source has finished on a worker but not on all.
+        reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator goes
+            on without input.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
     """
@@ -154,7 +155,7 @@ class StageReport:
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
     lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
-    reached: Mapping[str, Reached] = field(default_factory=dict)
+    reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     emitting: Sequence[str] = ()
     process: str = ""
 

@@ -312,7 +312,7 @@ class StageAttempt:
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
             taken=self._taken,
             lateness=self._lateness,
-            reached=worker.reached() if self._tick.finished else {},
+            reached=worker.reached() if self._tick.finished or self._program.lifts_silent else {},
             emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
         )
         if self._command.final:
