@@ -1,6 +1,6 @@
 """The meaning of patterns by enumeration: of words, and of the choices of events that read as one of them.
 
-Events are those of one key, in order. The language of a pattern is the set of its words, cut at the number of events.
+Events are those of one key, in order. The language of a pattern is the set of its words, cut behind as many events.
 A choice gives some of the events to a step each, in order. It counts if it reads as a word, if each of its events can
 be taken, and if none of the events between them had to be. Nothing is carried from one event to the next.
 """
@@ -47,37 +47,45 @@ class Item:
     absence: Absence | None = None
 
 
-Word = tuple[tuple[Item, ...], Absence | None]
-"""The events, and the absence behind the last one."""
+Word = tuple[tuple[Item, ...], Any]
+"""The events, and the absence behind the last one, or None; `CUT` if there are more events."""
 
 Words = dict[Word, None]
 
+CUT = "cut"
+
+ANY_STEP = Step("any", lambda _value: True)
+
 
 def words(tree: Tree, most: int) -> Words:
-    """Return the words of at most so many events."""
+    """Return the words, cut at so many events."""
     found: Words = {}
     match tree:
         case Step():
-            found = {((Item(tree),), None): None}
+            found = {((Item(tree),), None) if most else ((), CUT): None}
         case Either(left, right):
             found = words(left, most) | words(right, most)
         case Both(steps):
             for order in permutations(steps):
-                found |= linked([words(step, most) for step in order], Item(steps[0]), most)
+                found |= linked([words(step, most) for step in order], Item(ANY_STEP), most)
         case Then(left, right, by, within, without):
             found = linked([words(left, most), words(right, most)], Item(ANY_STEP, by, within, without), most)
         case Silence(item, step, during):
-            found = {(items, (step, during) if items else None): None for items, _ in words(item, most)}
+            for items, end in words(item, most):
+                found[items, (step, during) if items and end != CUT else end] = None
         case Times(item, low, high, by, within, without):
-            once = words(item, most)
-            for count in range(low, (max(low, most) if high is None else high) + 1):
-                found |= linked([once] * count, Item(ANY_STEP, by, within, without), most)
+            found = repeated(words(item, most), low, high, Item(ANY_STEP, by, within, without), most)
     if len(found) > MOST_WORDS:
         raise TooManyWords
-    return {word: None for word in found if len(word[0]) <= most}
+    return found
 
 
-ANY_STEP = Step("any", lambda _value: True)
+def repeated(once: Words, low: int, high: int | None, gap: Item, most: int) -> Words:
+    """Return the words of an item several times."""
+    found: Words = {}
+    for count in range(low, (max(low, most + 1) if high is None else high) + 1):
+        found |= linked([once] * count, gap, most)
+    return found
 
 
 def linked(parts: Sequence[Words], gap: Item, most: int) -> Words:
@@ -88,14 +96,14 @@ def linked(parts: Sequence[Words], gap: Item, most: int) -> Words:
     found: Words = {((), None): None}
     for part in parts:
         longer: Words = {}
-        for items, absence in found:
-            for more, last in part:
-                if len(items) + len(more) > most:
-                    continue
+        for items, end in found:
+            for more, last in part if end != CUT else [((), CUT)]:
                 first = more[:1]
                 if items and more:
-                    first = (replace(gap, step=more[0].step, absence=absence),)
-                longer[items + first + more[1:], last if more else absence] = None
+                    first = (replace(gap, step=more[0].step, absence=end),)
+                whole = items + first + more[1:]
+                is_cut = len(whole) > most or last == CUT
+                longer[whole[:most], CUT if is_cut else last if more else end] = None
         found = longer
         if len(found) > MOST_WORDS:
             raise TooManyWords
@@ -113,12 +121,12 @@ class Place:
 def language(spec: Spec, most: int) -> Place:
     """Return the place before the first event."""
     root = Place()
-    for items, absence in words(spec.tree, most):
+    for items, end in words(spec.tree, most):
         place = root
         for item in items:
             place = place.following.setdefault(item, Place())
-        if items:
-            place.ends[absence] = None
+        if items and end != CUT:
+            place.ends[end] = None
     return root
 
 
@@ -162,7 +170,7 @@ class Meaning:
         self.spec = spec
         self.events = list(events)
         self.size = len(self.events)
-        self._root = language(spec, self.size + 1)  # an item may be open behind the last event
+        self._root = language(spec, self.size + 1)  # one may be open behind the last event
         self._order = {name: at for at, name in enumerate(dict.fromkeys(it.name for it in steps_in(spec.tree)))}
         self._places = cache(self._places_of)
         self._open = cache(self._open_at)

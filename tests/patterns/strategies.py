@@ -8,15 +8,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 
-from tests.patterns.reference import words
+from tests.patterns.reference import Meaning, TooManyWords, words
 from tests.patterns.specs import Both, Either, Silence, Spec, Step, Then, Times, Tree, all_steps_in, steps_in
 
-__all__ = ["A", "B", "C", "History", "afters", "distinct_histories", "histories", "letter", "specs"]
+__all__ = [
+    "A",
+    "B",
+    "C",
+    "History",
+    "afters",
+    "distinct_histories",
+    "histories",
+    "letter",
+    "meaning_of",
+    "often",
+    "specs",
+]
 
 History = list[tuple[Any, Any]]
 """Times and values, in order."""
+
+often = settings(max_examples=settings().max_examples * 3 // 2)
+"""Half as many examples again as other properties have."""
+
+
+def meaning_of(spec: Spec, events: History) -> Meaning:
+    """Return a pattern's meaning for a history; reject the example if its language is too large."""
+    try:
+        return Meaning(spec, events)
+    except TooManyWords:
+        assume(False)
+        raise
 
 
 def letter(name: str) -> Step:
@@ -120,6 +145,8 @@ def can_be_empty(tree: Tree) -> bool:
 def specs(draw: Callable[..., Any], *, bounded: bool = False) -> Spec:
     """Draw a whole pattern; one that is bounded has a time as a whole."""
     tree = draw(st.one_of(trees(1), trees(2), trees(3)))
+    if can_be_empty(tree):
+        tree = Then(tree, draw(steps))
     within = draw(st.integers(0, 9) if bounded else st.none() | st.integers(1, 12))
     if within is not None and not can_end_silent(tree) and draw(st.integers(0, 3)) == 0:
         tree = Silence(tree, draw(steps))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 
 from tests.patterns.examples import EXAMPLES, Example
-from tests.patterns.reference import Meaning, Told, TooManyWords
+from tests.patterns.reference import Meaning, Told
 from tests.patterns.specs import Spec, built
-from tests.patterns.strategies import History, histories, specs
+from tests.patterns.strategies import History, histories, meaning_of, specs
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
@@ -18,15 +18,6 @@ def test_the_reference_gives_the_matches_of_an_example(example: Example) -> None
     timeouts = [example.written(choice, at) for choice, at in meaning.timeouts(example.after)]
     assert "; ".join(matches) == example.matches
     assert example.timeouts is None or "; ".join(timeouts) == example.timeouts
-
-
-def meaning_of(spec: Spec, events: History) -> Meaning:
-    """Return a meaning, if it can be enumerated."""
-    try:
-        return Meaning(spec, events)
-    except TooManyWords:
-        assume(False)
-        raise
 
 
 def starts_of(matches: list[Told]) -> list[int]:
