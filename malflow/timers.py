@@ -31,10 +31,14 @@ class Timers:
         self._heap: list[Any] = []
 
     def set(self, key: Any, at: Any) -> None:
-        """Set the deadline of a key, in place of the one it has."""
+        """Set the deadline of a key, in place of the one it has.
+
+        Raises:
+            TypeError: if the deadline can't be hashed, or compared with the others.
+        """
         self.cancel(key)
-        self.at[key] = at
         bucket = self._buckets.get(at)
+        self.at[key] = at
         if bucket is None:
             self._buckets[at] = {key: None}
             heappush(self._heap, at)

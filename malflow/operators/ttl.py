@@ -12,6 +12,7 @@ from malflow.diagnostics import shape_error, short_repr
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.state import Delta, KeyedState, copied
+from malflow.timers import Timers
 
 __all__ = ["ExpireMap", "TtlMap", "checked_map"]
 
@@ -149,9 +150,9 @@ class TtlMap(Operator):
     """Replace each value by the mapper's result for it and its key's `ExpireMap`; each epoch expires entries.
 
     An epoch is only noted: a map is expired when its key is read next, and at the end of the batch those that are due
-    and were not read since. A heap holds, for each key, a time at or before its earliest expiry, so that this looks
-    only at keys that are due. An entry past its expiry stays readable until the next epoch: a map that was read since
-    the last one, which `ExpireMap` notes by the number of the run between epochs, is not expired by it again.
+    and were not read since. A timer of each key, at or before its earliest expiry, tells which are due. An entry past
+    its expiry stays readable until the next epoch: a map that was read since the last one, which `ExpireMap` notes by
+    the number of the run between epochs, is not expired by it again.
     """
 
     state: KeyedState
@@ -159,9 +160,7 @@ class TtlMap(Operator):
     def __init__(self, context: OperatorContext, mapper: Any) -> None:
         super().__init__(context, mapper)
         self.state = KeyedState(ExpireMap, tracked=context.tracked, admit=context.admit)
-        self._due: list[tuple[Any, int, Any]] = []
-        self._planned: dict[Any, tuple[Any, int, Any]] = {}
-        self._count = 0
+        self._timers = Timers()
         self._now: Any = MIN
         self._run = 0
 
@@ -181,7 +180,7 @@ class TtlMap(Operator):
                     values.append(emitted if emitted is not entries else copied(emitted))
                     if entries is None:
                         states.pop(key, None)
-                        self._planned.pop(key, None)
+                        self._timers.cancel(key)
                         continue
                     entries._seen = run
                     states[key] = entries
@@ -191,65 +190,73 @@ class TtlMap(Operator):
             raise self.fail(shape_error(error, "(value, ExpireMap | None)"), batch, rest) from error
         states.touch(batch.key_column())
         try:
-            self._replan(set(batch.key_column()))
+            self._set_timers(set(batch.key_column()))
             self._sweep()
         except Exception as error:
             raise self.error(error, about=f"epoch {short_repr(self._now)}") from error
         return (batch.with_values(values),)
 
-    def _replan(self, keys: Iterable[Any]) -> None:
-        states, planned = self.state, self._planned
+    def _set_timers(self, keys: Iterable[Any]) -> None:
+        states, deadlines = self.state, self._timers.at
         for key in keys:
             entries = states.get(key)
             if entries is None:
                 continue
             soonest = entries._order[0][0] if entries._entries else MIN
-            if key not in planned or soonest < planned[key][0]:
-                self._plan(key, soonest)
+            if key not in deadlines or deadlines[key] > soonest:
+                self._set_timer(key, soonest)
+
+    def _set_timer(self, key: Any, expiry: Any) -> None:
+        try:
+            self._timers.set(key, expiry)
+        except TypeError:
+            self._timers.set(key, _Unhashable(expiry))
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and plan when its keys are due.
+        """Bring the state to where `delta` left it, and set the timers of its keys.
 
         What the last epoch had to expire in them is gone already: the maps are as if they had been read since.
         """
         super().apply(delta)
         if delta.whole:
-            self._planned, self._due = {}, []
+            self._timers.clear()
         for key in delta.deleted:
-            self._planned.pop(key, None)
+            self._timers.cancel(key)
         for key, entries in delta.changed.items():
             entries._seen = self._run
-            self._plan(key, entries.earliest)
-
-    def _plan(self, key: Any, expiry: Any) -> None:
-        self._count += 1
-        self._planned[key] = item = (expiry, self._count, key)
-        heappush(self._due, item)
+            self._set_timer(key, entries.earliest)
 
     def _sweep(self) -> None:
         """Expire due maps that were not read since the last epoch; those read since then stay until the next."""
-        due, planned, states, now, run = self._due, self._planned, self.state, self._now, self._run
-        again = []
-        while due and due[0][0] <= now:
-            item = heappop(due)
-            key = item[2]
-            if planned.get(key) is not item:
-                continue
-            del planned[key]
-            entries = states.get(key)
-            if entries is None:
-                continue
-            again.append(key)
+        states, now, run = self.state, self._now, self._run
+        due = list(self._timers.due(now))
+        for key in due:
+            entries = states[key]
             if entries._seen != run:
                 entries.expire(now)
                 states.touch((key,))
             if entries.is_empty():
                 del states[key]
                 states.touch((key,))
-        self._replan(again)
-        if len(self._due) > 2 * len(planned) + _SLACK:
-            self._due = list(planned.values())
-            heapify(self._due)
+        self._set_timers(due)
+
+
+class _Unhashable:
+    """An expiry that can't be hashed, such as an instance of a dataclass that isn't frozen; it equals itself only."""
+
+    __slots__ = ("expiry",)
+
+    def __init__(self, expiry: Any) -> None:
+        self.expiry = expiry
+
+    def __lt__(self, other: Any) -> Any:
+        return self.expiry < (other.expiry if isinstance(other, _Unhashable) else other)
+
+    def __le__(self, other: Any) -> Any:
+        return self.expiry <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return other < self.expiry
 
 
 def _runs(batch: Batch) -> Iterator[tuple[int, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -125,15 +126,14 @@ def _replaced_by_another_worker(operator: TtlMap, _keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("drop", [_dropped_by_the_mapper, _dropped_by_another_worker, _replaced_by_another_worker])
-def test_nothing_is_planned_for_keys_that_were_dropped(drop: Callable[[TtlMap, list[str]], None]) -> None:
+def test_keys_that_were_dropped_have_no_timers(drop: Callable[[TtlMap, list[str]], None]) -> None:
     operator = TtlMap(OperatorContext("ttl"), _drop)
     keys = [f"key {number}" for number in range(1000)]
     operator.process(Batch(keys, [0] * len(keys), [0] * len(keys)))
     drop(operator, keys)
     operator.process(Batch(["other"], [0], [0]))
     assert list(operator.state) == ["other"]
-    assert list(operator._planned) == ["other"]
-    assert len(operator._due) < 20
+    assert list(operator._timers.at) == ["other"]
 
 
 def test_deletions_of_a_sweep_are_in_the_next_delta() -> None:
@@ -141,3 +141,25 @@ def test_deletions_of_a_sweep_are_in_the_next_delta() -> None:
     operator.apply(Delta({"k": ExpireMap()}, whole=True))
     operator.process(Batch([], [], []))
     assert operator.delta() == Delta(deleted=frozenset("k"))
+
+
+@dataclass(order=True)
+class Version:
+    """A timestamp that can be compared, but not hashed."""
+
+    number: int
+
+
+def _until_version(key: str, value: int, timestamp: Version, entries: ExpireMap[Any, Any, Any]) -> Any:
+    entries.insert(value, value, Version(timestamp.number + value))
+    return len(entries), entries
+
+
+def test_expiries_need_not_be_hashable() -> None:
+    operator = TtlMap(OperatorContext("ttl", tracked=True), _until_version)
+    records = Batch(["a", "b", "c", "a"], [2, 5, 3, 9], [Version(1)] * 4, [(4, Version(4))])
+    operator.process(records)
+    assert {key: list(entries) for key, entries in operator.state.items()} == {"a": [9], "b": [5]}
+    operator.process(Batch(["c"], [1], [Version(5)], [(1, Version(6))]))
+    operator.process(Batch([], [], [], [(0, Version(7))]))
+    assert list(operator.state) == ["a"]
