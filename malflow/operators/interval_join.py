@@ -10,6 +10,7 @@ from typing import Any
 
 from malflow.batch import Batch
 from malflow.diagnostics import short_repr
+from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import OperatorContext
 from malflow.operators.join import LEFT, RIGHT, JoinOperator
@@ -31,6 +32,8 @@ _Row = tuple[Any, Any, Any, Any, Any, Any]
 
 _Place = tuple[int, Any, Any, _Pane, list[tuple[int, _Pane]], Callable[[Any], object] | None]
 """The number, start and end of a pane, the pane, the panes with partners, and the function that marks keys as dirty."""
+
+_NOWHERE: _Place = (0, MAX, MAX, {}, [], None)
 
 _Single = tuple[Any, int, int, Any, int]
 """A record that had no partner yet: when it will have none; its number; its pane, key and index there."""
@@ -189,20 +192,28 @@ class IntervalJoin(JoinOperator):
         """Add records to a side, and add their pairs."""
         add_key, add_value, add_timestamp = results.keys.append, results.values.append, results.timestamps.append
         is_left = side.edge == LEFT
-        first = last = None
+        here = before = _NOWHERE  # out of order, records mostly go back and forth between two panes
+        _, first, last, pane, near, touch = here
         for key, value, timestamp, start, low, high in rows:
-            if first is None or not first <= start < last:
-                _, first, last, pane, near, touch = self._enter(side, start)
-            own = pane.get(key) or self._open(pane, key)
-            own[0].append(timestamp)
-            own[1].append(value)
+            if not first <= start < last:
+                here, before = before, here
+                if not here[1] <= start < here[2]:
+                    here = self._enter(side, start)
+                _, first, last, pane, near, touch = here
+            own = pane.get(key)
+            if own is None:
+                self._open(pane, key, [[timestamp], [value], []])
+            else:
+                own[0].append(timestamp)
+                own[1].append(value)
             if touch is not None:
                 touch(key)
             for _, others in near:
                 found = others.get(key)
                 if found is not None:
-                    for time, partner in zip(found[0], found[1], strict=True):
+                    for index, time in enumerate(found[0]):
                         if low <= time <= high:
+                            partner = found[1][index]
                             add_key(key)
                             add_value((value, partner) if is_left else (partner, value))
                             add_timestamp(timestamp if timestamp > time else time)
@@ -215,7 +226,7 @@ class IntervalJoin(JoinOperator):
         for key, value, timestamp, start, low, high in rows:
             if first is None or not first <= start < last:
                 number, first, last, pane, near, touch = self._enter(side, start)
-            times, values, settled = pane.get(key) or self._open(pane, key)
+            times, values, settled = pane.get(key) or self._open(pane, key, [[], [], []])
             times.append(timestamp)
             values.append(value)
             is_paired = False
@@ -260,11 +271,10 @@ class IntervalJoin(JoinOperator):
         numbers = (2 * it + other for it in range(at - self._slack, at + 2 + self._slack))
         return [(it, held[it]) for it in numbers if it in held]
 
-    def _open(self, pane: _Pane, key: Any) -> list[list[Any]]:
-        """Add a key to a pane."""
+    def _open(self, pane: _Pane, key: Any, rows: list[list[Any]]) -> list[list[Any]]:
+        """Add a key to a pane with its first records."""
         if self._admit is not None:
             self._admit(key)
-        rows: list[list[Any]] = [[], [], []]
         pane[key] = rows
         return rows
 
