@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from malflow import DataMessage, NoKey
 
-__all__ = ["sessions_by_hand", "sliding_by_hand", "tumbling_by_hand"]
+__all__ = ["pairs_by_hand", "sessions_by_hand", "sliding_by_hand", "tumbling_by_hand"]
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
@@ -100,3 +101,41 @@ def sessions_by_hand(rows: Rows, gap: timedelta, bound: timedelta) -> tuple[int,
         if epoch is None or at - bound > epoch:
             epoch = at - bound
     return count + len(sessions), float(total + sum(found[1] for found in sessions.values()))
+
+
+def pairs_by_hand(rows: Iterable[tuple[int, dict[str, Any]]], reach: timedelta, bound: timedelta) -> tuple[int, float]:
+    """Join two streams within an interval; return the number of pairs and the sum of their left amounts.
+
+    What can't have a partner any more is dropped when its key comes again.
+
+    Args:
+        rows: the records of both streams, each behind its side: 0 for left, 1 for right.
+        reach: how far the two records of a pair may be apart.
+        bound: how far epochs are behind the newest record of a side.
+    """
+    epochs: list[datetime | None] = [None, None]
+    sides: tuple[dict[str, deque[tuple[datetime, Any]]], ...] = ({}, {})
+    count = total = 0
+    for side, value in rows:
+        at = _time_of(DataMessage(NoKey, value, None))
+        key = _key_of(DataMessage(NoKey, value, at))
+        epoch = epochs[side]
+        if epoch is not None and at <= epoch:
+            continue
+        own = sides[side].get(key)
+        if own is None:
+            own = sides[side][key] = deque()
+        own.append((at, value))
+        others = sides[1 - side].get(key)
+        if others:
+            low, high = at - reach, at + reach
+            while epoch is not None and others and others[0][0] + reach <= epoch:
+                others.popleft()
+            for time, other in others:
+                if low <= time <= high:
+                    pair = (value, other) if side == 0 else (other, value)
+                    count += 1
+                    total += pair[0]["amount"]
+        if epoch is None or at - bound > epoch:
+            epochs[side] = at - bound
+    return count, float(total)
