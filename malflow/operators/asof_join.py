@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from malflow.batch import Batch
@@ -24,7 +25,8 @@ class AsofJoin(JoinOperator):
 
     So a left record is kept until the epoch reaches its timestamp: all right records up to it have arrived then. Of the
     right records of a key, the newest one up to the epoch is kept, and the later ones; with a tolerance, none that is
-    too old for the next left record. Of right records with equal timestamps, the last to arrive counts.
+    too old for the next left record. Of right records with equal timestamps, the one with the greatest tie counts, and
+    of several the last to arrive.
 
     A key has two states, so that each changes by itself: one for its left records, in their order of arrival, and one
     for its right records, in the order of their timestamps. A key has a timer for when either changes next.
@@ -33,12 +35,21 @@ class AsofJoin(JoinOperator):
         context: what every operator gets.
         tolerance: how much older the right record may be; None if there is no limit.
         keeps_left: whether left records without a right one are emitted.
+        tie: returns of a value what orders right records with equal timestamps; None for their order of arrival.
     """
 
     state: KeyedState
 
-    def __init__(self, context: OperatorContext, tolerance: Any, *, keeps_left: bool) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        tolerance: Any,
+        *,
+        keeps_left: bool,
+        tie: Callable[[Any], Any] | None = None,
+    ) -> None:
         super().__init__(context)
+        self.callback = tie
         self.state = KeyedState(tracked=context.tracked)
         self._tolerance = tolerance
         self._keeps_left = keeps_left
@@ -48,15 +59,19 @@ class AsofJoin(JoinOperator):
     def take(self, edge: int, run: Batch, results: Results) -> None:
         """Keep the records until an epoch reaches them."""
         self.check_timestamp(run.timestamps[0])
-        state, timers = self.state, self._planned()
+        state, timers, ties = self.state, self._planned(), self.callback
         deadlines = timers.at
         for key, value, timestamp in zip(run.key_column(), run.values, run.timestamps, strict=True):
             times, values = state.get((edge, key)) or self._open(edge, key)
-            if edge == LEFT or not times or not timestamp < times[-1]:
+            if edge == LEFT or not times or (not timestamp < times[-1] and (ties is None or timestamp > times[-1])):
                 times.append(timestamp)
                 values.append(value)
             else:
-                at = bisect_right(times, timestamp)
+                at = (
+                    bisect_right(times, timestamp)
+                    if ties is None
+                    else self._place(times, values, key, value, timestamp)
+                )
                 times.insert(at, timestamp)
                 values.insert(at, value)
             deadline = deadlines.get(key)
@@ -94,6 +109,21 @@ class AsofJoin(JoinOperator):
         rows: _Rows = [[], []]
         self.state[edge, key] = rows
         return rows
+
+    def _place(self, times: list[Any], values: list[Any], key: Any, value: Any, timestamp: Any) -> int:
+        """Return where a right record belongs among those of its key: behind those whose tie is not greater.
+
+        Raises:
+            OperatorError: if the ties can't be found, or not be compared.
+        """
+        at = bisect_right(times, timestamp)
+        try:
+            tie = self.callback(value)
+            while at and times[at - 1] == timestamp and self.callback(values[at - 1]) > tie:
+                at -= 1
+        except Exception as error:
+            raise self.error(error, (key, value, timestamp)) from error
+        return at
 
     def _answer(self, key: Any, epoch: Any, results: Results) -> None:
         """Add the results of a key's left records up to an epoch, in the order of their timestamps."""

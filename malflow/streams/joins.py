@@ -16,7 +16,7 @@ from malflow.operators.frontiers import INPUTS
 from malflow.operators.interval_join import Interval, IntervalJoin
 from malflow.operators.join import migrated_values
 from malflow.state_kinds import StateKind
-from malflow.streams.arguments import checked_function, malformed
+from malflow.streams.arguments import checked_field_of, checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         *,
         tolerance: Any = None,
         how: Literal["left"] = "left",
+        tie: Callable[[V2], Any] | str | None = ...,
         version: int = ...,
         migrate: _Migrate = ...,
     ) -> KeyedStream[K, tuple[V_co, V2 | None], T]: ...
@@ -155,6 +156,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         *,
         tolerance: Any = None,
         how: Literal["inner"],
+        tie: Callable[[V2], Any] | str | None = ...,
         version: int = ...,
         migrate: _Migrate = ...,
     ) -> KeyedStream[K, tuple[V_co, V2], T]: ...
@@ -165,6 +167,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         *,
         tolerance: Any = None,
         how: str = "left",
+        tie: Any = None,
         version: int = 1,
         migrate: Any = None,
     ) -> Any:
@@ -175,14 +178,16 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         and each left record finds the version of its time. Until there is an epoch from the right stream, left records
         wait: if it is seldom written, give it epochs that go on without records.
 
-        Of right records with equal timestamps, the last to arrive counts. The newest one of each key is kept forever,
-        unless there is a tolerance.
+        Of right records with equal timestamps, the last to arrive counts, unless `tie` orders them. The newest one of
+        each key is kept forever, unless there is a tolerance.
 
         Args:
             name: the operator's name; snapshots store the records under it that are still needed.
             right: the other stream, which may be the same. The keys of both must be placed by one partitioner.
             tolerance: how much older the right record may be: a number, or a timedelta; None if there is no limit.
             how: ``left`` to emit records that find none, with None for the partner; ``inner`` to drop them.
+            tie: what orders right records with equal timestamps, of which the greatest counts: a function of the
+                value, or the name of its item or attribute. Then the result does not depend on the order of arrival.
             version: the schema version of the records: increase it when their classes or the tolerance change. With
                 another tolerance, the join starts without records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
@@ -199,7 +204,8 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             _check_length(name, tolerance, "tolerance")
             if tolerance < tolerance - tolerance:
                 raise malformed(name, f"needs a tolerance that is not negative; got {short_repr(tolerance)}")
-        logic = partial(AsofJoin, tolerance=tolerance, keeps_left=how == "left")
+        tie = checked_field_of(name, "tie", tie)
+        logic = partial(AsofJoin, tolerance=tolerance, keeps_left=how == "left", tie=tie)
         limit = "" if tolerance is None else f" with a tolerance of {tolerance}"
         definition = f"{_ARTICLES[how]} {how} as-of join{limit}"
         return self._join(name, logic, [right], definition, version, migrate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 __all__ = ["Record", "asof_joined", "interval_joined", "on_time"]
@@ -40,7 +40,9 @@ def interval_joined(left: Sequence[Record], right: Sequence[Record], before: Any
     return found
 
 
-def asof_joined(left: Sequence[Record], right: Sequence[Record], tolerance: Any, how: str) -> Counter[Any]:
+def asof_joined(
+    left: Sequence[Record], right: Sequence[Record], tolerance: Any, how: str, tie: Callable[[Any], Any] = lambda _: 0
+) -> Counter[Any]:
     """Return the results as ``(key, (left, right), timestamp)``."""
     found: Counter[Any] = Counter()
     for key, timestamp, value in left:
@@ -48,7 +50,11 @@ def asof_joined(left: Sequence[Record], right: Sequence[Record], tolerance: Any,
         for record in right:
             near = record[0] == key and record[1] <= timestamp
             if near and (tolerance is None or timestamp - record[1] <= tolerance):
-                best = record if best is None or record[1] >= best[1] else best
+                best = record if best is None or _rank(record, tie) >= _rank(best, tie) else best
         if best is not None or how == "left":
             found[key, (value, None if best is None else best[2]), timestamp] += 1
     return found
+
+
+def _rank(record: Record, tie: Callable[[Any], Any]) -> tuple[Any, Any]:
+    return record[1], tie(record[2])

@@ -45,6 +45,20 @@ def test_each_left_record_finds_the_newest_right_one(
     assert counted(results) == asof_joined(left, right, tolerance, how)
 
 
+crowded = st.lists(st.tuples(st.integers(0, 1), st.just("a"), st.integers(0, 3)), max_size=15)
+
+
+@given(items=crowded, bound=st.integers(0, 4), tolerance=tolerances, how=hows, modulus=st.integers(1, 5))
+def test_a_tie_orders_right_records_of_one_timestamp(
+    items: list[Any], bound: int, tolerance: int | None, how: str, modulus: int
+) -> None:
+    items = [(*item, number) for number, item in enumerate(items)]
+    left, right = (on_time(side, bound) for side in sides_of(items))
+    add = asof(tolerance, how, tie=lambda value: -value % modulus)
+    expected = asof_joined(left, right, tolerance, how, lambda value: -value % modulus)
+    assert counted(results_of(items, bound, add)) == expected
+
+
 @given(items=streams, bound=st.integers(0, 6), tolerance=tolerances)
 def test_results_of_a_key_are_in_the_order_of_time(items: list[Any], bound: int, tolerance: int | None) -> None:
     results = results_of(items, bound, asof(tolerance), parallelism=2)

@@ -52,11 +52,18 @@ def test_arguments_of_interval_joins_are_checked(options: dict[str, Any], proble
         ({"tolerance": "1"}, "needs a number or a timedelta as its tolerance; got '1'"),
         ({"tolerance": -1}, "needs a tolerance that is not negative; got -1"),
         ({"how": "outer"}, "needs 'left' or 'inner' as its how; got 'outer'"),
+        ({"tie": 3}, "needs a function as its tie; got 3"),
     ],
 )
 def test_arguments_of_asof_joins_are_checked(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(GraphError, match=f"operator 'join' {problem}"):
         build(asof(**options))
+
+
+def test_a_failing_tie_names_the_record() -> None:
+    items = [(1, "a", 5, 1), (1, "a", 5, 0), (0, "a", 6, 7)]
+    with pytest.raises(OperatorError, match=r"operator 'join' failed at key 'a', value 0, .*ZeroDivisionError"):
+        results_of(items, 1, asof(tie=lambda value: 1 / value))
 
 
 def test_arguments_of_cogroups_are_checked() -> None:

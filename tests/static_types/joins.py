@@ -26,6 +26,8 @@ def tables(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float,
     assert_type(left.asof_join("left", right), KeyedStream[str, tuple[int, float | None], datetime])
     inner = left.asof_join("inner", right, tolerance=SECOND, how="inner")
     assert_type(inner, KeyedStream[str, tuple[int, float], datetime])
+    tied = left.asof_join("tied", right, tie=lambda value: value.hex())
+    assert_type(tied, KeyedStream[str, tuple[int, float | None], datetime])
 
 
 def groups(
