@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.diagnostics import short_repr
 from malflow.message import MAX, MIN
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
@@ -62,7 +63,14 @@ class Distinct(Operator):
     def _fit(self, timestamps: Sequence[Any]) -> None:
         """Make panes for timestamps of the type that the given ones have, if there are any."""
         for timestamp in timestamps:
-            self._panes = fitted(RegularPanes(self._within, self._within - self._within), timestamp)
+            try:
+                self._panes = fitted(RegularPanes(self._within, self._within - self._within), timestamp)
+            except TypeError as error:
+                raise TypeError(
+                    f"within={self._within!r} does not fit the timestamp {short_repr(timestamp)} of type "
+                    f"{type(timestamp).__name__}; within= is a number for numbers, a timedelta for datetimes and "
+                    "timedeltas, and one of whole days for dates"
+                ) from error
 
     def _select(self, rows: Iterable[tuple[Any, Any, Any]], mask: list[bool]) -> None:
         panes, state, within, admit = self._panes, self.state, self._within, self._admit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource
 from malflow.windows import FOREVER
 from tests.windows.running import results_of
+
+HALF_A_DAY = timedelta(hours=12)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +42,14 @@ def test_wrong_arguments_are_refused(add: Callable[[Any], Any], message: str) ->
 
 
 def test_a_span_that_does_not_fit_the_timestamps_is_an_error() -> None:
-    with pytest.raises(OperatorError, match=r"operator 'it' failed at key 'a'.*timestamp 1.*timedelta"):
+    with pytest.raises(
+        OperatorError,
+        match=r"operator 'it' failed at key 'a'.*within=datetime.timedelta.* does not fit the timestamp 1 ",
+    ) as caught:
         results_of([("a", 1, 0)], 0, lambda keyed: keyed.distinct("it", within=timedelta(hours=1)))
+    assert "window" not in str(caught.value)
+    with pytest.raises(OperatorError, match="whole days for dates"):
+        results_of([("a", date(2026, 3, 1), 0)], timedelta(0), lambda keyed: keyed.distinct("it", within=HALF_A_DAY))
 
 
 def test_a_missing_field_names_the_record() -> None:
