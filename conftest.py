@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from malflow import DataMessage, SingleThreadRuntime, Stream, agg, limit_out_of_orderness
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
+from malflow.patterns import absent, step
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.windows import tumbling
@@ -86,9 +87,11 @@ def aggregate(aggregator: Aggregator[Any, Any, Any], values: Iterable[Any]) -> A
 @pytest.fixture(autouse=True)
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace.update(
+        absent=absent,
         agg=agg,
         aggregate=aggregate,
         run=run,
+        step=step,
         tumbling=tumbling,
         limit_out_of_orderness=limit_out_of_orderness,
         DataMessage=DataMessage,

@@ -335,6 +335,13 @@ class Graph:
                 return None
             port = vertex.inputs[0]
 
+    def has_epochs(self, port: Port) -> bool:
+        """Whether all records of an edge have passed a generator of epochs."""
+        vertex = self.vertices[port.vertex]
+        if isinstance(vertex.node, EpochsNode):
+            return True
+        return bool(vertex.inputs) and all(map(self.has_epochs, vertex.inputs))
+
     def parts(self, port: Port) -> str | None:
         """Return the name of the source whose parts are the keys of an edge, or None if there is none."""
         return self._parts[port.vertex]

@@ -54,6 +54,7 @@ class StateKind(Enum):
     SORT = "sort", Movement.BY_SLOT
     BATCH = "batch", Movement.BY_KEY
     JOIN = "join", Movement.BY_SLOT
+    MATCH = "match", Movement.BY_KEY
     EPOCHS = "epochs", Movement.EPOCHS
     FRONTIER = "frontier", Movement.FRONTIER
     SINK = "sink", Movement.BY_PART

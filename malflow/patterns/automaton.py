@@ -402,6 +402,17 @@ class Automaton:
             return state
         return self._state(state.positions, options, waits, accepts=False)
 
+    def state_after(self, steps: Sequence[str]) -> State | None:
+        """Return the state after events were taken for steps, in order; None if the pattern has no such way."""
+        numbers = [self._numbers.get(step) for step in steps]
+        state = next((state for _, step, state in self.starts if step == numbers[0]), None)
+        for number in numbers[1:]:
+            if state is not None:
+                able = sum(question.option for question in state.questions if 1 << (number or 0) == question.step)
+                takes, _ = self.move(state, able if number is not None else 0, 0)
+                state = takes[0][1] if takes else None
+        return state
+
     def name(self, state: State) -> str:
         """Return a name from which `named` finds a state in a later run, even if numbers and durations have changed."""
         fresh = self._after(state.positions)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import le
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
@@ -39,6 +41,8 @@ class Emitted:
 
     def sort(self) -> None:
         """Order the matches by time; those of one time keep their order."""
+        if all(map(le, self.timestamps, islice(self.timestamps, 1, None))):
+            return
         order = sorted(range(len(self.timestamps)), key=self.timestamps.__getitem__)
         self.keys = [self.keys[index] for index in order]
         self.values = [self.values[index] for index in order]
@@ -287,6 +291,26 @@ class Machine:
                 soonest = end
         if soonest is not planned:
             self.timers.set(key, soonest)
+
+    def load(self, key: Any, runs: Sequence[Run], finished: set[int], silent_since: Any) -> None:
+        """Set what a key has, as a snapshot had it."""
+        self.drop(key)
+        if silent_since is not None and self.automaton.lead:
+            self.silent_since[key] = silent_since
+            self.timers.set(key, silent_since + self._lead_for)
+        if finished and self._after == "all":
+            self.finished[key] = finished
+        if runs:
+            self._keep(key, runs)
+            if self._is_timed:
+                self._plan(key, runs)
+
+    def drop(self, key: Any) -> None:
+        """Forget what a key has."""
+        self.runs.pop(key, None)
+        self.finished.pop(key, None)
+        self.silent_since.pop(key, None)
+        self.timers.cancel(key)
 
     def _emit(self, key: Any, done: Sequence[Run], others: Iterable[Run], time: Any) -> set[int]:
         """Emit matches, in their order.

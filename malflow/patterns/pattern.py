@@ -54,7 +54,7 @@ _MOST_TOGETHER = 4
 _CONNECTORS = ("then", "next", "then_any")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Pattern(Generic[V_co]):
     """A pattern of a key's events, ordered by time.
 
@@ -322,7 +322,7 @@ class Pattern(Generic[V_co]):
         """
         self.check()
         return Machine(
-            Automaton(self.tree, span=self.span, lead=self.lead),
+            self.automaton(),
             span=self.span,
             lead=None if self.lead is None else self.lead.during,
             after=after,
@@ -330,6 +330,10 @@ class Pattern(Generic[V_co]):
             drops_oldest=drops_oldest,
             in_order=in_order,
         )
+
+    def automaton(self) -> Automaton:
+        """Return the automaton of the pattern."""
+        return Automaton(self.tree, span=self.span, lead=self.lead)
 
     def checked_kind(self, kind: Any) -> Callable[[Any], Any] | None:
         """Return the function that returns the kind of a value, having checked that the steps need one.
@@ -354,6 +358,9 @@ class Pattern(Generic[V_co]):
 
     def __str__(self) -> str:
         return printed(self.tree, self.span, self.lead)
+
+    def __repr__(self) -> str:
+        return f"<pattern {self}>"
 
     def _chained(self, by: By, other: Any, within: Any, without: Any) -> Pattern[Any]:
         called = f"{by}()"

@@ -116,6 +116,8 @@ def check_definitions(manifest: Manifest, program: Sequence[StateSpec], names: d
 
 def _after(entry: StateEntry, spec: StateSpec) -> str:
     """Return what another version does with the states of another definition."""
+    if spec.kind is StateKind.MATCH:
+        return "partial matches are then dropped, unless migrate=(partials, old_version) -> partials converts them"
     if spec.kind in _WINDOWS or entry.panes == spec.panes:
         return (
             "other aggregators then need migrate=(old, version) -> accumulator, and other windows start without those "

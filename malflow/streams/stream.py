@@ -22,6 +22,7 @@ from malflow.streams.aggregation import AggregateOperators
 from malflow.streams.arguments import checked_sink, checked_source, malformed
 from malflow.streams.event_time import EventTimeOperators
 from malflow.streams.joins import JoinOperators
+from malflow.streams.matching import MatchOperators
 from malflow.streams.rollup import RollupOperators
 from malflow.streams.routing import RoutingOperators
 from malflow.streams.selection import SelectionOperators
@@ -143,6 +144,7 @@ class KeyedStream(
     AggregateOperators[K, V_co, T],
     RollupOperators[K, V_co, T],
     JoinOperators[K, V_co, T],
+    MatchOperators[K, V_co, T],
     SelectionOperators[K, V_co, T],
     Stream[K, V_co, T],
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
+from malflow import KeyedStream
 from malflow.patterns import Found, Match, Pattern, SoFar, absent, step
 
 
@@ -64,6 +65,14 @@ def matches(match: Match[str, Order | Payment, int]) -> None:
     assert_type(match["order"], list[Order | Payment])
     assert_type(match.first("order"), Order | Payment | None)
     assert_type(match.start, int)
+
+
+def operators(stream: KeyedStream[str, object, int], order: Pattern[Order], paid: Pattern[Payment]) -> None:
+    found = stream.match("found", order.then(paid), after="start", order="arrival")
+    assert_type(found.matches, KeyedStream[str, Match[str, Order | Payment, int], int])
+    assert_type(found.timeouts, KeyedStream[str, Match[str, Order | Payment, int], int])
+    assert_type(found.late, KeyedStream[str, object, int])
+    stream.match("after", order, after="next")  # type: ignore[arg-type]
 
 
 def mistakes(order: Pattern[Order], paid: Pattern[Payment]) -> None:

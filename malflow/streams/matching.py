@@ -1,0 +1,154 @@
+"""Methods of keyed streams that find patterns of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+from malflow.errors import GraphError, short_repr
+from malflow.graph import check_name
+from malflow.operators.match import MatchByArrival, MatchByTime
+from malflow.operators.reached_epoch import REACHED
+from malflow.patterns import Match, Pattern
+from malflow.patterns.flat import PartialMigration
+from malflow.patterns.pattern import check_after
+from malflow.state_kinds import StateKind
+from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.stateful import StatefulOperators
+
+if TYPE_CHECKING:
+    from malflow.streams.stream import KeyedStream
+
+__all__ = ["MatchOperators", "Matches"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class Matches(NamedTuple, Generic[K, M, V, T]):
+    """What was found of a pattern.
+
+    Attributes:
+        matches: the matches, with the time of their last event, or of the deadline of the absence that they waited for.
+        timeouts: the partial matches that were not finished in time: one for each first event that has no match and was
+            not used up by one, with the time of the deadline.
+        late: the records at or behind the epoch (watermark), which were not matched.
+    """
+
+    matches: KeyedStream[K, Match[K, M, T], T]
+    timeouts: KeyedStream[K, Match[K, M, T], T]
+    late: KeyedStream[K, V, T]
+
+
+class MatchOperators(StatefulOperators[K, V_co, T]):
+    """Methods that find patterns of events."""
+
+    __slots__ = ()
+
+    def match(
+        self,
+        name: str,
+        pattern: Pattern[M],
+        *,
+        after: Literal["end", "start", "all"] = "end",
+        limit: int = 1_000,
+        overflow: Literal["fail", "oldest"] = "fail",
+        order: Literal["time", "arrival"] = "time",
+        ties: Callable[[V_co], Any] | None = None,
+        kind: Callable[[V_co], Any] | None = None,
+        version: int = 1,
+        migrate: Callable[[list[Match[Any, Any, Any]], int], list[Match[Any, Any, Any]]] | None = None,
+    ) -> Matches[K, M, V_co, T]:
+        """Find a pattern in the records of each key.
+
+        Records wait for an epoch (watermark), and are matched in the order of their timestamps, those of one timestamp
+        in the order of their arrival. A match is emitted at its earliest end.
+
+        Args:
+            name: the operator's name; snapshots store partial matches and the records that wait under it.
+            pattern: the pattern: see `malflow.patterns`.
+            after: what a match uses up. ``end``: all that began up to its last event, so that the matches of a key
+                have no events in common, and the one that ends first is preferred. ``start``: what began with its
+                first event, so that there is one match for each first event. ``all``: nothing.
+            limit: how many partial matches a key may have.
+            overflow: ``fail`` if more of them are an error; ``oldest`` to drop the oldest ones.
+            order: ``arrival`` to match records as they arrive; absences and timeouts wait for epochs nevertheless.
+            ties: a function of a value, by whose results records with one timestamp are ordered.
+            kind: a function that returns the kind of a value, for steps whose kind is not a class. It is called once a
+                record for all steps.
+            version: increase it when the steps of the pattern, or their order, change: without `migrate`, partial
+                matches are then dropped. Numbers, durations and predicates may change at any time.
+            migrate: ``(partials, old_version) -> partials``: converts the partial matches of a key, a list of matches
+                of which the key is None. Their events are taken by the steps that they name.
+
+        Raises:
+            GraphError: if the pattern is not whole, an argument is not of its kind, or the stream has no epochs.
+
+        >>> def rising(stream):
+        ...     on_time, late = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     rise = step("rise", given=lambda value, so_far: not so_far["rise"] or value > so_far.last("rise"))
+        ...     found = on_time.key_distribute("all", lambda msg: "all").match("rising", rise.times(3, by="next"))
+        ...     return found.matches.map("values", lambda match: match["rise"])
+        >>> run([5, 1, 2, 4, 3], rising)
+        [[1, 2, 4]]
+        """
+        definition = self._check_match(name, pattern, after, limit, overflow, order, ties, kind)
+        options: dict[str, Any] = {"kind": kind, "after": after, "limit": limit, "drops_oldest": overflow == "oldest"}
+        logic: Any = partial(MatchByArrival, pattern=pattern, **options)
+        if order == "time":
+            logic = partial(MatchByTime, pattern=pattern, ties=ties, **options)
+        if migrate is not None:
+            checked_function(name, "migrate", migrate)
+        streams = self._stateful(
+            name,
+            logic,
+            StateKind.MATCH,
+            version,
+            PartialMigration(pattern.automaton, migrate),
+            hidden=((REACHED, StateKind.EPOCHS),),
+            definition=definition,
+            outputs=3,
+        )
+        return Matches(*streams)
+
+    def _check_match(
+        self,
+        name: str,
+        pattern: Any,
+        after: object,
+        limit: Any,
+        overflow: object,
+        order: object,
+        ties: Any,
+        kind: Any,
+    ) -> str:
+        """Check the arguments of a match; return the definition of its states."""
+        check_name(name, location())
+        if not isinstance(pattern, Pattern):
+            raise malformed(name, f"needs a pattern, such as step(...).then(...); got {short_repr(pattern)}")
+        checked_count(name, limit, "limit")
+        if overflow not in ("fail", "oldest"):
+            raise malformed(name, f"needs 'fail' or 'oldest' as its overflow; got {short_repr(overflow)}")
+        if order not in ("time", "arrival"):
+            raise malformed(name, f"needs 'time' or 'arrival' as its order; got {short_repr(order)}")
+        if ties is not None:
+            checked_function(name, "ties", ties)
+            if order == "arrival":
+                raise malformed(name, "has ties=, which are for the order of time, and order='arrival'; drop one")
+        try:
+            pattern.check()
+            pattern.checked_kind(kind)
+            check_after(after)
+        except GraphError as error:
+            raise malformed(name, f"can't find it: {str(error).removesuffix(f' [{error.location}]')}") from None
+        if order == "time" and not self._graph.has_epochs(self._input(name)):
+            raise malformed(
+                name,
+                "has no epochs (watermarks), for which its records would wait until the end; call .generate_epochs() "
+                "before, or pass order='arrival'",
+            )
+        return f"a match of {pattern.shape}"
