@@ -52,19 +52,26 @@ class _Collect(Aggregator[Any, _Groups, tuple[list[Any], ...]]):
 class _Cogroup(WindowOperator):
     """Collect the records of several streams by window and key, driven by the merged epoch of the streams.
 
+    With late records, each stream has an output for those that are too late, behind that of the results.
+
     Args:
         context: what every operator gets.
         windows: the windows.
         streams: the number of streams.
+        late: by the edges behind those of the streams, the number of the stream whose late records come along them.
         options: those of the windows.
     """
 
     takes_pieces = False
 
-    def __init__(self, context: OperatorContext, windows: Any, streams: int, **options: Any) -> None:
+    def __init__(
+        self, context: OperatorContext, windows: Any, streams: int, *, late: Sequence[int] = (), **options: Any
+    ) -> None:
         self._collect = _Collect(streams)
+        self._streams = (*range(streams), *late)
+        options = {**options, "late": True} if late else options
         super().__init__(context, windows, aggregators=(self._collect,), **options)  # type: ignore[call-arg] # of the other base
-        self.inputs = Frontiers(context, streams, ends_at_once=True)
+        self.inputs = Frontiers(context, len(self._streams), ends_at_once=True)
         self.hidden = {**self.hidden, INPUTS: self.inputs}
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
@@ -75,8 +82,14 @@ class _Cogroup(WindowOperator):
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Add the records of all streams, and emit the results of the windows that the epochs close."""
         for edge, batch in self.inputs.merge_by_edge(edges):
-            self._collect.stream = edge
-            yield self.process(batch)
+            stream = self._collect.stream = self._streams[edge]
+            outputs = self.process(batch)
+            yield self._by_stream(stream, *outputs) if self.allows_late else outputs
+
+    def _by_stream(self, stream: int, results: Batch, _revised: Batch, too_late: Batch) -> Sequence[Batch]:
+        """Return the results, and for each stream those of its records that were too late."""
+        passed = Batch([], [], [], [(0, epoch) for _, epoch in results.epochs])
+        return results, *[too_late if it == stream else passed for it in range(self._collect.streams)]
 
 
 class WindowCogroup(_Cogroup, WindowAggregate):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
@@ -10,7 +10,7 @@ from malflow.errors import short_repr
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.stateful import StatefulOperators
-from malflow.streams.window_kinds import WindowOptions, add_window
+from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window
 from malflow.windows import WindowResult, check_until
 
 if TYPE_CHECKING:
@@ -35,9 +35,13 @@ _Results = tuple[
     "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, V, T]"
 ]
 
+_Groups = tuple["KeyedStream[K, WindowResult[R, T], T]", "list[KeyedStream[K, Any, T]]"]
+
+_Late = Sequence["KeyedStream[Any, Any, Any] | None"]
+
 
 class LateWindowed(Generic[K, V, T]):
-    """A keyed stream and its late records, divided into windows; `aggregate` adds the operator that keeps them."""
+    """A keyed stream and its late records, divided into windows; `aggregate` or `cogroup` adds the operator."""
 
     __slots__ = ("_late", "_options", "_stream")
 
@@ -132,12 +136,79 @@ class LateWindowed(Generic[K, V, T]):
         Raises:
             GraphError: if the streams are not the two of one epoch generator, or such windows can't have late records.
         """
-        stream, options = self._stream, self._options
-        reason = check_until(options.windows, options.until)
+        self._check(name)
+        _check_late(name, self._stream, self._late)
+        return add_window(self._stream, self._options, name, aggregators, version, migrate, late=self._late)
+
+    @overload
+    def cogroup(
+        self, name: str, s2: KeyedStream[K, R2, T], /, *, late: _Late = ..., version: int = ..., migrate: _Migrate = ...
+    ) -> _Groups[K, tuple[list[V], list[R2]], T]: ...
+    @overload
+    def cogroup(
+        self,
+        name: str,
+        s2: KeyedStream[K, R2, T],
+        s3: KeyedStream[K, R3, T],
+        /,
+        *,
+        late: _Late = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Groups[K, tuple[list[V], list[R2], list[R3]], T]: ...
+    @overload
+    def cogroup(
+        self,
+        name: str,
+        *others: KeyedStream[K, Any, T],
+        late: _Late = ...,
+        version: int = ...,
+        migrate: _Migrate = ...,
+    ) -> _Groups[K, tuple[list[Any], ...], T]: ...
+    def cogroup(self, name: str, *others: Any, late: Any = (), version: int = 1, migrate: Any = None) -> Any:
+        """Collect the records of this and other streams in each window of each key, as `Windowed.cogroup` does.
+
+        A late record is added to its window if that is open, by the epoch (watermark) of all streams. So whether it is
+        too late depends on how far the other streams have come when it arrives.
+
+        Args:
+            name: the operator's name; snapshots store the open windows under it.
+            others: the other streams.
+            late: the late records of the other streams, in their order, of the same keys; None where there are none.
+            version: the schema version of the records.
+            migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+
+        Returns:
+            The results; and a list with a stream for each of the streams: of its records that came too late.
+
+        Raises:
+            GraphError: if `until` is not 0, or late records are not those of their streams.
+        """
+        self._check(name)
+        if self._options.until:
+            raise malformed(name, "has groups, whose results can't be revised: leave out until=")
+        if not isinstance(late, Sequence) or len(late) > len(others):
+            raise malformed(
+                name,
+                f"needs late= as a list with the late records of each of the other streams; got {short_repr(late)}",
+            )
+        self._stream._ports(name, others, keyed=True)
+        late_ones = [self._late, *late]
+        for stream, its in zip([self._stream, *others], late_ones, strict=False):
+            if its is not None:
+                _check_late(name, stream, its)
+        results, *too_late = add_cogroup(self._stream, self._options, name, others, version, migrate, late=late_ones)
+        return results, too_late
+
+    def _check(self, name: str) -> None:
+        """Check that late records can be added to such windows.
+
+        Raises:
+            GraphError: if they can't.
+        """
+        reason = check_until(self._options.windows, self._options.until)
         if reason is not None:
             raise malformed(name, reason)
-        _check_late(name, stream, self._late)
-        return add_window(stream, options, name, aggregators, version, migrate, late=self._late)
 
 
 def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> None:

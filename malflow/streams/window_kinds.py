@@ -91,8 +91,20 @@ def add_cogroup(
     others: Sequence[Any],
     version: int,
     migrate: Migrate | None,
+    *,
+    late: Sequence[StreamHandle[Any, Any, Any] | None] = (),
 ) -> Any:
-    """Add the operator that collects the records of a keyed stream and of others in windows."""
+    """Add the operator that collects the records of a keyed stream and of others in windows.
+
+    Args:
+        stream: the keyed stream.
+        options: the options of the windows.
+        name: the operator's name.
+        others: the other streams.
+        version: the schema version of the records.
+        migrate: converts the value of a record.
+        late: the late records of each stream, or None where there are none; empty if no late records are added.
+    """
     if not others:
         raise malformed(name, "needs at least one other stream; call .aggregate() with agg.collect() for one")
     windows, streams = options.windows, 1 + len(others)
@@ -100,7 +112,8 @@ def add_cogroup(
     if migrate is not None:
         migrate = partial(migrated_groups, migrate=checked_function(name, "migrate", migrate))
         migrate = _migration_of(kind, migrate)
-    logic: Any = partial(operator, windows=windows, streams=streams)
+    late_ones = [(number, it) for number, it in enumerate(late) if it is not None]
+    logic: Any = partial(operator, windows=windows, streams=streams, late=tuple([number for number, _ in late_ones]))
     hidden = [(REACHED, StateKind.EPOCHS), (INPUTS, StateKind.FRONTIER)]
     if options.early is not None:
         logic = partial(logic, early=options.early)
@@ -111,10 +124,11 @@ def add_cogroup(
         kind,
         version,
         migrate,
-        others=others,
+        others=[*others, *[it for _, it in late_ones]],
         hidden=tuple(hidden),
         definition=f"groups of {streams} streams in {windows}",
         panes=windows.definition,
+        outputs=1 + streams if late_ones else 1,
     )
 
 

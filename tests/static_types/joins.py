@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 from malflow import KeyedStream
 from malflow.windows import WindowResult, tumbling
@@ -40,6 +40,12 @@ def groups(
     assert_type(two, KeyedStream[str, WindowResult[tuple[list[int], list[float]], datetime], datetime])
     three = windowed.cogroup("three", right, third)
     assert_type(three, KeyedStream[str, WindowResult[tuple[list[int], list[float], list[bytes]], datetime], datetime])
+
+
+def late_groups(left: KeyedStream[str, int, datetime], right: KeyedStream[str, float, datetime]) -> None:
+    results, too_late = left.window(tumbling(SECOND)).allow_late(left).cogroup("late", right, late=[right])
+    assert_type(results, KeyedStream[str, WindowResult[tuple[list[int], list[float]], datetime], datetime])
+    assert_type(too_late, list[KeyedStream[str, Any, datetime]])
 
 
 def mistakes(left: KeyedStream[str, int, datetime], other: KeyedStream[bytes, int, datetime]) -> None:
