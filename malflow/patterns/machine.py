@@ -188,7 +188,11 @@ class Machine:
                 after.append(run)
             elif kept is not None:
                 is_changed = True
-                after.append((kept, first, last))
+                run = (kept, first, last)  # noqa: PLW2901 - it goes on as this one
+                if self._is_timed and self._is_over(run, time):
+                    has_ended = True
+                else:
+                    after.append(run)
             elif not takes:
                 has_ended = True
         return is_changed, has_ended
@@ -382,6 +386,11 @@ class Machine:
         kept = runs[-self._limit :]
         self.counters.dropped += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
         return kept
+
+    def _is_over(self, run: Run, time: Any) -> bool:
+        """Whether the time is over for all that an event has left of a partial match: then the event has broken it."""
+        end = self._deadline(run)
+        return end is not None and bool(end < time)
 
     def _deadline(self, run: Run) -> Any:
         """Return when a partial match expires: its absence is complete, or it can't be finished; None for never."""

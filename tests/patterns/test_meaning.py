@@ -34,9 +34,19 @@ def events_of(match: Any) -> list[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_examples_give_their_matches(example: Example) -> None:
-    matches = found(example.spec, example.events, example.after)
-    without_deadlines = [it.partition(" told")[0] for it in example.matches.split("; ") if it]
-    assert [" ".join(f"{step}@{time}" for step, time, _ in match) for match in matches] == without_deadlines
+    both = result(example.spec, example.events, example.after)
+    assert texts_of(both) == without_deadlines(example.matches)
+    assert example.timeouts is None or texts_of(both.timeouts) == without_deadlines(example.timeouts)
+
+
+def texts_of(matches: Any) -> list[str]:
+    """Return matches as the examples write them."""
+    return [" ".join(f"{step}@{time}" for step, time, _ in events_of(match)) for match in matches]
+
+
+def without_deadlines(text: str) -> list[str]:
+    """Return the matches of an example without the times at which they are told."""
+    return [it.partition(" told")[0] for it in text.split("; ") if it]
 
 
 @often
