@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
+from weakref import WeakValueDictionary
 
 from malflow.patterns.tree import (
     Absence,
@@ -28,6 +29,9 @@ from malflow.patterns.tree import (
 )
 
 __all__ = ["Automaton", "Killer", "Moves", "Question", "State", "Wait"]
+
+_MOST_MOVES = 10_000
+"""How many moves are remembered: there may be exponentially many, and as many states."""
 
 
 class Wait(NamedTuple):
@@ -129,6 +133,7 @@ class State:
     """
 
     __slots__ = (
+        "__weakref__",
         "_automaton",
         "_name",
         "accepts",
@@ -183,15 +188,19 @@ class State:
         for killer in self.killers:
             if mask & killer.step:
                 ended |= killer.always
-        moves = self.moves[mask] = self._automaton.move(self, able, ended)
-        return moves
+        return self._remembered(mask, self._automaton.move(self, able, ended))
 
     def other_moves(self, able: int, ended: int) -> Moves:
         """Return the moves of a state that is not plain."""
         key = able << len(self.options) + len(self.waits) | ended
         moves = self.moves.get(key)
         if moves is None:
-            moves = self.moves[key] = self._automaton.move(self, able, ended)
+            moves = self._remembered(key, self._automaton.move(self, able, ended))
+        return moves
+
+    def _remembered(self, key: int, moves: Moves) -> Moves:
+        self._automaton.make_room()
+        self.moves[key] = moves
         return moves
 
     def after_wait(self) -> State | None:
@@ -251,8 +260,9 @@ class Automaton:
         self._ends: dict[int, list[Wait | None]] = {}
         for position, wait in whole.last:
             self._ends.setdefault(position, []).append(wait)
-        self._states: dict[Any, State] = {}
-        self._fresh: dict[frozenset[int], State] = {}
+        self._states: WeakValueDictionary[Any, State] = WeakValueDictionary()
+        self._moves = 0
+        self._fresh: WeakValueDictionary[frozenset[int], State] = WeakValueDictionary()
         self._named: dict[str, State | None] = {}
         firsts = sorted({self._position_steps[position] for position in whole.first})
         self.starts = tuple((1 << step, step, self._start(step, whole.first)) for step in firsts)
@@ -393,6 +403,15 @@ class Automaton:
             waits = tuple(wait for number, wait in live if not ended >> number & 1)
         takes = tuple((step, self._after(targets[step])) for step in sorted(targets))
         return takes, self.reduced(state, tuple(kept), waits)
+
+    def make_room(self) -> None:
+        """Forget all moves if there are too many; with them go the states in which no partial match is."""
+        self._moves += 1
+        if self._moves > _MOST_MOVES:
+            self._moves = 0
+            self._named.clear()
+            for state in list(self._states.values()):
+                state.moves.clear()
 
     def reduced(self, state: State, options: tuple[_Option, ...], waits: tuple[Wait, ...]) -> State | None:
         """Return the state with some of its options and waits left; None if there are none."""

@@ -11,6 +11,9 @@ from malflow.patterns.tree import Step
 
 __all__ = ["Masks", "has_class"]
 
+_MOST_CLASSES = 10_000
+"""How many types of values are remembered: some are made while a program runs."""
+
 _Predicate = Callable[[Any], object]
 
 
@@ -105,6 +108,8 @@ class _Classes(dict[type, int]):
         self._steps = classes
 
     def __missing__(self, kind: type) -> int:
+        if len(self) >= _MOST_CLASSES:
+            self.clear()
         bits = self[kind] = sum(bit for bit, base in self._steps if issubclass(kind, base))
         return bits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from math import nan
 from time import process_time
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from malflow import DataMessage
 from malflow.patterns import Pattern, absent, step
+from malflow.patterns.automaton import State
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import afters, histories, often, specs
 
@@ -120,6 +122,7 @@ def test_a_start_that_nothing_follows_is_bounded_by_the_limit(after: Any) -> Non
         pattern.find(range(50_000), after=after)
 
 
+@pytest.mark.slow
 def test_a_million_equal_timestamps() -> None:
     pattern = step("zero", lambda value: value == 0).then(step("last", lambda value: value == 999_999))
     (match,) = pattern.find(at_once(1_000_000))
@@ -188,6 +191,27 @@ def test_given_may_not_ask_for_a_step_that_is_not_there() -> None:
     typo = step("rise", given=lambda value, so_far: not so_far["rises"] or value)
     with pytest.raises(KeyError, match="no step 'rises'; its steps are 'rise'; did you mean 'rise'"):
         typo.find([1])
+
+
+def test_branches_that_end_one_by_one_do_not_fill_the_memory() -> None:
+    branches = 18
+    start = step("start", lambda value: value == "start")
+    counts = []
+
+    def count(_value: Any, _so_far: Any) -> bool:
+        counts.append(sum(isinstance(it, State) for it in gc.get_objects()))
+        return True
+
+    def branch(number: int) -> Pattern[Any]:
+        bit = step(f"end of {number}", lambda value: isinstance(value, int) and value >> number & 1)
+        return start.then(step(f"never {number}", lambda value: value is None), without=bit)
+
+    pattern: Pattern[Any] = step("last", lambda value: value == "last", given=count)
+    for number in range(branches):
+        pattern |= branch(number)
+    values = [it for number in range(15_000) for it in ("start", number * 40_503 % 2**branches)]
+    pattern.within(10).find([DataMessage("key", it, at // 2 * 20) for at, it in enumerate([*values, "last"])])
+    assert counts[0] < 11_000
 
 
 @often
