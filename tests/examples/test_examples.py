@@ -241,6 +241,40 @@ def test_the_nightly_report_is_a_dataflow() -> None:
     compiled(scheduled_reports.nightly)
 
 
+def test_brute_force_logins(run: Run) -> None:
+    (alert,) = run("brute_force_logins")
+    assert alert.startswith("{ key: 'ann', value: 'ann: 3 failures from 12:04 on, success at 12:06'")
+
+
+def test_unpaid_orders(run: Run) -> None:
+    assert [re.sub(r", timestamp.*", "", text) for text in run("unpaid_orders")] == [
+        "{ key: 'A1', value: 'A1 paid at 13:00'",
+        "{ key: 'A3', value: 'A3 unpaid since 12:03'",
+        "{ key: 'A4', value: 'A4 unpaid since 13:35'",
+    ]
+
+
+def test_fever_curve(run: Run) -> None:
+    assert run("fever_curve") == [line("ann", [38.2, 38.6, 39.1], 30), line("bob", [38.3, 38.7, 39.0], 51)]
+
+
+def test_heartbeat_lost(run: Run) -> None:
+    assert run("heartbeat_lost") == [
+        line("valve", "silent since 55", 85),
+        line("pump", "silent since 100", 130),
+        line("valve", "silent since 120", 150),
+    ]
+
+
+def test_three_streams(run: Run) -> None:
+    assert sorted(run("three_streams")) == [
+        line("A1", "ordered, then delivered, then paid", 4),
+        line("A2", "ordered, then paid, then delivered", 3),
+        line("A3", "overdue: only ordered, then delivered", 5),
+        line("A4", "overdue: only ordered", 12),
+    ]
+
+
 def test_inactivity_alert(run: Run) -> None:
     alerts = [re.sub(r", timestamp.*", "", text) for text in run("inactivity_alert")]
 
