@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -34,6 +35,8 @@ __all__ = ["POSITION", "Run"]
 
 POSITION = "position"
 """The one key of the state of a stateless sink that is resumable; worker 0 has it."""
+
+_NO_TIME = timedelta(0)
 
 Op = TypeVar("Op", bound=Operator)
 
@@ -154,9 +157,22 @@ class Run:
         """Poll every source once, carry all of it through every stage, and tell how many records came."""
         self._step()
         self._quiet.end_tick(_place_of(source) for source in self._sources if source.polled)
+        self.clock.skip(max((source.take_skipped() for source in self._sources), default=_NO_TIME))
         self._note_ended()
         self.polled = sum(source.polled for source in self._sources)
         return self.polled
+
+    def continue_ticks(self, quiet: QuietSources, finished: frozenset[tuple[str, int]]) -> None:
+        """Go on as if the ticks of an earlier run had been this one's, with no time between; for tests.
+
+        Args:
+            quiet: the quiet sources after the last tick.
+            finished: the sources and workers that had finished before it.
+        """
+        self._quiet, self._finished = quiet, finished
+        for worker in self._workers:
+            worker.note_finished(finished)
+        self._note_ended()
 
     def end(self) -> None:
         """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 from malflow.batch import Batch
 from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
 from malflow.engine.lifts import Reached
-from malflow.engine.parts import Parts
+from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, Step
 from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.errors import MalflowError, release_all
@@ -178,7 +178,7 @@ class Worker:
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         self._note_ended(tick.ended, final=tick.final)
-        self._finished = tick.finished
+        self.note_finished(tick.finished)
         for operator in self._clocked:
             self._act(operator, operator.begin_tick, tick)
         if tick.lifts:
@@ -202,6 +202,10 @@ class Worker:
                 self.lateness[name] = lateness
         self.largest = largest
         return self._outputs
+
+    def note_finished(self, places: frozenset[Place]) -> None:
+        """Note which sources have no unfinished part on which workers."""
+        self._finished = places
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
         return act_for(operator, self._errors, act, *arguments)

@@ -73,7 +73,7 @@ class GeneratePartEpochs(GenerateEpochs):
     @property
     def holding(self) -> Sequence[Any]:
         """The unfinished parts that hold the epoch back."""
-        return self._holding
+        return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
 
     def progress_of(self, part: Any) -> Any:
         """Return the epoch of a part before rounding down, or the stream's if that is greater."""
@@ -156,16 +156,11 @@ class GeneratePartEpochs(GenerateEpochs):
         return {key[1]: epoch for key, epoch in self.state.items() if isinstance(key, tuple) and key[0] == what}
 
     def _hold(self, live: Sequence[Any]) -> Iterable[Sequence[Batch]]:
-        """Find the unfinished parts that hold the epoch back, and issue the epoch that they allow.
-
-        These are all unfinished parts or, if parts are read in order, those begun on any worker and the next one.
-        """
+        """Find the unfinished parts that hold the epoch back, and issue the epoch that they allow."""
         if live is self._live:
             return
-        self._live = self._holding = live
+        self._live, self._holding = live, self._holding_of(live)
         self._silence_of.update(dict.fromkeys(self._silence_of.keys() - set(live)))
-        if self.source.in_order:
-            self._holding = [*live[:1], *(part for part in live[1:] if part in self._by_part)]
         self._unread = {part for part in self._holding if part not in self._by_part}
         self._heap = []
         epochs: Marks = []
@@ -173,6 +168,12 @@ class GeneratePartEpochs(GenerateEpochs):
         if epochs:
             mark = Batch(None, (), (), epochs)
             yield mark, mark
+
+    def _holding_of(self, live: Sequence[Any]) -> Sequence[Any]:
+        """Return all unfinished parts; if parts are read in order, those begun on any worker and the next one."""
+        if not self.source.in_order:
+            return live
+        return [*live[:1], *(part for part in live[1:] if part in self._by_part)]
 
     def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:
         if self._is_of_one_part:

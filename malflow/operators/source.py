@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from malflow.tick import Tick
 
 __all__ = ["Source", "list_parts"]
 
+_NO_TIME = timedelta(0)
 _REPLAY_SECONDS = 30.0
 _REPLAY_PAUSE = 0.01
 
@@ -160,6 +162,11 @@ class Source(PartOperator):
     def limit_batch(self, largest: int) -> None:
         """Poll fewer records where operators emit many for each, so that the largest batch stays small."""
         self._pacing.limit_batch(self.polled, largest)
+
+    def take_skipped(self) -> timedelta:
+        """Return how much time the clock of ticks skips, by the readers of test scripts, since the last call."""
+        live = self._live.values()
+        return max((it.take_skipped() for it in live if hasattr(it, "take_skipped")), default=_NO_TIME)
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
         """Transfer each part to its holder.

@@ -11,7 +11,7 @@ from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.graph import StatefulNode
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
-from malflow.testing.inputs import feed_of
+from malflow.testing.inputs import feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, description, schedules
 from malflow.testing.trial import Outcome, built, try_out
 
@@ -39,6 +39,7 @@ def assert_exactly_once(
     max_examples: int = 50,
     rescale: bool = True,
     seed: int | None = None,
+    ticks: float | Sequence[float] = 1,
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
@@ -57,16 +58,22 @@ def assert_exactly_once(
     Each tick processes one record, and several sources and parts take turns, so the order is always the same. States
     and values are compared by their contents, so they need no ``__eq__``.
 
+    The clock of ticks is scripted too, and nothing sleeps: each record's tick begins at the same time in all runs, also
+    after a restart, as if there had been no downtime. So timers by the clock and `idle_after` can be tested.
+
     Args:
         build_dataflow: builds the dataflow, as `SingleThreadRuntime` takes it.
         inputs: the items of the only source, or a mapping from source name to items. For a source whose parts are
             keys, the items are a mapping from part to items. An item is a value, whose timestamp is its index, or a
-            `Timed` value. A source emits a copy of each item, as if it had read it.
+            `Timed` value. A source emits a copy of each item, as if it had read it. `PAUSE` is a tick without a record,
+            and ``PAUSE(seconds)`` two of them, with that time between.
         parallelism: the numbers of workers to run with; the undisturbed run has the first one.
         max_examples: how many schedules to try.
         rescale: whether to change the number of workers, which must not change the results. If False, a run keeps
             its number of workers and is compared with an undisturbed run of the same number. Always off if the
             dataflow has state under ``key_local``, which cannot be moved.
+        ticks: how many seconds each tick begins after the one before; or a sequence of such numbers, of which the last
+            counts for all ticks that follow. The time in a ``PAUSE(seconds)`` comes from there.
         seed: seeds the choice of schedules; by default they are the same every time.
 
     Raises:
@@ -91,11 +98,12 @@ def assert_exactly_once(
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
     feed = feed_of(inputs, program.sources)
+    times = tick_times(feed, ticks)
     undisturbed: dict[int, Outcome] = {}
     verdicts: dict[Schedule, list[str] | MalflowError] = {}
 
     def run(schedule: Schedule) -> Outcome:
-        return try_out(build_dataflow, feed, schedule, by_worker=not rescale)
+        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale)
 
     def judge(schedule: Schedule) -> list[str] | MalflowError:
         workers = numbers[0] if rescale else schedule.workers

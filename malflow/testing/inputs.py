@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
+from math import inf
 from typing import Any
 
 from malflow.diagnostics import short_repr
@@ -13,19 +15,29 @@ from malflow.graph import SourceNode
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.state import copied
-from malflow.testing.scripted import Mark, Timed
+from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
 
-__all__ = ["Feed", "FeedRecord", "feed_of"]
+__all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedRecord:
-    """One record, with its source and part."""
+    """One record, with its source and part; or a pause: a tick without a record.
+
+    Attributes:
+        source, part, value, timestamp: those of the record.
+        is_pause: whether it is a pause.
+        gap: how many seconds the tick begins after the one before; None if the item does not say.
+    """
 
     source: str
     part: Any
     value: Any
     timestamp: Any
+    is_pause: bool = False
+    gap: float | None = None
 
 
 class Feed:
@@ -74,6 +86,8 @@ class _FeedPart(StatefulSourcePartition[Any, Any, int]):
             return None
         record = self._feed.records[self._numbers[self._position]]
         self._position += 1
+        if record.is_pause:
+            return None
         return copied(record.value), record.timestamp
 
     def is_finished(self) -> bool:
@@ -103,6 +117,28 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
     return Feed({name: _parts(node, inputs[name]) for name, node in sources.items()})
 
 
+def tick_times(feed: Feed, ticks: float | Sequence[float]) -> list[datetime]:
+    """Return when the tick of each record begins, and that of the end.
+
+    Args:
+        feed: the records.
+        ticks: the seconds between ticks, of which the last counts for all that follow.
+
+    Raises:
+        GraphError: if these are not numbers of at least zero.
+    """
+    gaps = list(ticks) if isinstance(ticks, Sequence) else [ticks]
+    if not gaps or any(
+        isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < inf for gap in gaps
+    ):
+        raise GraphError(f"ticks must be a number of seconds, or several; got {short_repr(ticks)}")
+    times = [_START]
+    for index, record in enumerate(feed.records):
+        gap = gaps[min(index, len(gaps) - 1)] if record.gap is None else record.gap
+        times.append(times[-1] + timedelta(seconds=gap))
+    return times[1:] + times[-1:]
+
+
 def _parts(node: SourceNode, items: Any) -> dict[Any, list[FeedRecord]]:
     if node.keyed and not isinstance(items, Mapping):
         raise GraphError(
@@ -118,11 +154,18 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
         listed = list(items)
     except TypeError:
         raise GraphError(f"source '{source}' needs an iterable of items; got {short_repr(items)}") from None
-    for index, item in enumerate(listed):
+    index = 0
+    for item in listed:
+        if item is PAUSE or isinstance(item, Pause):
+            yield FeedRecord(source, part, item, None, is_pause=True)
+            if isinstance(item, Pause):
+                yield FeedRecord(source, part, item, None, is_pause=True, gap=item.seconds)
+            continue
         if isinstance(item, Mark):
             raise GraphError(f"source '{source}' contains {item!r}; here stops and crashes come from the schedule")
         timed = item if isinstance(item, Timed) else Timed(item, index)
         yield FeedRecord(source, part, timed.value, timed.timestamp)
+        index += 1
 
 
 def _names(names: Iterable[Any]) -> str:

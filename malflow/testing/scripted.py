@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
+from math import inf
 from typing import Any, Final
 
 from malflow.diagnostics import short_repr
@@ -13,7 +15,7 @@ from malflow.message import NoKey
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing.crash import Crash
 
-__all__ = ["CRASH", "END", "PAUSE", "Mark", "ScriptedPart", "ScriptedSource", "Timed"]
+__all__ = ["CRASH", "END", "PAUSE", "Mark", "Pause", "ScriptedPart", "ScriptedSource", "Timed"]
 
 
 class Mark(Enum):
@@ -26,12 +28,32 @@ class Mark(Enum):
     def __repr__(self) -> str:
         return self.name
 
+    def __call__(self, seconds: float) -> Pause:
+        """Return a pause of some time, by the clock of ticks; only `PAUSE` has one."""
+        is_number = not isinstance(seconds, bool) and isinstance(seconds, (int, float))
+        if self is not Mark.PAUSE or not is_number or not 0 < seconds < inf:
+            raise GraphError(f"write PAUSE(seconds), with a positive number; got {self!r}({short_repr(seconds)})")
+        return Pause(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of some time: two polls without records, and the time between."""
+
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"PAUSE({self.seconds!r})"
+
 
 CRASH: Final = Mark.CRASH
 """Raise `Crash` here, after the items before it were processed; once per source object, so that a restart passes it."""
 
 PAUSE: Final = Mark.PAUSE
-"""Return nothing from one poll, so that the items before and after are in different ticks."""
+"""Return nothing from one poll, so that the items before and after are in different ticks.
+
+``PAUSE(seconds)`` returns nothing from two polls, and the clock of ticks skips that time between them: nothing sleeps.
+"""
 
 END: Final = Mark.END
 """End here. A run that resumes from a snapshot taken at this end continues after it."""
@@ -48,8 +70,8 @@ class Timed:
 class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
     """A source for tests that follows a script and can resume from a position.
 
-    A script has values, `Timed` values, and the marks `CRASH`, `PAUSE` and `END`. Create the source outside
-    ``build_dataflow``: it remembers which crashes have happened.
+    A script has values, `Timed` values, and the marks `CRASH`, `PAUSE`, ``PAUSE(seconds)`` and `END`. Create the source
+    outside ``build_dataflow``: it remembers which crashes have happened.
 
     Args:
         script: the items of the one part, whose records have no key; or a mapping from part to items, whose records
@@ -97,8 +119,10 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         self._part = part
         self._script = script
         self._position = position
-        self._index = sum(not isinstance(item, Mark) for item in script[:position])
+        self._index = sum(not isinstance(item, (Mark, Pause)) for item in script[:position])
         self._crashed = crashed
+        self._skipped = timedelta(0)
+        self._is_paused = False
 
     def poll(self) -> tuple[Any, Any] | None:
         """Return the next record."""
@@ -115,7 +139,7 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         timestamps: list[Any] = []
         while len(values) < limit and self._position < len(self._script):
             item = self._script[self._position]
-            if isinstance(item, Mark):
+            if isinstance(item, (Mark, Pause)):
                 if values or self._stops_at(item):
                     break
                 continue
@@ -135,9 +159,21 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         at_end = self._position < len(self._script) and self._script[self._position] is END
         return self._position + at_end
 
-    def _stops_at(self, mark: Mark) -> bool:
+    def take_skipped(self) -> timedelta:
+        """Return how much time the clock of ticks skips now."""
+        skipped, self._skipped = self._skipped, timedelta(0)
+        return skipped
+
+    def _stops_at(self, mark: Mark | Pause) -> bool:
         """Apply a mark; return whether the poll ends here."""
         if mark is END:
+            return True
+        if isinstance(mark, Pause):
+            self._is_paused = not self._is_paused
+            if self._is_paused:
+                self._skipped += timedelta(seconds=mark.seconds)
+            else:
+                self._position += 1
             return True
         here = (self._part, self._position)
         self._position += 1

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.diagnostics import short_repr
+from malflow.engine.clock import RunClock
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.silence import QuietSources
 from malflow.engine.states import states_of
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
+from malflow.partitioners import rendezvous_select
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.streams.stream import StreamProvider
-from malflow.testing.inputs import Feed
+from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
 from malflow.testing.schedules import Event, Schedule
 
@@ -128,19 +132,22 @@ def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> 
     return compile_graph(graph)
 
 
-def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker: bool) -> Outcome:
+def try_out(
+    build_dataflow: Build, feed: Feed, schedule: Schedule, times: Sequence[datetime], *, by_worker: bool
+) -> Outcome:
     """Run a dataflow under a schedule, with its snapshots in memory.
 
     Args:
         build_dataflow: the user's function; it is called again for every start.
         feed: the records; each tick processes one.
         schedule: the events to apply.
+        times: when the tick of each record begins, and that of the end.
         by_worker: whether to record which worker holds a state.
 
     Raises:
         MalflowError: whatever a run of the dataflow raises.
     """
-    job = _Job(build_dataflow, feed)
+    job = _Job(build_dataflow, feed, times)
     try:
         job.start(schedule.workers)
         for step in schedule.steps:
@@ -155,21 +162,35 @@ def try_out(build_dataflow: Build, feed: Feed, schedule: Schedule, *, by_worker:
                     job.restart(step.workers)
                 case Event.RESCALE:
                     job.run.rescale(step.workers)
+                    job.continue_ticks()
         job.process(len(feed))
         job.snapshot()
         states = job.states(by_worker=by_worker)
-        job.run.end()
+        job.end()
     finally:
         job.close()
     recorders = job.ends.recorders.items()
     return Outcome(states, {name: it.kept for name, it in recorders}, {name: it.written for name, it in recorders})
 
 
+class _ScriptedClock(RunClock):
+    """A clock that stands still until it is set."""
+
+    def __init__(self, started: datetime) -> None:
+        super().__init__()
+        self.now, self.started = started, started
+
+    def read(self) -> tuple[datetime, datetime]:
+        """Return the time that was set."""
+        return self.now, self.started or self.now
+
+
 class _Job:
     """The successive runs of one job."""
 
-    def __init__(self, build_dataflow: Build, feed: Feed) -> None:
+    def __init__(self, build_dataflow: Build, feed: Feed, times: Sequence[datetime]) -> None:
         self.ends = _Ends(feed)
+        self._times = times
         self._build = build_dataflow
         self._feed = feed
         self._kept = 0
@@ -187,13 +208,34 @@ class _Job:
         )
         self.run = self._held.enter_context(Run(self._program, parallelism=workers, tracked=True))
         self._snapshots.restore(self.run)
+        self.run.clock = _ScriptedClock(self._times[0])
         self.run.open()
+        self.continue_ticks()
 
     def process(self, records: int) -> None:
         """Process up to `records` more records, one per tick."""
         for _ in range(min(records, len(self._feed) - self._feed.allowed)):
+            self.run.clock.now = self._times[self._feed.allowed]
             self._feed.allowed += 1
             self.run.tick()
+
+    def continue_ticks(self) -> None:
+        """Go on from the last two ticks, so that the ticks are those of an undisturbed run."""
+        quiet, done = QuietSources(self.run.parts), self._feed.allowed
+        for tick in range(max(0, done - 2), done):
+            record = self._feed.records[tick]
+            quiet.begin_tick(self._times[tick])
+            quiet.end_tick(() if record.is_pause else [self._place_of(record)])
+        left = {self._place_of(record) for record in self._feed.records[max(0, done - 1) :]}
+        self.run.continue_ticks(quiet, quiet.finished(left) if done else frozenset())
+
+    def _place_of(self, record: FeedRecord) -> tuple[str, int]:
+        return record.source, rendezvous_select(record.part, range(self.run.parallelism))
+
+    def end(self) -> None:
+        """End the stream."""
+        self.run.clock.now = self._times[-1]
+        self.run.end()
 
     def snapshot(self) -> None:
         """Take a snapshot and wait for it."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from malflow import DataMessage, StatefulLogic, StreamProvider
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.testing.inputs import Feed, feed_of
+from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, Step, description, schedules
 from malflow.testing.trial import Outcome, built, try_out
 
@@ -51,7 +51,7 @@ def carry_out(schedule: Schedule, items: Any = "abc") -> tuple[list[Any], Outcom
     build_dataflow = logged(lines)
     feed = feed_of(items, built(build_dataflow).sources)
     lines.clear()
-    outcome = try_out(build_dataflow, feed, schedule, by_worker=False)
+    outcome = try_out(build_dataflow, feed, schedule, tick_times(feed, 1), by_worker=False)
     return lines, outcome
 
 

@@ -202,11 +202,12 @@ class TickCoordinator:
             self._note_ended(reports)
 
     def _note_quiet(self, reports: list[StageReport]) -> None:
-        """Find the sources that emitted nothing."""
+        """Find the sources that emitted nothing, and the time that test scripts skip."""
         if self._command.polls:
             self._quiet.end_tick((name, it.worker) for it in reports for name in it.emitting)
         else:
             self._quiet.skip_tick()
+        self._clock.skip(max(it.skipped for it in reports))
 
     def _note_ended(self, reports: list[StageReport]) -> None:
         """Find the sources that have ended, and the epochs to which their generators are to be lifted."""

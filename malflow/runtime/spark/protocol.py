@@ -133,6 +133,7 @@ class StageReport:
         polled: the number of records polled from sources.
         live: the sources that have an unfinished part on this worker.
         emitting: the sources that emitted records on this worker.
+        skipped: how much time the scripts of tests skip.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
@@ -157,6 +158,7 @@ class StageReport:
     noted: bool = False
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     emitting: Sequence[str] = ()
+    skipped: timedelta = timedelta(0)
     process: str = ""
 
 

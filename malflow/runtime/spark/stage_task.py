@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from malflow.batch import BATCH_SIZE, Batch
@@ -313,6 +314,7 @@ class StageAttempt:
             taken=self._taken,
             lateness=self._lateness,
             reached=worker.reached() if self._tick.finished or self._program.lifts_silent else {},
+            skipped=max((source.take_skipped() for source in worker.sources), default=timedelta(0)),
             emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
         )
         if self._command.final:
