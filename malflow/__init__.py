@@ -50,6 +50,7 @@ from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.control import RunHandle
 from malflow.runtime.progress import Progress
 from malflow.runtime.single_thread import SingleThreadRuntime
+from malflow.runtime.time_table import TimeRow, TimeTable
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 from malflow.version import __version__
 
@@ -85,6 +86,8 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamProvider",
+    "TimeRow",
+    "TimeTable",
     "UnsupportedOperator",
     "__version__",
     "index_select",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from malflow.operators.contract import Operator
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import Source, list_parts
+from malflow.operators.waiting import OperatorTime
 from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
 from malflow.state import Delta, StateDelta
@@ -63,6 +64,7 @@ class Run:
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
+        unfinished: the sources with unfinished parts.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Run:
         self.polled = 0
         self.counts: Counter[str] = Counter()
         self.lateness: dict[str, Any] = {}
+        self.unfinished: tuple[str, ...] = ()
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -193,6 +196,18 @@ class Run:
             for name, delta in deltas.items():
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
         return [*found.values(), *self._sink_deltas(whole)]
+
+    def explain(self) -> dict[int, dict[int, OperatorTime]]:
+        """Return how far each operator has come in event time, by worker and vertex."""
+        found: dict[int, dict[int, OperatorTime]] = {worker: {} for worker in range(self.parallelism)}
+        for worker in self._workers:
+            found[worker.worker_id] |= worker.explain()
+        return found
+
+    @property
+    def heard(self) -> Mapping[tuple[str, int], datetime]:
+        """When the last tick began in which a source emitted records on a worker."""
+        return self._quiet.heard
 
     @property
     def reader_is_gone(self) -> bool:
@@ -359,6 +374,7 @@ class Run:
         live = {_place_of(source) for source in self._sources if not source.is_finished}
         self._ended = frozenset(self._program.sources).difference(waiting, (name for name, _ in live))
         self._finished = self._quiet.finished(live)
+        self.unfinished = tuple(sorted({name for name, _ in live}))
 
     def _find_lifts(self) -> frozenset[str]:
         """Find the lifts of the next tick, and return the sources that have not ended because of them."""

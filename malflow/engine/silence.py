@@ -25,11 +25,13 @@ class QuietSources:
         quiet: those that emitted nothing in the last tick.
         passed: how much later than the tick before the present tick began.
         quiet_time: the same of the tick before.
+        heard: when the last tick began in which a source emitted records.
     """
 
     def __init__(self, parts: Parts) -> None:
         self.places = self.quiet = places_of(parts)
         self.passed = self.quiet_time = _NONE
+        self.heard: dict[Place, datetime] = {}
         self._now: datetime | None = None
 
     @property
@@ -44,7 +46,10 @@ class QuietSources:
 
     def end_tick(self, emitting: Iterable[Place]) -> None:
         """Note which sources emitted records in the tick."""
-        self.quiet = self.places.difference(emitting)
+        emitting = set(emitting)
+        self.quiet = self.places - emitting
+        if self._now is not None:
+            self.heard.update(dict.fromkeys(emitting, self._now))
 
     def skip_tick(self) -> None:
         """Note that sources were not polled in the tick, whose time does not count."""

@@ -35,6 +35,7 @@ from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import Merge, Router
 from malflow.operators.sink import SinkWriter, open_sink
 from malflow.operators.source import Source
+from malflow.operators.waiting import OperatorTime
 from malflow.paned_state import OperatorState
 from malflow.state import Delta
 from malflow.tick import Tick
@@ -294,6 +295,10 @@ class Worker:
             for batches in by_worker:
                 edges[channel.edge].extend(batches)
 
+    def explain(self) -> dict[int, OperatorTime]:
+        """Return how far each operator has come in event time, by vertex."""
+        return {vertex: _time_of(active.operator) for vertex, active in self._active.items()}
+
     def reached(self) -> dict[str, list[Reached]]:
         """Return how far the generators of epochs have come whose source has parts on this worker.
 
@@ -393,6 +398,24 @@ class Worker:
                 targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
                 targets.extend(_Sender(self, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
+
+
+def _time_of(operator: Operator) -> OperatorTime:
+    """Return how far an operator has come; nothing if user code fails, for an explanation must not end a run."""
+    try:
+        return _known_time_of(operator)
+    except Exception:  # noqa: BLE001 - such as a partition of time of the user's
+        return OperatorTime()
+
+
+def _known_time_of(operator: Operator) -> OperatorTime:
+    if isinstance(operator, Source):
+        return OperatorTime(heard=[(part, operator.heard.get(part)) for part in operator.live_parts])
+    if isinstance(operator, GeneratePartEpochs):
+        return OperatorTime(epoch=operator.epoch, parts=operator.epochs_by_part())
+    if isinstance(operator, GenerateEpochs):
+        return OperatorTime(epoch=operator.epoch)
+    return OperatorTime(operator.waiting(), operator.edges_reached())
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:

@@ -8,6 +8,7 @@ from typing import Any
 
 from malflow.batch import Batch
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
 from malflow.state import Delta, KeyedState
 from malflow.timers import Timers
@@ -70,6 +71,10 @@ class Batches(Operator):
         self.state.touch((key,))
         self._timers.cancel(key)
         results.add((key,), (values,), timestamp)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many lists are not complete, and when the first will be."""
+        return Waiting("lists", len(self.state), self._timers.earliest) if self.state else None
 
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it, and plan when lists are complete."""

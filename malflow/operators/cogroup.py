@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.aggregators.contract import Aggregator
@@ -78,6 +78,10 @@ class _Cogroup(WindowOperator):
         """Set which streams count for the epoch."""
         super().set_idle_inputs(edges)
         self.inputs.set_idle(edges)
+
+    def edges_reached(self) -> Mapping[int, Any]:
+        """Return the epochs of the streams that count."""
+        return self.inputs.reached()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Add the records of all streams, and emit the results of the windows that the epochs close."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from malflow.batch import Batch
 from malflow.diagnostics import operator_error, short_repr
 from malflow.message import DataMessage, NoKey
+from malflow.operators.waiting import Waiting
 from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
 from malflow.state import Delta
@@ -267,6 +268,14 @@ class Operator:
         Args:
             holder_of: returns this operator on the worker that holds a part.
         """
+
+    def waiting(self) -> Waiting | None:
+        """Return what the operator keeps until an epoch releases it; None if it keeps nothing."""
+        return None
+
+    def edges_reached(self) -> Mapping[int, Any] | None:
+        """Return the epochs of the input edges that count, None for one without; None if there is one edge."""
+        return None
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set how idle each input edge is; called when that changes. See `malflow.engine.idleness.Idle`."""

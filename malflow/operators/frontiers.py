@@ -102,6 +102,10 @@ class Frontiers:
                 self._epochs[alone] = self.merged = batch.epochs[-1][1]
         return batches
 
+    def reached(self) -> dict[int, Any]:
+        """Return the epochs of the edges that count, None for an edge without."""
+        return {edge: None if self._epochs[edge] is MIN else self._epochs[edge] for edge in self._busy}
+
     def sync_state(self) -> None:
         """Write down the epochs, and which edges are idle."""
         known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._epochs)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.batch import BATCH_SIZE, Batch
@@ -11,6 +11,7 @@ from malflow.errors import OperatorError
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.frontiers import INPUTS, Frontiers
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
 
 __all__ = ["LEFT", "RIGHT", "JoinOperator", "migrated_values"]
@@ -53,6 +54,15 @@ class JoinOperator(Operator):
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set which edges count for the epoch."""
         self.inputs.set_idle(edges)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many lists of records are kept until no partner can come."""
+        held = self.state
+        return Waiting("entries", len(held)) if held else None
+
+    def edges_reached(self) -> Mapping[int, Any]:
+        """Return the epochs of the streams that count."""
+        return self.inputs.reached()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Join the records of both edges in the order of their epochs."""

@@ -75,6 +75,10 @@ class GeneratePartEpochs(GenerateEpochs):
         """The unfinished parts that hold the epoch back."""
         return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
 
+    def epochs_by_part(self) -> list[tuple[Any, Any]]:
+        """Return the parts that hold the epoch back, and their epochs; None where there is none."""
+        return [(part, self._by_part.get(part)) for part in self.holding]
+
     def progress_of(self, part: Any) -> Any:
         """Return the epoch of a part before rounding down, or the stream's if that is greater."""
         known = (self._by_part.get(part), self._answered_by_part.get(part), self._previous)

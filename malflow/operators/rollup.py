@@ -11,6 +11,7 @@ from malflow.aggregators.contract import Aggregator
 from malflow.batch import Batch
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results, WindowAggregate
 from malflow.panes import CalendarPanes, Panes, Unit, fitted
 from malflow.state import Delta
@@ -82,6 +83,14 @@ class RollupAggregate(WindowAggregate):
         for level in self._levels:
             for number in level.expired(now):
                 self.state.drop(level.slot(number))
+
+    def waiting(self) -> Waiting | None:
+        """Return how many windows of all units are open, and the last instant of the first."""
+        if not self.state:
+            return None
+        self._sort()
+        ends = [level.panes.last(number) for level in self._levels for number in level.open]
+        return Waiting("windows", len(ends), min(ends)) if ends else None
 
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""

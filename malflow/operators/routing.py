@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -249,6 +249,10 @@ class Merge(Operator):
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set which edges count."""
         self._frontiers.set_idle(edges)
+
+    def edges_reached(self) -> Mapping[int, Any]:
+        """Return the epochs of the streams that count."""
+        return self._frontiers.reached()
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Merge the input of all edges, and issue the epoch that was held back by edges that have become idle."""

@@ -15,6 +15,7 @@ from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.numbered import NumberedAccumulators
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results, WindowOperator
 from malflow.panes import Panes, RegularPanes, instant_before
 from malflow.state import Delta, KeyedState
@@ -223,6 +224,10 @@ class SessionAggregate(WindowOperator):
                 )
                 return self.error(own, about=about)
         return self.error(error)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many keys have open sessions; timers may be earlier than the first end."""
+        return Waiting("keys with sessions", len(self.state)) if self.state else None
 
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the first timer, or the last instant that a session may have which begins after the epoch."""

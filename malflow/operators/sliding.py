@@ -33,6 +33,8 @@ class SlidingAggregate(WindowAggregate):
         late: whether late records come, too; they count in those of their windows that are open.
     """
 
+    kept = "panes of windows"
+
     def __init__(
         self,
         context: OperatorContext,

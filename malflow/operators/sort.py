@@ -11,6 +11,7 @@ from malflow.batch import Batch
 from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.waiting import Waiting
 from malflow.state import Delta, KeyedState
 
 __all__ = ["Sort"]
@@ -87,6 +88,10 @@ class Sort(Operator):
                 fresh.discard(slot)
             else:
                 self.state.touch((slot,))
+
+    def waiting(self) -> Waiting | None:
+        """Return how many records wait, and the first timestamp."""
+        return Waiting("records", len(self._heap), self._heap[0][0]) if self._heap else None
 
     def sync_state(self) -> None:
         """Mark the records that came since the last delta, and still wait, as changed."""

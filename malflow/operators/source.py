@@ -6,7 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Self
 
@@ -74,6 +74,7 @@ class Source(PartOperator):
             not a repetition.
         most: how many records a tick may poll.
         final: whether the next tick is the last, which emits the epoch `MAX` and polls nothing.
+        heard: when the last tick began in which each part emitted records; of this worker's process.
         in_order: whether the parts are read one after the other.
         live_parts: the parts that are not finished, in the order listed; replaced by another object when they change.
         polled_parts: the value of `live_parts` when the last tick began.
@@ -93,10 +94,12 @@ class Source(PartOperator):
         self.replay: Mapping[Any, int] | None = None
         self.most = BATCH_SIZE
         self.final = False
+        self.heard: dict[Any, datetime] = {}
         self.in_order = bool(getattr(source.impl, "in_order", False))
         self.live_parts: tuple[Any, ...] = ()
         self.polled_parts = self.live_parts
         self._pacing = PollPacing(BATCH_SIZE if context.debug else 1)
+        self._now = datetime.now(UTC)
         self._source = source
         self._keyed = keyed
         self._listed = parts
@@ -132,6 +135,7 @@ class Source(PartOperator):
 
     def begin_tick(self, tick: Tick) -> None:
         """Set the clock of the readers that have one."""
+        self._now = tick.now
         for part, partition in self._live.items():
             if hasattr(partition, "set_clock"):
                 self._call(part, partition.set_clock, tick.now, tick.started)
@@ -150,6 +154,7 @@ class Source(PartOperator):
         else:
             polled = {part: self._poll_again(part, count) for part, count in self.replay.items()}
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
+        self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
         self.polled = len(batch)
         self._drop_finished()

@@ -14,6 +14,7 @@ from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS, LogicTimers
 from malflow.operators.moments import is_fixed, is_moment
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.stateful import StatefulOp, StateOutput
+from malflow.operators.waiting import Waiting
 from malflow.state import KeyedState, StatesView
 from malflow.tick import Tick
 
@@ -45,6 +46,11 @@ class TimedOp(StatefulOp):
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""
         self.reached.idle = min(edges)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many timers of event time are set, and the first one."""
+        pending = self.timers.pending
+        return Waiting("timers", len(pending.at), pending.earliest) if pending.at else None
 
     def open(self) -> None:
         """Drop the timers of keys whose states a migration has dropped."""

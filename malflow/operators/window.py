@@ -16,6 +16,7 @@ from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.early import EARLY, EarlyResults
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.waiting import Waiting
 from malflow.paned_state import PanedState
 from malflow.panes import Panes, fitted, shown_in_zone
 from malflow.windows import TimeWindows, Timing, WindowResult
@@ -219,6 +220,9 @@ class PanedOperator(WindowOperator):
     The first pane to close is the one that contains the instant after the last epoch, whether it exists or not: an
     epoch below its last instant passes.
 
+    Attributes:
+        kept: what its panes are to users.
+
     Args:
         context: what every operator gets.
         panes: the partition of time.
@@ -226,12 +230,21 @@ class PanedOperator(WindowOperator):
     """
 
     state: PanedState
+    kept = "windows"
 
     def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
         super().__init__(context, panes, late=late)
         self.state = PanedState(tracked=context.tracked)
         self._bounds: tuple[Any, Any] | None = None  # of the pane of the last records: its start, and the next one's
         self._number = 0
+
+    def waiting(self) -> Waiting | None:
+        """Return how many windows are open, or, if they overlap, their panes; and the last instant of the first."""
+        panes, held, epoch = self._fitted(), self.state.panes, self.reached.epoch
+        if panes is None or not held:
+            return None
+        ends = [panes.last(number) for number in held]
+        return Waiting(self.kept, len(held), min((end for end in ends if epoch is None or end > epoch), default=None))
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to an open pane."""

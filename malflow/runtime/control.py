@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from malflow.errors import GraphError, RunFailed, SnapshotError
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import check_parallelism
 from malflow.runtime.progress import Progress
+from malflow.runtime.time_table import TimeRow, TimeTable
 
-__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow", "reserved"]
+__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow", "reserved", "table_of"]
 
 _TURN = 0.2
 """The longest wait, in seconds, before signals are handled."""
@@ -42,6 +44,8 @@ class RunRequests:
         pending: requests to serve after the current tick.
         listeners: the listeners of the run.
         is_over: whether the run has ended.
+        explanations: requests for an explanation of the run's time.
+        explained: the last one: when its tick began, and the operators that waited.
     """
 
     def __init__(self, listeners: Listeners | None = None) -> None:
@@ -49,6 +53,8 @@ class RunRequests:
         self.stopping = False
         self.pending: deque[Request] = deque()
         self.is_over = False
+        self.explanations: deque[Future[None]] = deque()
+        self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
 
     def stop(self) -> None:
         """End the run after the current tick."""
@@ -89,6 +95,23 @@ class RunRequests:
         """
         return self.ask(Request(check_parallelism(parallelism)))
 
+    def ask_explanation(self, timeout: float) -> None:
+        """Wait for an explanation of the run's time after the current tick; not once the run has ended.
+
+        Raises:
+            TimeoutError: if there is none in time.
+        """
+        answer: Future[None] = Future()
+        self.explanations.append(answer)
+        if not self.is_over:  # checked after the append
+            answer.result(timeout)
+
+    def explain(self, now: datetime, rows: tuple[TimeRow, ...]) -> None:
+        """Answer the requests for an explanation."""
+        self.explained = now, rows
+        while self.explanations:
+            self.explanations.popleft().set_result(None)
+
     def ask_again(self, requests: Iterable[Request]) -> None:
         """Put requests that were taken but not begun back in front of all others."""
         self.pending.extendleft(reversed([*requests]))
@@ -98,6 +121,8 @@ class RunRequests:
         self.is_over = True
         while self.pending:
             abandon([self.pending.popleft()], error)
+        while self.explanations:
+            self.explanations.popleft().set_result(None)
 
 
 class RunHandle(ABC):
@@ -173,6 +198,18 @@ class RunHandle(ABC):
         """
         return self._requests.ask_rescale(parallelism)
 
+    def explain_time(self, timeout: float = 30.0) -> TimeTable:
+        """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
+
+        Args:
+            timeout: how many seconds to wait for the end of the current tick.
+
+        Raises:
+            TimeoutError: if that takes longer.
+        """
+        self._requests.ask_explanation(timeout)
+        return table_of(self._requests.explained, self.progress)
+
     @property
     def is_stopping(self) -> bool:
         """Whether the run was asked to stop."""
@@ -208,6 +245,11 @@ def reserved(lock: threading.Lock) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def table_of(explained: tuple[datetime | None, tuple[TimeRow, ...]], progress: Progress) -> TimeTable:
+    """Return the table of an explanation."""
+    return TimeTable(*explained, late=progress.late, lateness=progress.lateness)
 
 
 def follow(requests: Iterable[Request], made: Future[int]) -> None:

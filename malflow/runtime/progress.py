@@ -9,9 +9,9 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.events import RunFinished
-from malflow.graph import Port
+from malflow.graph import Port, SinkNode
 
-__all__ = ["Progress", "finished", "late_of", "records_of"]
+__all__ = ["Progress", "finished", "late_of", "records_of", "written_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Progress:
         late: how many records were late at each `generate_epochs`, since this run started.
         lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
             records with timestamps that can be subtracted.
+        unfinished: the sources that have not given their last record: those that a run waits for.
     """
 
     tick: int
@@ -38,6 +39,7 @@ class Progress:
     restarts: int
     late: dict[str, int] = field(default_factory=dict)
     lateness: dict[str, Any] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
 
 
 def records_of(counts: Mapping[str, int]) -> dict[str, int]:
@@ -48,6 +50,11 @@ def records_of(counts: Mapping[str, int]) -> dict[str, int]:
 def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
     """Return how many records were late at each generator of epochs (watermarks), from the workers' counts."""
     return {name: counts.get(name + LATE, 0) for name in program.generators}
+
+
+def written_of(program: Program, counts: Mapping[str, int]) -> int:
+    """Return how many records the sinks have received."""
+    return sum(counts.get(v.node.name, 0) for v in program.vertices if isinstance(v.node, SinkNode))
 
 
 def finished(program: Program, progress: Progress, error: BaseException | None) -> RunFinished:

@@ -18,6 +18,7 @@ from malflow.runtime.options import NOTHING, RunOptions, check_build, check_para
 from malflow.runtime.progress import Progress
 from malflow.runtime.signals import BROKEN_PIPE
 from malflow.runtime.single_thread_run import SingleThreadHandle, SingleThreadRun
+from malflow.runtime.time_table import TimeTable
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
 
@@ -172,6 +173,21 @@ class SingleThreadRuntime:
             SnapshotError: if the run has ended.
         """
         return self._run.requests.ask_rescale(parallelism)
+
+    def explain_time(self, timeout: float = 30.0) -> TimeTable:
+        """Return which operators wait for an epoch (watermark), and for which source; it prints as text.
+
+        During a run it is called from another thread, and waits for the end of the current tick. Afterwards, it returns
+        what was so before the end of the stream.
+
+        Args:
+            timeout: how many seconds to wait.
+
+        Raises:
+            GraphError: if the run's own thread calls it, such as user code of the dataflow.
+            TimeoutError: if the tick takes longer.
+        """
+        return self._run.explain_time(timeout)
 
     @property
     def progress(self) -> Progress:

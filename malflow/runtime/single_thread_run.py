@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -10,15 +11,17 @@ from typing import Any
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
-from malflow.errors import SnapshotError
+from malflow.errors import GraphError, SnapshotError
 from malflow.events import Rescaled, RescaleRefused, TickFinished
-from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail
+from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail, table_of
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions
-from malflow.runtime.progress import Progress, finished, late_of, records_of
+from malflow.runtime.progress import Progress, finished, late_of, records_of, written_of
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.snapshots import RunSnapshots
+from malflow.runtime.time_table import TimeTable, explain
+from malflow.runtime.time_watch import TimeWatch
 
 __all__ = ["SingleThreadHandle", "SingleThreadRun"]
 
@@ -45,6 +48,8 @@ class SingleThreadRun:
         self._running: tuple[Program, Run, RunSnapshots] | None = None
         self._last = Progress(0, self._parallelism, {}, 0, None, 0)
         self._served: list[Request] = []
+        self._watch = TimeWatch()
+        self._thread: int | None = None
 
     @property
     def keeps(self) -> bool:
@@ -68,7 +73,21 @@ class SingleThreadRun:
             restarts=0,
             late=late_of(program, counts),
             lateness=dict(run.lateness),
+            unfinished=run.unfinished,
         )
+
+    def explain_time(self, timeout: float) -> TimeTable:
+        """Return which operators wait for an epoch, and for which source.
+
+        Raises:
+            GraphError: if the run's own thread asks, which can't end the tick meanwhile.
+            TimeoutError: if the tick does not end in time.
+        """
+        if self._thread == threading.get_ident():
+            raise GraphError("explain_time() waits for the end of the tick; call it from another thread")
+        if self._running is not None:
+            self.requests.ask_explanation(timeout)
+        return table_of(self.requests.explained, self.progress)
 
     def run(self, program: Program) -> None:
         """Run a program to its end.
@@ -86,12 +105,12 @@ class SingleThreadRun:
             debug=options.debug,
             listeners=self.requests.listeners,
         )
-        self._running = program, run, snapshots
+        self._running, self._thread = (program, run, snapshots), threading.get_ident()
         try:
             with signals_stop(self.requests.stop, lambda: self.requests.stopping), rarer_collections(), snapshots, run:
                 snapshots.restore(run)
                 run.open()
-                self._loop(run, snapshots)
+                self._loop(program, run, snapshots)
         except BaseException as error:
             self.requests.listeners.notify(finished(program, self.progress, error))
             raise
@@ -100,12 +119,12 @@ class SingleThreadRun:
 
     def end(self, error: BaseException | None) -> None:
         """Record the last progress, and cancel or fail all requests."""
-        self._last, self._running = self.progress, None
+        self._last, self._running, self._thread = self.progress, None, None
         self.requests.end(error)
         abandon(self._served, error)
         self._served.clear()
 
-    def _loop(self, run: Run, snapshots: RunSnapshots) -> None:
+    def _loop(self, program: Program, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
         while not self.requests.stopping and not run.is_finished:
             polled = self._tick(run)
@@ -113,6 +132,8 @@ class SingleThreadRun:
             if run.reader_is_gone:
                 self.requests.stop()
             self._serve(run, snapshots)
+            if self.requests.explanations or self._watch.is_due(run.clock.now):
+                self._explain(program, run)
             snapshots.keep(run)
             if polled or run.is_finished:
                 rest = _SHORTEST_REST
@@ -120,9 +141,16 @@ class SingleThreadRun:
             time.sleep(rest)
             rest = min(2 * rest, _LONGEST_REST)
         self._serve(run, snapshots, ending=True)
+        self._explain(program, run)
         snapshots.finish(run)
         if not self.requests.stopping:
             self._tick(run, final=True)
+
+    def _explain(self, program: Program, run: Run) -> None:
+        now = run.clock.now
+        rows = explain(program, run.explain(), run.heard, now)
+        self._watch.note(now, rows, written_of(program, run.counts))
+        self.requests.explain(now, rows)
 
     def _tick(self, run: Run, *, final: bool = False) -> int:
         began = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -90,7 +90,7 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         # one class for both kinds, so that a test needs one name
         self.keyed = isinstance(script, Mapping)  # type: ignore[misc] # it differs between instances here
         parts = script if isinstance(script, Mapping) else {NoKey: script}
-        self._scripts = {part: tuple(items) for part, items in parts.items()}
+        self._scripts = {part: tuple(_polls(items)) for part, items in parts.items()}
         self._crashed: set[tuple[Any, int]] = set()
 
     def list_parts(self) -> Iterable[Any]:
@@ -98,7 +98,7 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         return list(self._scripts)
 
     def build_part(self, part: Any, state: int | None) -> ScriptedPart:
-        """Return a reader that starts at an index of the script, marks included.
+        """Return a reader that starts at an index of the script, marks included; ``PAUSE(seconds)`` counts as two.
 
         Raises:
             GraphError: if the script has fewer items than were read before.
@@ -112,6 +112,14 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         return ScriptedPart(part, self._scripts[part], state or 0, self._crashed)
 
 
+def _polls(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a script, with another pause behind each that takes time: each is one poll."""
+    for item in items:
+        yield item
+        if isinstance(item, Pause):
+            yield PAUSE
+
+
 class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
     """The reader of one part's script."""
 
@@ -122,7 +130,6 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         self._index = sum(not isinstance(item, (Mark, Pause)) for item in script[:position])
         self._crashed = crashed
         self._skipped = timedelta(0)
-        self._is_paused = False
 
     def poll(self) -> tuple[Any, Any] | None:
         """Return the next record."""
@@ -168,15 +175,11 @@ class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
         """Apply a mark; return whether the poll ends here."""
         if mark is END:
             return True
-        if isinstance(mark, Pause):
-            self._is_paused = not self._is_paused
-            if self._is_paused:
-                self._skipped += timedelta(seconds=mark.seconds)
-            else:
-                self._position += 1
-            return True
         here = (self._part, self._position)
         self._position += 1
+        if isinstance(mark, Pause):
+            self._skipped += timedelta(seconds=mark.seconds)
+            return True
         if mark is CRASH and here not in self._crashed:
             self._crashed.add(here)
             raise Crash(f"part {short_repr(self._part)} crashed at item {self._position - 1}")

@@ -29,6 +29,7 @@ from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, unpack
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
+from malflow.runtime.time_watch import TimeWatch
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource
 from tests.kit.growing_file import GrowingFile
@@ -70,6 +71,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         RunRequests(),
         pace=Pace(0, WORKERS),
         clock=RunClock(),
+        watch=TimeWatch(),
     )
     coordinator.first()
     taken = {(0, 1): came} if came else {}

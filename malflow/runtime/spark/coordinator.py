@@ -21,7 +21,9 @@ from malflow.events import TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.sink import open_sink
+from malflow.operators.waiting import OperatorTime
 from malflow.runtime.control import Request, RunRequests, abandon
+from malflow.runtime.progress import written_of
 from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import driver_sinks
@@ -31,6 +33,8 @@ from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import Row, RowKind, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
+from malflow.runtime.time_table import explain
+from malflow.runtime.time_watch import TimeWatch
 
 __all__ = ["DriverSinks", "TickCoordinator"]
 
@@ -89,12 +93,14 @@ class TickCoordinator:
         requests: the requests to the run.
         pace: limits the records of a tick.
         clock: the clock of the ticks.
+        watch: warns if event time stands still.
 
     Attributes:
         tick: the number of the last tick.
         counts: how many records each operator took, and each source emitted.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         polled: how many records were polled in the last tick.
+        unfinished: the sources with unfinished parts.
         rescaling: the request for a rescale that ended the query, if any.
         processes: the last tick of each process.
     """
@@ -112,14 +118,18 @@ class TickCoordinator:
         *,
         pace: Pace,
         clock: RunClock,
+        watch: TimeWatch,
     ) -> None:
         self.tick = tick
         self.index = index
         self.counts: Counter[str] = Counter()
         self.lateness: dict[str, Any] = {}
         self.polled = 0
+        self.unfinished = tuple(sorted(name for name, by_worker in parts.items() if any(by_worker)))
         self.rescaling: Request | None = None
         self.processes: dict[str, int] = {}
+        self._program = program
+        self._watch = watch
         self._names = names_of_counts(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(index.workers)))
@@ -196,10 +206,22 @@ class TickCoordinator:
                 self.counts.update(dict(zip(self._names, row.counts, strict=True)))
         for it in reports:
             merge_lateness(self.lateness, it.lateness)
+        if command.explains:
+            self._explain(reports)
         if not command.final:
             self.index.note(reports)
             self._note_quiet(reports)
             self._note_ended(reports)
+
+    def _explain(self, reports: list[StageReport]) -> None:
+        """Explain the run's time, as it was before the tick."""
+        times: dict[int, dict[int, OperatorTime]] = {it.worker: {} for it in reports}
+        for it in reports:
+            times[it.worker].update(it.times)
+        now = self._clock.now
+        rows = explain(self._program, times, self._quiet.heard, now)
+        self._watch.note(now, rows, written_of(self._program, self.counts))
+        self._requests.explain(now, rows)
 
     def _note_quiet(self, reports: list[StageReport]) -> None:
         """Find the sources that emitted nothing, and the time that test scripts skip."""
@@ -217,6 +239,7 @@ class TickCoordinator:
         waiting = self._lifting.waiting(self._lifts, reached)
         self._ended = self._sources.difference(waiting, (name for name, _ in live))
         self._finished = self._quiet.finished(live)
+        self.unfinished = tuple(sorted({name for name, _ in live}))
 
     def _forget(self) -> None:
         """Remove obsolete changelog entries."""
@@ -272,7 +295,12 @@ class TickCoordinator:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._hurries or self._requests.stopping or bool(self._requests.pending)
+        return (
+            self._hurries
+            or self._requests.stopping
+            or bool(self._requests.pending)
+            or bool(self._requests.explanations)
+        )
 
     def _next(self, **how: Any) -> TickCommand:
         self._began = time.monotonic()
@@ -290,6 +318,7 @@ class TickCoordinator:
             quiet.passed // _MICROSECOND,
             sorted(quiet.quiet),
             quiet.quiet_time // _MICROSECOND,
+            bool(self._requests.explanations) or self._watch.is_due(now) or bool(how.get("final")),
             most=self._pace.limit,
             live_runs=REGISTRY.live,
             **how,

@@ -13,6 +13,7 @@ from typing import Any, Final
 from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
+from malflow.operators.waiting import OperatorTime
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.tick import Tick
 
@@ -67,6 +68,7 @@ class TickCommand:
         passed: the microseconds by which the tick began later than the one before.
         quiet: sources and workers: the source emitted nothing there in the tick before.
         quiet_time: the `passed` of the tick before.
+        explains: whether tasks report how far operators have come in event time.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -85,6 +87,7 @@ class TickCommand:
     passed: int = 0
     quiet: Sequence[tuple[str, int]] = ()
     quiet_time: int = 0
+    explains: bool = False
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -133,6 +136,7 @@ class StageReport:
         polled: the number of records polled from sources.
         live: the sources that have an unfinished part on this worker.
         emitting: the sources that emitted records on this worker.
+        times: how far each operator has come in event time, by vertex, before the tick; if that was asked for.
         skipped: how much time the scripts of tests skip.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
@@ -158,6 +162,7 @@ class StageReport:
     noted: bool = False
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     emitting: Sequence[str] = ()
+    times: Mapping[int, OperatorTime] = field(default_factory=dict)
     skipped: timedelta = timedelta(0)
     process: str = ""
 

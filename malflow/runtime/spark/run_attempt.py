@@ -28,6 +28,7 @@ from malflow.runtime.spark.protocol import RunSpec, pack_program
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
+from malflow.runtime.time_watch import TimeWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +83,7 @@ class RunAttempt:
         self._listed: Mapping[str, Sequence[Any]] | None = None
         self._coordinator: TickCoordinator | None = None
         self._clock = RunClock()
+        self._watch = TimeWatch()
         self._counts: Counter[str] = Counter()
         self._number = REGISTRY.begin()
         self._processes: dict[str, int] = {}
@@ -101,6 +103,7 @@ class RunAttempt:
             restarts=self._restarts,
             late=late_of(self._program, counts),
             lateness={} if coordinator is None else dict(coordinator.lateness),
+            unfinished=() if coordinator is None else coordinator.unfinished,
         )
 
     @property
@@ -242,6 +245,7 @@ class RunAttempt:
             self._requests,
             pace=Pace(options.pause, run.parallelism),
             clock=self._clock,
+            watch=self._watch,
         )
         if self._coordinator is not None:
             self._counts += self._coordinator.counts

@@ -36,6 +36,7 @@ from malflow.runtime.spark.spark_session import (
     stop_session,
     task_attempts,
 )
+from malflow.runtime.time_table import TimeTable
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
@@ -219,6 +220,15 @@ class SparkRuntime:
     def rescale(self, parallelism: int) -> Future[None]:
         """Change the number of workers: see `malflow.SingleThreadRuntime.rescale`."""
         return self._running().rescale(parallelism)
+
+    def explain_time(self, timeout: float = 30.0) -> TimeTable:
+        """Return which operators wait for an epoch (watermark), and for which source: see `RunHandle.explain_time`.
+
+        Raises:
+            SnapshotError: if no run has started.
+            TimeoutError: if the tick does not end in time.
+        """
+        return self._running().explain_time(timeout)
 
     def _running(self) -> SparkHandle:
         if self._handle is None:

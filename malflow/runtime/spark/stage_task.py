@@ -15,6 +15,7 @@ from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.source import Source
+from malflow.operators.waiting import OperatorTime
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
@@ -97,6 +98,7 @@ class StageAttempt:
         self._taken: dict[tuple[int, int], int] = {}
         self._buffers: dict[int, list[ShuffleBuffer]] = {}
         self._may_come = False
+        self._times: Mapping[int, OperatorTime] = {}
         self._recount: Recount | None = None
         self._name = (spec.scratch.run, spec.generation, stage, worker)
 
@@ -157,6 +159,7 @@ class StageAttempt:
             pass  # records left by a failed attempt
         self._counts.clear()
         self._lateness.clear()
+        self._times = _times_of(worker) if self._command.explains else {}
         self._buffers = {
             channel.number: [ShuffleBuffer(channel.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
             for channel in worker.stage.outputs
@@ -314,6 +317,7 @@ class StageAttempt:
             taken=self._taken,
             lateness=self._lateness,
             reached=worker.reached() if self._tick.finished or self._program.lifts_silent else {},
+            times=self._times,
             skipped=max((source.take_skipped() for source in worker.sources), default=timedelta(0)),
             emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
         )
@@ -355,6 +359,12 @@ class StageAttempt:
             changes = [StateDelta(self._worker, name, delta, len(live[name])) for name, delta in deltas.items()]
             states = {(self._worker, name): state for name, state in live.items()}
             self._recount.check(changes, states, base=False)
+
+
+def _times_of(worker: Worker) -> dict[int, OperatorTime]:
+    """Return how far each operator has come; without what only this process knows, since a repetition must agree."""
+    times = worker.explain().items()
+    return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}
 
 
 def _caught_up(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:

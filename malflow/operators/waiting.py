@@ -1,0 +1,42 @@
+"""How far an operator has come in event time, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+__all__ = ["OperatorTime", "Waiting"]
+
+
+class Waiting(NamedTuple):
+    """What an operator keeps until an epoch releases it.
+
+    Attributes:
+        what: what it is, in the plural, such as ``windows``.
+        open: how many of them.
+        until: the least epoch that releases one of them; None if that is not known.
+    """
+
+    what: str
+    open: int
+    until: Any = None
+
+
+class OperatorTime(NamedTuple):
+    """An operator on one worker, as an explanation of the run's time needs it.
+
+    Attributes:
+        waiting: what it keeps; None if it keeps nothing.
+        edges: of an operator with several inputs: the epoch of each; None where an input has none. Inputs from which
+            nothing comes any more are left out.
+        epoch: of a generator of epochs: its epoch; None if it has issued none.
+        parts: of a generator with an epoch for each part: the epochs of those that hold the stream's back.
+        heard: of a source: when the tick began that polled the last record of each unfinished part; None if none has.
+    """
+
+    waiting: Waiting | None = None
+    edges: Mapping[int, Any] | None = None
+    epoch: Any = None
+    parts: Sequence[tuple[Any, Any]] = ()
+    heard: Sequence[tuple[Any, datetime | None]] = ()

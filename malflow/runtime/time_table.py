@@ -1,0 +1,211 @@
+"""The explanation of a run's event time: what waits, and for which source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.engine.plan import Program
+from malflow.graph import EpochsNode, Node, SourceNode
+from malflow.message import NoKey
+from malflow.operators.waiting import OperatorTime, Waiting
+
+__all__ = ["Reports", "TimeRow", "TimeTable", "explain"]
+
+_WORTH_TELLING = timedelta(seconds=1)
+
+Reports = Mapping[int, Mapping[int, OperatorTime]]
+"""By worker and vertex."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    """An operator that waits for an epoch (watermark), on the worker on which its time is the earliest.
+
+    Attributes:
+        operator: its name.
+        worker: the worker.
+        what: what it keeps, such as ``windows``.
+        open: how many of them.
+        frontier: its time, the last epoch; None before the first one.
+        until: the epoch that it waits for; None if that is not known.
+        generator: the `generate_epochs` that holds it back; None if there is none.
+        source: the source that feeds the generator.
+        part: the part of the source; None if all of its parts are meant.
+        epoch: the epoch of the generator, or of the part.
+        silence: how long the source, or the part, has emitted nothing; None if that is not known.
+        goes_on: whether the generator goes on without input, by ``idle_after``.
+    """
+
+    operator: str
+    worker: int
+    what: str
+    open: int
+    frontier: Any = None
+    until: Any = None
+    generator: str | None = None
+    source: str | None = None
+    part: Any = None
+    epoch: Any = None
+    silence: timedelta | None = None
+    goes_on: bool = False
+
+    def __str__(self) -> str:
+        time = "it has had no epoch yet" if self.frontier is None else f"its time is {_shown(self.frontier)}"
+        waits = "" if self.until is None else f" and waits for {_shown(self.until)}"
+        what = self.what.removesuffix("s") if self.open == 1 else self.what
+        return "\n".join([f"operator '{self.operator}' has {self.open} {what} open{waits}; {time}.", *self._reason()])
+
+    def _reason(self) -> list[str]:
+        if self.source is None:
+            return []
+        part = "" if self.part is None or self.part is NoKey else f", part {short_repr(self.part)}"
+        is_silent = self.silence is not None and self.silence >= _WORTH_TELLING
+        silence = (
+            "" if self.silence is None or not is_silent else f", which has emitted nothing for {_seconds(self.silence)}"
+        )
+        if self.generator is None:
+            return [f"  it gets no epochs: nothing generates them behind source '{self.source}'"]
+        where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
+        reason = f"  it is held back by source '{self.source}'{part}{silence} ({where}, at '{self.generator}')"
+        if self.goes_on:
+            return [reason]
+        return [reason, f"  to go on without it, pass idle_after= to generate_epochs('{self.generator}', ...)"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTable:
+    """The operators of a run that wait for an epoch (watermark), and the late records so far. Prints as text.
+
+    Attributes:
+        now: when the last tick began.
+        rows: the operators that wait.
+        late: how many records were late at each `generate_epochs`.
+        lateness: the greatest difference between the epoch and a late record, where timestamps can be subtracted.
+    """
+
+    now: datetime | None = None
+    rows: tuple[TimeRow, ...] = ()
+    late: dict[str, int] = field(default_factory=dict)
+    lateness: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.rows)] or ["no operator waits for an epoch."]
+        counts = [f"{count} records at '{name}'{self._at_most(name)}" for name, count in self.late.items() if count]
+        return "\n".join([*lines, f"late so far: {'; '.join(counts) or 'no records'}"])
+
+    def _at_most(self, name: str) -> str:
+        return f", at most {self.lateness[name]} behind" if name in self.lateness else ""
+
+
+def explain(
+    program: Program, reports: Reports, heard: Mapping[tuple[str, int], datetime], now: datetime
+) -> tuple[TimeRow, ...]:
+    """Return the operators that wait, each on the worker on which its time is the earliest.
+
+    Args:
+        program: the program.
+        reports: how far each operator has come, by worker and vertex.
+        heard: when the last tick began in which a source emitted records on a worker; for parts of which no more is
+            known.
+        now: when the last tick began.
+    """
+    run = _Run(program, reports, heard, now)
+    rows: list[TimeRow] = []
+    for vertex in range(len(program.vertices)):
+        them = [
+            run.row(vertex, worker)
+            for worker, report in sorted(reports.items())
+            if vertex in report and report[vertex].waiting is not None
+        ]
+        if them:
+            rows.append(them[_least({at: row.frontier for at, row in enumerate(them)})])
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The facts about a run; walks upstream from an operator."""
+
+    program: Program
+    reports: Reports
+    heard: Mapping[tuple[str, int], datetime]
+    now: datetime
+
+    def row(self, vertex: int, worker: int) -> TimeRow:
+        """Return the row of an operator that waits."""
+        own, name, at = self._time(vertex, worker), self._node(vertex).name, worker
+        frontiers: list[Any] = []
+        while not isinstance(self._node(vertex), (EpochsNode, SourceNode)):
+            edges = self._time(vertex, worker).edges
+            edge = 0
+            if edges:
+                edge = _least(edges)
+                frontiers.append(edges[edge])
+            if self._node(vertex).starts_stage:
+                worker, edge = edge, 0
+            vertex = self.program.vertices[vertex].inputs[edge].vertex
+        frontiers.append(self._time(vertex, worker).epoch)
+        waiting = own.waiting or Waiting("", 0)
+        held_by = self._held_by(vertex, worker)
+        return TimeRow(name, at, waiting.what, waiting.open, frontiers[0], waiting.until, **held_by)
+
+    def _held_by(self, vertex: int, worker: int) -> dict[str, Any]:
+        """Return the facts about a generator of epochs, and the part that is behind the others."""
+        node, time = self._node(vertex), self._time(vertex, worker)
+        if not isinstance(node, EpochsNode):
+            return {"source": node.name}
+        facts: dict[str, Any] = {"generator": node.name, "goes_on": node.idle_after is not None, "epoch": time.epoch}
+        parts = dict(time.parts)
+        if parts:
+            facts["part"] = _least(parts)
+            facts["epoch"] = parts[facts["part"]]
+        heard = [it for it in self._upstream(vertex, worker) if not parts or it[1] == facts["part"]]
+        known = [at for _, _, at in heard if at is not None]
+        if heard:
+            facts |= {"source": heard[0][0], "silence": self.now - max(known) if known else None}
+        return facts
+
+    def _upstream(self, vertex: int, worker: int) -> list[tuple[str, Any, datetime | None]]:
+        """Return the unfinished parts of the sources upstream, and when they were last heard; those near come first."""
+        found = {vertex}
+        for at in range(vertex, -1, -1):
+            if at in found:
+                found.update(port.vertex for port in self.program.vertices[at].inputs)
+        is_local = not any(self._node(at).starts_stage for at in found)
+        return [
+            (name, part, self.heard.get((name, on)) if when is None and len(parts) == 1 else when)
+            for on in ([worker] if is_local else sorted(self.reports))
+            for at in sorted(found)
+            for name in [self._node(at).name]
+            for parts in [self._time(at, on).heard]
+            for part, when in parts
+        ]
+
+    def _node(self, vertex: int) -> Node:
+        return self.program.vertices[vertex].node
+
+    def _time(self, vertex: int, worker: int) -> OperatorTime:
+        return self.reports[worker].get(vertex, OperatorTime())
+
+
+def _least(epochs: Mapping[Any, Any]) -> Any:
+    """Return the key of the least epoch; one without an epoch is before all others."""
+    for key, epoch in epochs.items():
+        if epoch is None:
+            return key
+    try:
+        return min(epochs, key=epochs.__getitem__)
+    except Exception:  # noqa: BLE001 - epochs that can't be compared end the run elsewhere
+        return next(iter(epochs))
+
+
+def _shown(epoch: Any) -> str:
+    return str(epoch) if isinstance(epoch, datetime) else short_repr(epoch)
+
+
+def _seconds(silence: timedelta) -> str:
+    return f"{silence.total_seconds():.0f} s"
