@@ -38,7 +38,7 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of some time: two polls without records, and the time between."""
+    """A pause of some time: polls without records, and the time between."""
 
     seconds: float
 
@@ -52,7 +52,8 @@ CRASH: Final = Mark.CRASH
 PAUSE: Final = Mark.PAUSE
 """Return nothing from one poll, so that the items before and after are in different ticks.
 
-``PAUSE(seconds)`` returns nothing from two polls, and the clock of ticks skips that time between them: nothing sleeps.
+``PAUSE(seconds)`` returns nothing from three polls, and the clock of ticks skips that time after the second: nothing
+sleeps.
 """
 
 END: Final = Mark.END
@@ -98,7 +99,7 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
         return list(self._scripts)
 
     def build_part(self, part: Any, state: int | None) -> ScriptedPart:
-        """Return a reader that starts at an index of the script, marks included; ``PAUSE(seconds)`` counts as two.
+        """Return a reader that starts at an index of the script, marks included; ``PAUSE(seconds)`` counts as three.
 
         Raises:
             GraphError: if the script has fewer items than were read before.
@@ -113,11 +114,12 @@ class ScriptedSource(StatefulSourceImpl[Any, Any, Any, int]):
 
 
 def _polls(items: Iterable[Any]) -> Iterator[Any]:
-    """Yield the items of a script, with another pause behind each that takes time: each is one poll."""
+    """Yield the items of a script, with pauses around each that takes time: each is one poll.
+
+    The first one ends a tick that polls until nothing comes, so that time passes between two ticks without records.
+    """
     for item in items:
-        yield item
-        if isinstance(item, Pause):
-            yield PAUSE
+        yield from (PAUSE, item, PAUSE) if isinstance(item, Pause) else (item,)
 
 
 class ScriptedPart(StatefulSourcePartition[Any, Any, int]):
