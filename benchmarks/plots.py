@@ -14,10 +14,28 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-__all__ = ["plot_snapshots", "plot_spark"]
+__all__ = ["plot_patterns", "plot_snapshots", "plot_spark"]
 
 _WIDTH = 0.38
 _COLOURS = ("#9aa5b1", "#2f6fb0", "#e07b39")
+_FIVE_COLOURS = ("#c6ced6", "#7fb0dd", "#9aa5b1", "#2f6fb0", "#e07b39")
+
+
+def plot_patterns(folder: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Draw what a record costs the peers of each pattern."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(figsize=(15, 4.2), layout="constrained")
+    peers = list(dict.fromkeys(peer for by_peer in times.values() for peer in by_peer))
+    width = 2 * _WIDTH / len(peers)
+    for at, peer in enumerate(peers):
+        heights = {place: median(its[peer]) for place, its in enumerate(times.values()) if peer in its}
+        places = [place + (at - (len(peers) - 1) / 2) * width for place in heights]
+        bars = axes.bar(places, heights.values(), width, label=peer, color=_FIVE_COLOURS[at % len(_FIVE_COLOURS)])
+        axes.bar_label(bars, fmt="{:,.0f}", fontsize=7)
+    axes.set_xticks(range(len(times)), list(times), fontsize=8)
+    axes.set(title="Cost of a record", ylabel="CPU ns, log", yscale="log")
+    axes.legend(frameon=False, fontsize=8)
+    _save(figure, folder / "patterns.png")
 
 
 def plot_snapshots(folder: Path, costs: Mapping[str, Any], lost: Mapping[int, Sequence[float]]) -> None:
