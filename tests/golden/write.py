@@ -1,11 +1,10 @@
 """Write the golden files of the format that this malflow writes: ``python -m tests.golden.write``, in a clean checkout.
 
-To be run once, when a format version is new, and never again over what is there.
+To be run once, when a format version or a kind of state is new; it leaves what is there as it is.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
@@ -19,12 +18,16 @@ from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
 from tests.golden.program import CODECS, Parts, build_dataflow, events
+from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows, readings
 
 __all__ = ["JOBS", "Job", "backend_of", "main", "run", "run_windows"]
 
 KEY = "the signing key of the golden files"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+Build = Callable[[StreamProvider, Any, dict[str, VecSink[Any, Any, Any]]], None]
+"""Adds operators behind the source of the readings, and sinks by name."""
 
 
 class Job(NamedTuple):
@@ -72,11 +75,13 @@ def run(job: Job, backend: FsspecBackend, sink: Parts, **options: Any) -> None:
     runtime.execute()
 
 
-def run_windows(job: Job, backend: FsspecBackend, **options: Any) -> dict[str, VecSink[Any, Any, Any]]:
-    """Run the dataflow with windows until its source ends; return its sinks."""
+def run_windows(
+    job: Job, backend: FsspecBackend, build: Build = build_windows, **options: Any
+) -> dict[str, VecSink[Any, Any, Any]]:
+    """Run a dataflow over the readings until its source ends; return its sinks."""
     sinks: dict[str, VecSink[Any, Any, Any]] = {}
     SingleThreadRuntime(
-        lambda provider: build_windows(provider, readings(), sinks),
+        lambda provider: build(provider, readings(), sinks),
         backend,
         **{"parallelism": job.parallelism, **options},
     ).execute()
@@ -84,19 +89,22 @@ def run_windows(job: Job, backend: FsspecBackend, **options: Any) -> dict[str, V
 
 
 def main() -> None:
-    """Write all jobs.
+    """Write the jobs of each folder that does not exist."""
+    for name, build in {f"format-{FORMAT}": build_windows, "rollups": build_rollups}.items():
+        folder = Path(__file__).parent / name
+        if folder.exists():
+            print(f"{folder} is there already; what was once written stays as it is")
+        else:
+            write(folder, build)
 
-    Raises:
-        SystemExit: if there are golden files of this format.
-    """
-    folder = Path(__file__).parent / f"format-{FORMAT}"
-    if folder.exists():
-        sys.exit(f"{folder} is there already; a format version once written stays as it is")
+
+def write(folder: Path, build: Build) -> None:
+    """Write all jobs of a dataflow."""
     tokens = count(1)
     for job in JOBS:
         backend = backend_of(job, folder)
         backend._environment = SystemContext(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
-        run_windows(job, backend)
+        run_windows(job, backend, build)
 
 
 if __name__ == "__main__":
