@@ -49,7 +49,8 @@ class Results:
 
     def mark(self, epochs: Iterable[tuple[int, Any]]) -> None:
         """Append epochs after the results so far."""
-        self.epochs.extend((len(self.keys), epoch) for _, epoch in epochs)
+        at = len(self.keys)
+        self.epochs.extend([(at, epoch) for _, epoch in epochs])
 
     def batch(self) -> Batch:
         """Return all of it as one batch."""

@@ -10,6 +10,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.testing import END, ScriptedSource
 from malflow.windows import tumbling
+from tests.joins.late_groups import late_groups, new_sinks
 from tests.joins.model import asof_joined, interval_joined
 from tests.joins.running import asof, counted, interval, joined_flow, script_of, sides_of
 
@@ -45,6 +46,21 @@ def test_cogroups_of_windows(any_parallelism: Any) -> None:
         (key, (start, tuple(sorted(left)), tuple(sorted(right)), tuple(sorted(right))), start + 9): 1
         for (key, start), (left, right) in expected.items()
     }
+
+
+def test_late_records_of_groups_are_in_open_windows_or_too_late(any_parallelism: Any) -> None:
+    sinks = new_sinks()
+    any_parallelism(late_groups(ScriptedSource(script_of(RECORDS)), 1, tumbling(5), sinks)).execute()
+    results, *too_late = sinks
+    assert any(len(sink) for sink in too_late)
+    for side in (0, 1):
+        inside = [value for it in results for value in it.value.value[side]]
+        assert sorted([*inside, *too_late[side].values]) == [it[3] for it in RECORDS if it[0] == side]
+
+
+def test_ties_of_asof_joins(runtime: Any) -> None:
+    crowded = asof_joined(*sides_of(RECORDS), 4, "left", lambda value: -value)
+    assert results_of(runtime, asof(4, tie=lambda value: -value)) == crowded
 
 
 def test_joins_continue_from_snapshots(runtime: Any, store: FsspecBackend) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, SingleThreadRuntime, limit_out_of_orderness
-from malflow.sinks import VecSink
 from malflow.testing import PAUSE, assert_exactly_once
 from malflow.windows import counting, session, sliding, tumbling
+from tests.joins.late_groups import Sinks, late_groups, new_sinks
 from tests.joins.running import script_of, source_of, streams
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import sliding_windows
@@ -22,36 +22,6 @@ from tests.windows.model import sliding_windows
 WINDOWS = {"tumbling": tumbling(8), "sliding": sliding(6, 2), "session": session(4)}
 OF_TIME = {"tumbling": partial(sliding_windows, 8, 8, 0), "sliding": partial(sliding_windows, 6, 2, 0)}
 kinds = st.sampled_from(sorted(WINDOWS))
-
-Sinks = tuple[VecSink[Any, Any, Any], VecSink[Any, Any, Any], VecSink[Any, Any, Any]]
-"""The results, and the records of each side that were too late."""
-
-
-def new_sinks() -> Sinks:
-    return VecSink(), VecSink(), VecSink()
-
-
-def flow(
-    source: Any, bound: int, windows: Any, sinks: Sinks, *, both: bool = True, until: Any = 0
-) -> Callable[..., None]:
-    """Return a dataflow that groups two sides, with late records of the first or of both."""
-
-    def side(stream: Any, number: int) -> list[Any]:
-        mine = stream.filter(f"side {number}", lambda value: value[0] == number)
-        outputs = mine.generate_epochs(f"epochs {number}", limit_out_of_orderness(bound))
-        names = f"on time {number}", f"late {number}"
-        keyed = [it.key_distribute(name, lambda msg: msg.value[1]) for name, it in zip(names, outputs, strict=True)]
-        return [it.map(f"value {name}", lambda value: value[2]) for name, it in zip(names, keyed, strict=True)]
-
-    def build(provider: Any) -> None:
-        stream = provider.new_stream().source("source", source)
-        (left, late_left), (right, late_right) = side(stream, 0), side(stream, 1)
-        windowed = left.window(windows).allow_late(late_left, until)
-        results, too_late = windowed.cogroup("groups", right, late=[late_right] if both else [])
-        for name, stream, sink in zip(("results", "left", "right"), [results, *too_late], sinks, strict=True):
-            stream.sink(name, sink)
-
-    return build
 
 
 def found_in(sinks: Sinks) -> tuple[Counter[Any], list[Counter[Any]]]:
@@ -113,14 +83,14 @@ def spread(items: Sequence[Any]) -> list[Any]:
 @given(items=streams, bound=st.integers(0, 3), kind=kinds, debug=st.booleans())
 def test_late_records_of_each_stream_are_in_open_groups(items: list[Any], bound: int, kind: str, debug: bool) -> None:
     sinks = new_sinks()
-    SingleThreadRuntime(flow(source_of(spread(items)), bound, WINDOWS[kind], sinks), debug=debug).execute()
+    SingleThreadRuntime(late_groups(source_of(spread(items)), bound, WINDOWS[kind], sinks), debug=debug).execute()
     assert found_in(sinks) == expected([it for it in items if it is not PAUSE], bound, kind)
 
 
 @given(items=streams, bound=st.integers(0, 3), kind=kinds, workers=st.integers(1, 3))
 def test_each_record_is_in_a_group_or_too_late(items: list[Any], bound: int, kind: str, workers: int) -> None:
     sinks = new_sinks()
-    SingleThreadRuntime(flow(source_of(items), bound, WINDOWS[kind], sinks), parallelism=workers).execute()
+    SingleThreadRuntime(late_groups(source_of(items), bound, WINDOWS[kind], sinks), parallelism=workers).execute()
     for side in (0, 1):
         inside = {value for it in sinks[0] for value in it.value.value[side]}
         lost = list(sinks[1 + side].values)
@@ -131,7 +101,7 @@ def test_each_record_is_in_a_group_or_too_late(items: list[Any], bound: int, kin
 @given(items=streams, bound=st.integers(0, 3), kind=kinds, stop=st.integers(1, 30))
 def test_a_restart_changes_nothing(items: list[Any], bound: int, kind: str, stop: int) -> None:
     sinks = new_sinks()
-    program, store = compiled(flow(source_of(spread(items)), bound, WINDOWS[kind], sinks)), Store()
+    program, store = compiled(late_groups(source_of(spread(items)), bound, WINDOWS[kind], sinks)), Store()
     run = store.restore(program, 1)
     for _ in range(stop):
         if not run.is_finished:
@@ -145,7 +115,7 @@ def test_a_restart_changes_nothing(items: list[Any], bound: int, kind: str, stop
 def test_late_records_of_one_stream_only() -> None:
     items = [(0, "a", 9, "left"), (1, "a", 9, "right"), (0, "a", 2, "late left"), (1, "a", 2, "late right")]
     sinks = new_sinks()
-    SingleThreadRuntime(flow(source_of(spread(items)), 3, tumbling(20), sinks, both=False)).execute()
+    SingleThreadRuntime(late_groups(source_of(spread(items)), 3, tumbling(20), sinks, both=False)).execute()
     assert found_in(sinks)[0] == Counter([("a", 0, 20, ("late left", "left"), ("right",))])
 
 
@@ -153,13 +123,13 @@ def test_late_records_of_one_stream_only() -> None:
 def test_groups_with_late_records_are_exactly_once(kind: str) -> None:
     """One stream is ahead: which windows are open would depend on how far both have come."""
     records = [(1, "a", 1000, -1), *[(0, "ab"[n % 2], n * 7 % 23 + n, n) for n in range(20)]]
-    build = flow(source_of([]), 2, WINDOWS[kind], new_sinks())
+    build = late_groups(source_of([]), 2, WINDOWS[kind], new_sinks())
     assert_exactly_once(build, {"source": script_of(records)}, max_examples=10)
 
 
 def test_late_records_that_make_no_sense_are_refused() -> None:
     def build(windows: Any, **options: Any) -> None:
-        compiled(flow(source_of([]), 0, windows, new_sinks(), **options))
+        compiled(late_groups(source_of([]), 0, windows, new_sinks(), **options))
 
     with pytest.raises(GraphError, match=r"'groups' has groups, whose results can't be revised: leave out until="):
         build(tumbling(5), until=3)
