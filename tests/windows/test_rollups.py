@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -325,6 +325,32 @@ def test_a_worker_catches_up_by_the_deltas_of_another() -> None:
         assert [len(it) for it in results] == [int(hour > 0), int(hour == 4)]
         assert dict(one.state) == dict(other.state)
         assert len(one.state) <= 6
+
+
+def test_a_delta_has_only_the_windows_that_changed() -> None:
+    panes = [calendar(unit).panes for unit in ("hour", "day", "month")]
+    levels = [Level(it, keep) for it, keep in zip(panes, (FOREVER, None, None), strict=True)]
+    operator = RollupAggregate(OperatorContext("rollup", tracked=True), levels, (agg.count(),))
+
+    def delta_of(timestamp: datetime, *epochs: datetime) -> tuple[list[str], list[str]]:
+        operator.process(Batch(["a"], [1], [timestamp], [(1, it) for it in epochs]))
+        delta = operator.delta()
+        return _units(delta.changed), _units(delta.deleted)
+
+    first = START.replace(hour=0)
+    for hour in range(2000):
+        now = first + timedelta(hours=hour)
+        operator.process(Batch(["a"], [1], [now], [(1, now - timedelta.resolution)]))
+    assert len(operator.delta().changed) > 2000
+    assert delta_of(now) == (["hour"], [])
+    later = now + timedelta(hours=1)
+    assert delta_of(later, later - timedelta.resolution) == (["hour", "day"], [])
+    day = first + timedelta(days=85)
+    assert delta_of(day, day - timedelta.resolution) == (["hour", "month"], ["day"])
+
+
+def _units(slots: Iterable[tuple[int, Any]]) -> list[str]:
+    return sorted((list(Unit)[slot % 8].value for slot, _ in slots), key=UNITS.index)
 
 
 def test_dates_are_rolled_up() -> None:
