@@ -90,7 +90,7 @@ class PanedState(Mapping[Slot, Any]):
         if not self._tracked:
             return Delta()
         changes = Delta() if self._whole else self._changes()
-        if 4 * (len(changes.changed) - SLACK) > 3 * len(self):
+        if 4 * (len(changes.changed) + len(changes.deleted) - SLACK) > 3 * len(self):
             self._whole = True
         if self._whole:
             changes = Delta(self._flat(), whole=True)

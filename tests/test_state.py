@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from malflow import ExpireMap
 from malflow.message import MIN
+from malflow.paned_state import PanedState
 from malflow.state import Delta, KeyedState, StatesView, copied
 
 some_keys = st.integers(0, 5)
@@ -255,3 +256,12 @@ def test_expire_maps_are_equal_by_their_entries(inserts: list[tuple[str, int, in
         other.insert(key, value, expiry)
     assert one == other
     assert one != dict.fromkeys(one)
+
+
+def test_dropping_most_slots_makes_the_next_delta_whole() -> None:
+    state = PanedState(tracked=True)
+    for number in range(2):
+        state.pane(number).update(dict.fromkeys(range(5000 - 4000 * number), 1))
+    state.delta()
+    state.drop(0)
+    assert state.delta() == Delta({(1, key): 1 for key in range(1000)}, whole=True)
