@@ -14,9 +14,10 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-__all__ = ["plot_patterns", "plot_snapshots", "plot_spark"]
+__all__ = ["plot_patterns", "plot_snapshots", "plot_spark", "plot_windows"]
 
 _WIDTH = 0.38
+_WINDOW_PEERS = {"loop": "a hand-written loop", "bytewax": "bytewax"}
 _COLOURS = ("#9aa5b1", "#2f6fb0", "#e07b39")
 _FIVE_COLOURS = ("#c6ced6", "#7fb0dd", "#9aa5b1", "#2f6fb0", "#e07b39")
 
@@ -85,6 +86,27 @@ def plot_spark(
         for axes, what in zip(both, ("workers", "keys"), strict=True):
             _costs(axes, what, costs)
         _save(figure, folder / "spark_growth.png")
+
+
+def plot_windows(
+    folder: Path, ratios: Mapping[str, Mapping[str, Sequence[float]]], targets: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Draw how many times as fast as its peers malflow is at windows and joins, beside the targets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    peers = list(dict.fromkeys(peer for by_peer in ratios.values() for peer in by_peer))
+    figure, columns = plt.subplots(1, len(peers), figsize=(11, 3.8), layout="constrained", sharey=True)
+    jobs = list(ratios)[::-1]
+    for axes, peer, colour in zip(columns, peers, _COLOURS[1:], strict=True):
+        middles = [median(ratios[job][peer]) for job in jobs]
+        bars = axes.barh(range(len(jobs)), middles, 0.6, color=colour)
+        axes.bar_label(bars, labels=[f" {middle:,.1f}" for middle in middles], fontsize=8)
+        for at, job in enumerate(jobs):
+            label = "target" if at == 0 else None
+            axes.vlines(targets[job][peer], at - 0.4, at + 0.4, color="black", linestyle="--", linewidth=1, label=label)
+        axes.set_yticks(range(len(jobs)), jobs, fontsize=8)
+        axes.set(title=f"Times the speed of {_WINDOW_PEERS[peer]}", xlabel="log", xscale="log")
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+    _save(figure, folder / "windows.png")
 
 
 def _rates(axes: Any, rates: Mapping[int, Mapping[str, Sequence[float]]]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from tables import print_table
 from workloads.measured import Measured
 
-SECTIONS = ("sums", "latency", "growth")
+SECTIONS = ("sums", "windows", "latency", "growth")
 KEYS = (1_000, 100_000)
 IN_SPARK = (
     "transformWithStateInPandas",
@@ -37,11 +37,19 @@ MANY_KEYS = 10_000
 BATCH, BATCH_OF_MANY_KEYS = 1_000_000, 100_000
 """Records a batch of those in Spark: fewer where there are many keys, or a batch would take even more minutes."""
 
-OWN = ("malflow", "malflow in long ticks", "trickle", "empty", "empty in Python")
+WINDOWS = {
+    "malflow": "malflow, windows",
+    "window()": "window()",
+    "applyInPandasWithState": "applyInPandasWithState, windows",
+}
+"""The ways to sum in windows."""
+
+OWN = ("malflow", "malflow, windows", "malflow in long ticks", "trickle", "empty", "empty in Python")
 """Workloads in a session that malflow makes."""
 
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
 TARGETS |= {(keys, "bytewax"): 2.0 for keys in KEYS}
+WINDOW_TARGETS = {"window()": 3.0, "applyInPandasWithState": 8.0}
 GROWING_WORKERS = (1, 2, 4, 8)
 GROWING_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 CORES = 2
@@ -80,6 +88,8 @@ def main() -> None:
     bench = Bench(options)
     only = options.only.split(",")
     rates = bench.sums() if "sums" in only else {}
+    if "windows" in only:
+        bench.windows()
     if "latency" in only:
         bench.latency()
     costs = bench.growth() if "growth" in only else {}
@@ -118,6 +128,8 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
         if case.peer.startswith("empty"):
             in_python = case.peer == "empty in Python"
             return spark_peers.measure_empty(session, case.workers, warm_up, seconds, in_python=in_python)
+        if case.peer == WINDOWS["malflow"]:
+            return asdict(spark_flow.measure_windows(session, case.keys, case.workers, warm_up, seconds))
         if case.peer.startswith("malflow"):
             trigger = LONG_TICK if "long" in case.peer else 0.0
             measured = spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds, trigger=trigger)
@@ -160,19 +172,26 @@ class Bench:
             cases = {peer: Case(peer, keys, CORES, best.get(peer, 0)) for peer in peers}
             found = self._in_turn(cases, self._measured)
             rates[keys] = {peer: [it.rate for it in found[peer]] for peer in peers}
-            rows += [_sum_row(keys, peer, best.get(peer), found) for peer in peers]
+            for peer in peers:
+                name, *cells = _row(peer, best.get(peer), found, TARGETS.get((keys, peer)))
+                rows.append((name, f"{keys:,}", *cells))
             tried_rows += [_tried_row(keys, peer, by_size) for peer, by_size in tried.items()]
         print(f"\nrunning sum, local[{CORES}]; malflow with a snapshot each second; medians\n")
-        print_table(
-            ("peer", "keys", "records a batch", "records/s", "CPU us a record", "s a tick", "snapshots", "malflow / it",
-             "least", "target"),
-            rows,
-        )  # fmt: skip
+        print_table((_HEADER[0], "keys", *_HEADER[1:]), rows)
         print("\nthe sizes of batches that were tried: records/s (seconds a batch), one run each\n")
         columns = sorted({size for *_, by_size in tried_rows for size in by_size})
         cells = [(*names, *(by_size.get(size, "") for size in columns)) for *names, by_size in tried_rows]
         print_table(("peer", "keys", *(f"{size:,}" for size in columns)), cells)
         return rates
+
+    def windows(self) -> None:
+        """Compare sums in tumbling windows."""
+        sizes = {name: BATCH for name in WINDOWS if name in WINDOW_TARGETS}
+        cases = {name: Case(peer, KEYS[0], CORES, sizes.get(name, 0)) for name, peer in WINDOWS.items()}
+        found = self._in_turn(cases, self._measured)
+        rows = [_row(name, sizes.get(name), found, WINDOW_TARGETS.get(name)) for name in cases]
+        print(f"\nsums in windows, {KEYS[0]:,} keys, local[{CORES}]; malflow with a snapshot each second; medians\n")
+        print_table(_HEADER, rows)
 
     def latency(self) -> None:
         """Compare ticks that hold next to nothing with the emptiest query."""
@@ -253,13 +272,17 @@ class Bench:
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def _sum_row(keys: int, peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]]) -> Sequence[str]:
+_HEADER = (
+    "peer", "records a batch", "records/s", "CPU us a record", "s a tick", "snapshots", "malflow / it", "least",
+    "target",
+)  # fmt: skip
+
+
+def _row(peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]], target: float | None) -> Sequence[str]:
     its = found[peer]
     ratios = [ours.rate / it.rate for ours, it in zip(found["malflow"], its, strict=True)]
-    target = TARGETS.get((keys, peer))
     return (
         peer,
-        f"{keys:,}",
         "" if batch is None else f"{batch:,}",
         f"{median(it.rate for it in its):,.0f}",
         f"{median(1e6 * it.cpu / it.records for it in its):.2f}",

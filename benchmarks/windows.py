@@ -1,7 +1,7 @@
 """Compare windows with hand-written loops and bytewax, in one process, in rounds.
 
 pip install malflow[bench]
-python benchmarks/windows.py [--rounds 5] [--records 150000] [--only tumbling]
+python benchmarks/windows.py [--rounds 5] [--records 150000] [--only tumbling] [--plot benchmarks/plots]
 
 Whole dataflows: source, timestamps, epochs, keys, windows, sink, with changes tracked for snapshots. Records come at
 1,000 a second of event time, for 1,000 keys. bytewax gets fewer records, since it takes a hundred times as long; for
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import truediv
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any, NamedTuple
@@ -30,6 +31,18 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from malflow.windows import session, sliding, tumbling
+
+PEERS = ("malflow", "loop", "bytewax")
+
+TARGETS: dict[str, dict[str, float]] = {
+    "tumbling, agg.sum": {"loop": 1.2, "bytewax": 25},
+    "tumbling, five aggregators": {"loop": 1.2, "bytewax": 25},
+    "tumbling, fold": {"loop": 1.1, "bytewax": 20},
+    "sliding 60 s by 1 s": {"loop": 8, "bytewax": 100},
+    "session, gap 5 s": {"loop": 1.0, "bytewax": 8},
+    "interval join, 2 s": {"loop": 0.5, "bytewax": 12},
+}
+"""How many times as fast as each peer malflow should be at least."""
 
 _KEYS = 1_000
 _START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -93,16 +106,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each peer does each job")
     parser.add_argument("--records", type=int, default=150_000, help="how many records malflow and the loops get")
     parser.add_argument("--only", default="", help="a word in the names of the jobs to run")
+    parser.add_argument("--plot", type=Path, help="folder for the plot; needs matplotlib")
     options = parser.parse_args()
-    rows = []
-    for name, peers in _jobs(options.records).items():
-        if options.only in name:
-            rows += _measure(name, peers, options.rounds)
-    print("\nCPU ns a record, medians; '/': how many times malflow's, median of the rounds\n")
-    print_table(("job", "malflow", "loop", "bytewax", "loop / malflow", "bytewax / malflow"), rows)
+    times = {
+        name: _measure(name, peers, options.rounds)
+        for name, peers in jobs(options.records).items()
+        if options.only in name
+    }
+    ratios = {name: {peer: _ratios(its, peer) for peer in PEERS[1:]} for name, its in times.items()}
+    print("\nCPU ns a record, medians; '/': how many times malflow's, median of the rounds; in brackets: at least\n")
+    header = ("job", *PEERS, *(f"{peer} / malflow" for peer in PEERS[1:]))
+    print_table(header, [_row(name, its, ratios[name]) for name, its in times.items()])
+    if options.plot is not None:
+        from plots import plot_windows  # noqa: PLC0415 - an extra
+
+        plot_windows(options.plot, ratios, TARGETS)
 
 
-def _jobs(count: int) -> dict[str, Mapping[str, Peer]]:
+def jobs(count: int) -> dict[str, Mapping[str, Peer]]:
+    """Return the ways to do each job, with `count` records."""
     few = max(10_000, count // 15)
     disordered, short = _records(count, 3), _records(few, 3)
     ordered, brief = _records(count, 0), _records(few, 0)
@@ -143,7 +165,7 @@ def _jobs(count: int) -> dict[str, Mapping[str, Peer]]:
         "interval join, 2 s": {
             "malflow": Peer(lambda: _joined(*_sides(disordered)), count),
             "loop": Peer(lambda: Outcome(*pairs_by_hand(by_side, 2 * _SECOND, _BOUND)), count),
-            "bytewax": Peer(lambda: Outcome(*bytewax_pairs(_sides(short), _START, 2 * _SECOND)), few, differs=True),
+            "bytewax": Peer(lambda: Outcome(*bytewax_pairs(_sides(short), _START, 4 * _SECOND)), few, differs=True),
         },
     }
 
@@ -213,8 +235,8 @@ def _outcome(build: Callable[[Any], None], totals: Totals) -> Outcome:
     return Outcome(totals.results, totals.total)
 
 
-def _measure(name: str, peers: Mapping[str, Peer], rounds: int) -> list[Sequence[str]]:
-    """Run each peer once a round, each round beginning with another one; return the row of the table."""
+def _measure(name: str, peers: Mapping[str, Peer], rounds: int) -> dict[str, list[float]]:
+    """Run each peer once a round, each round beginning with another one; return the times by peer."""
     times: dict[str, list[float]] = {peer: [] for peer in peers}
     order = list(peers)
     for turn in range(rounds):
@@ -230,8 +252,16 @@ def _measure(name: str, peers: Mapping[str, Peer], rounds: int) -> list[Sequence
         if any(len(found) > 1 for found in outcomes.values()):
             raise SystemExit(f"{name}: the peers disagree: {outcomes}")
     print(name, {peer: round(median(found)) for peer, found in times.items()}, flush=True)
-    ratios = [median(map(truediv, times[peer], times["malflow"])) for peer in ("loop", "bytewax")]
-    return [(name, *(f"{median(times[peer]):,.0f}" for peer in peers), *(f"{ratio:.1f}" for ratio in ratios))]
+    return times
+
+
+def _ratios(times: Mapping[str, Sequence[float]], peer: str) -> list[float]:
+    return list(map(truediv, times[peer], times["malflow"]))
+
+
+def _row(name: str, times: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]]) -> Sequence[str]:
+    compared = [f"{median(ratios[peer]):.1f} ({target:g})" for peer, target in TARGETS[name].items()]
+    return (name, *(f"{median(times[peer]):,.0f}" for peer in PEERS), *compared)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The running sum under malflow on Spark, and a dataflow of the same shape with next to nothing in it."""
+"""The running sum under malflow on Spark, sums in windows, and a dataflow with next to nothing in it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from malflow import DataMessage, StreamProvider, rendezvous_select
+from malflow import DataMessage, StreamProvider, agg, limit_out_of_orderness, rendezvous_select
 from malflow.runtime.spark.runtime import SparkHandle, SparkRuntime
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from malflow.windows import tumbling
 from workloads.measured import Measured, cpu_seconds, scattered
 
-__all__ = ["FEWEST_TICKS", "add", "from_start_to_start", "key_of", "measure_sum", "measure_trickle", "start_of"]
+__all__ = [
+    "FEWEST_TICKS",
+    "add",
+    "from_start_to_start",
+    "key_of",
+    "measure_sum",
+    "measure_trickle",
+    "measure_windows",
+    "start_of",
+]
 
 FEWEST_TICKS = 5
 """Ticks that a window of nearly empty ones has at least."""
@@ -112,13 +122,25 @@ class _Mark:
 def measure_sum(
     session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
 ) -> Measured:
-    """Run a running sum with a snapshot each second, and measure a window of whole ticks.
+    """Run a running sum with a snapshot each second, and measure a window of whole ticks."""
+    return _measure(_running_sum(keys, workers), session, keys, workers, warm_up, seconds, trigger=trigger)
 
-    It has as many records as there are keys, at least: so that new bases of snapshots have their share in it.
+
+def measure_windows(session: Any, keys: int, workers: int, warm_up: float, seconds: float) -> Measured:
+    """Run sums in windows with a snapshot each second, and measure a window of whole ticks."""
+    return _measure(_window_sums(keys, workers), session, keys, workers, warm_up, seconds)
+
+
+def _measure(
+    build: Any, session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, trigger: float = 0.0
+) -> Measured:
+    """Run a dataflow, and count the records of its operator 'sum'.
+
+    There are as many records as there are keys, at least: so that new bases of snapshots have their share in it.
     """
     with tempfile.TemporaryDirectory() as folder:
         runtime = SparkRuntime(
-            _running_sum(keys, workers),
+            build,
             FsspecBackend(folder),
             snapshots=timedelta(seconds=1),
             parallelism=workers,
@@ -168,6 +190,18 @@ def _running_sum(keys: int, workers: int) -> Any:
     def build_dataflow(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", StatefulSource(Numbers(keys, workers)))
         sums = numbers.key_distribute("key", key_of).stateful_map("sum", add, default=int)
+        sums.sink("forget", StatelessSink(Forget()))
+
+    return build_dataflow
+
+
+def _window_sums(keys: int, workers: int) -> Any:
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", StatefulSource(Numbers(keys, workers)))
+        timed = numbers.assign_timestamps("at", lambda msg: workers * msg.timestamp)
+        on_time, late = timed.generate_epochs("epochs", limit_out_of_orderness(3_000), every=1_000)
+        late.filter("none", lambda _: False)
+        sums = on_time.key_distribute("key", key_of).window(tumbling(60_000)).aggregate("sum", agg.sum())
         sums.sink("forget", StatelessSink(Forget()))
 
     return build_dataflow

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from workloads.measured import Measured, cpu_seconds
 from workloads.spark_flow import FEWEST_TICKS, add, from_start_to_start, start_of
+from workloads.spark_windows import SPARK_WINDOWS
 
 __all__ = ["SPARK_PEERS", "make_session", "measure_empty", "measure_peer"]
 
@@ -151,11 +152,12 @@ SPARK_PEERS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 def measure_peer(peer: str, session: SparkSession, keys: int, batch: int, warm_up: float, seconds: float) -> Measured:
-    """Run a running sum with so many records a batch, and measure a window of whole batches."""
+    """Run a running sum, or sums in windows, with so many records a batch, and measure a window of whole batches."""
+    mode = "append" if peer in SPARK_WINDOWS else "update"
     ticks = session.readStream.format("rate-micro-batch").option("rowsPerBatch", batch).option("numPartitions", 2)
     numbers = ticks.load().selectExpr(f"value * {_STEP} % {keys} AS key", "value")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        writer = SPARK_PEERS[peer](numbers).writeStream.format("noop").outputMode("update")
+        writer = (SPARK_PEERS | SPARK_WINDOWS)[peer](numbers).writeStream.format("noop").outputMode(mode)
         query = writer.option("checkpointLocation", folder).start()
         _wait(query, 0, warm_up, max(_WARM_BATCHES, -(-keys // batch)))
         first, cpu = _batches(query), cpu_seconds()

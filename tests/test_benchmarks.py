@@ -1,0 +1,32 @@
+"""The benchmarks run, at a scale at which their figures mean nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax is not installed")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "row"),
+    [
+        ("epochs.py", ["--records", "2000"], "datetimes, 3 s disorder, 8 parts"),
+        ("window_state.py", ["--keys", "2000", "--seconds", "2", "--records", "2000,4000"], "interval join"),
+        pytest.param("windows.py", ["--records", "3000"], "session, gap 5 s", marks=needs_bytewax),
+        pytest.param("garbage.py", ["--records", "3000"], "sliding 60 s by 1 s", marks=needs_bytewax),
+    ],
+)
+def test_benchmarks_of_time_print_their_tables(script: str, arguments: list[str], row: str) -> None:
+    rounds = [] if script == "window_state.py" else ["--rounds", "1"]
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *rounds, *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert f"\n| {row} " in done.stdout
