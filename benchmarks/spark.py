@@ -274,13 +274,15 @@ class Bench:
 
 _HEADER = (
     "peer", "records a batch", "records/s", "CPU us a record", "s a tick", "snapshots", "malflow / it", "least",
-    "target",
+    "by CPU", "target",
 )  # fmt: skip
 
 
 def _row(peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]], target: float | None) -> Sequence[str]:
     its = found[peer]
-    ratios = [ours.rate / it.rate for ours, it in zip(found["malflow"], its, strict=True)]
+    pairs = list(zip(found["malflow"], its, strict=True))
+    ratios = [ours.rate / it.rate for ours, it in pairs]
+    by_cpu = [it.cpu / it.records * ours.records / ours.cpu for ours, it in pairs]
     return (
         peer,
         "" if batch is None else f"{batch:,}",
@@ -290,6 +292,7 @@ def _row(peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]], 
         f"{median(it.snapshots for it in its):.0f}" if peer.startswith("malflow") else "",
         f"{median(ratios):.2f}",
         f"{min(ratios):.2f}",
+        f"{median(by_cpu):.2f}",
         "" if target is None else f">= {target:g}",
     )
 
