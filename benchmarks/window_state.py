@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def _print_once(keys: int) -> None:
-    """Let each key come once, and then an epoch that closes everything."""
+    """Run flows in which each key comes once, and then an epoch that closes everything."""
     rows = []
     for kind in KINDS:
         total = 0
