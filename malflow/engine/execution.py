@@ -360,9 +360,10 @@ class Run:
                 merge_lateness(self.lateness, worker.lateness)
             for channel in stage.outputs:
                 sent[channel.number] = [output[channel.number] for output in outputs]
-        largest = max((worker.largest for worker in self._workers), default=1)
-        for operator in self._operators:
-            operator.limit_batch(largest)
+        if most := max((source.polled for source in self._sources), default=0):
+            growth = max(worker.largest for worker in self._workers) / most
+            for operator in self._operators:
+                operator.limit_batch(growth)
         for operator in self._operators:
             operator.flush()
 

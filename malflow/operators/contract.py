@@ -280,8 +280,8 @@ class Operator:
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set how idle each input edge is; called when that changes. See `malflow.engine.idleness.Idle`."""
 
-    def limit_batch(self, largest: int) -> None:
-        """Adapt to the size of the largest batch of the last tick."""
+    def limit_batch(self, growth: float) -> None:
+        """Adapt to how much larger the largest batch of the last tick was than the largest poll."""
 
     def reset_pacing(self) -> None:
         """Ignore the time since the last tick when records are paced."""

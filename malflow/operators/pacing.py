@@ -35,15 +35,13 @@ class PollPacing:
         """Return how many records to ask of each part, where `parts` parts are polled."""
         return max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
 
-    def limit_batch(self, polled: int, largest: int) -> None:
+    def limit_batch(self, growth: float) -> None:
         """Lower the limit where operators emit many records for each input record, so that batches stay small.
 
         Args:
-            polled: the number of records polled in the last tick.
-            largest: the number of records in the largest batch that this tick made.
+            growth: the size of the largest batch of the last tick, divided by that of the largest poll.
         """
-        if polled:
-            self._largest_limit = max(1, min(BATCH_SIZE, BATCH_SIZE * polled // largest))
+        self._largest_limit = max(1, min(BATCH_SIZE, int(BATCH_SIZE / growth)))
 
     def reset(self) -> None:
         """Start timing now: the time since the last tick was not spent on records."""

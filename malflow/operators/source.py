@@ -164,9 +164,9 @@ class Source(PartOperator):
         """Ignore the time since the last tick when the poll limit is adjusted."""
         self._pacing.reset()
 
-    def limit_batch(self, largest: int) -> None:
+    def limit_batch(self, growth: float) -> None:
         """Poll fewer records where operators emit many for each, so that the largest batch stays small."""
-        self._pacing.limit_batch(self.polled, largest)
+        self._pacing.limit_batch(growth)
 
     def take_skipped(self) -> timedelta:
         """Return how much time the clock of ticks skips, by the readers of test scripts, since the last call."""

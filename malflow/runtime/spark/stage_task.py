@@ -282,8 +282,9 @@ class StageAttempt:
                 return
             if left is not None and (left := left - polled) <= 0:
                 return
+            growth = worker.largest / max(source.polled for source in worker.sources)
             for operator in worker.operators:
-                operator.limit_batch(worker.largest)
+                operator.limit_batch(growth)
 
     def _poll_again(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]) -> None:
         for counts in before or [{}]:
