@@ -213,7 +213,7 @@ def test_windows_with_late_records_are_exactly_once(spec: Any) -> None:
 
 
 def test_early_results_leave_out_windows_that_are_closed() -> None:
-    items = [("a", 10, 1), ("a", 17, 1), ("a", 8, 1), ("b", 30, 1)]
+    items = [("a", 10, 1), ("a", 12, 1), ("a", 8, 1), ("b", 13, 1), ("b", 30, 1)]
     sinks = run(items, 0, sliding(10, 5), agg.count(), early=1)
     for it in sinks.results:
         assert it.timestamp < it.value.end
@@ -236,7 +236,7 @@ def test_an_epoch_in_the_same_batch_makes_a_record_too_late_for_a_session() -> N
 
 def test_an_epoch_in_the_same_batch_ends_a_kept_window() -> None:
     """No window closes at that epoch, so the batch would not be cut there."""
-    sinks = run([("b", 20, 1), ("b", 24, 1), ("a", 15, 2), ("b", 60, 1)], 0, tumbling(10), agg.count(), until=4)
+    sinks = run([("b", 20, 1), ("b", 23, 1), ("a", 15, 2), ("b", 60, 1)], 0, tumbling(10), agg.count(), until=4)
     assert list(sinks.too_late.values) == [2]
     assert not list(sinks.revised)
 

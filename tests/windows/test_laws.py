@@ -177,6 +177,16 @@ def test_the_last_hour_of_a_day_counts_for_that_day() -> None:
     assert [(it.value.start.day, it.value.value) for it in found] == [(1, 24), (2, 24), (3, 1)]
 
 
+@pytest.mark.parametrize("windows", [tumbling(50), sliding(50, 25), session(9), counting(12), counting(8, 3)], ids=str)
+def test_floats_do_not_show_where_batches_are_cut(windows: Any) -> None:
+    """They would, if the records of a batch were summed before they are added; as built-in sums do."""
+    add = aggregated(windows, agg.sum(), agg.mean(), agg.variance())
+    items: list[Item] = [("a", at, 0.1 * (at % 4) + (1e15 if at == 5 else 0.7)) for at in range(12)]
+    undisturbed = list(map(repr, results_of(items, 100, add)))
+    for cut in range(1, len(items)):
+        assert list(map(repr, results_of([*items[:cut], PAUSE, *items[cut:]], 100, add))) == undisturbed
+
+
 def test_a_large_number_leaves_no_trace_in_later_windows() -> None:
     """It would, if what leaves a window were subtracted."""
     items = [("a", at, 1e16 if at == 0 else 1.0) for at in range(8)]
@@ -188,7 +198,7 @@ def test_a_large_number_leaves_no_trace_in_later_windows() -> None:
 def test_an_epoch_closes_a_window_that_was_opened_in_its_batch(windows: TimeWindows) -> None:
     """A batch is cut only at epochs that may close something, and the first of these closes no window."""
     watch = Watch()
-    items = [("b", 25, 1), ("a", 20, 1), ("b", 31, 1), ("b", 42, 1), ("b", 90, 1)]
+    items = [("b", 25, 1), ("a", 18, 1), ("b", 29, 1), ("b", 45, 1), ("b", 90, 1)]
     messages = results_of(items, 8, lambda keyed: aggregated(windows, agg.count())(keyed).stateless_op("see", watch))
     watch.assert_forward()
     assert messages == []

@@ -54,6 +54,7 @@ shorter = st.sampled_from(["second", "minute", "hour"])
 
 @given(moment=moments, zone=zones, unit=days_or_longer)
 @example(datetime(2011, 12, 30, 12, tzinfo=UTC), ZoneInfo("Pacific/Apia"), "day")  # it skipped a day
+@example(datetime(1919, 3, 31, 12, tzinfo=UTC), ZoneInfo("America/Toronto"), "day")  # from 23:30 to 0:30
 @example(datetime(2018, 11, 4, 12, tzinfo=UTC), ZoneInfo("America/Sao_Paulo"), "day")  # there was no midnight
 @example(datetime(2010, 11, 7, 2, 45, tzinfo=UTC), ZoneInfo("America/St_Johns"), "day")  # midnight came twice
 def test_calendar_units_begin_at_their_first_midnight(moment: datetime, zone: tzinfo, unit: str) -> None:

@@ -26,6 +26,15 @@ Shape = tuple[int, int, int]
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(-30, 60), st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 1.0]))
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)
+crowded_records = st.tuples(st.just("a"), st.integers(0, 15), st.sampled_from([0.1, 0.2, 0.3, 0.7]))
+
+
+def _moving_on(items: list[Item]) -> list[Item]:
+    return [it if it is PAUSE else (it[0], it[1] + n // 2, it[2]) for n, it in enumerate(items)]
+
+
+crowded = st.lists(st.one_of(crowded_records, st.just(PAUSE)), min_size=10, max_size=40).map(_moving_on)
+"""Records of one key, so that windows have many and the order of their sums shows."""
 shapes = st.one_of(
     st.tuples(st.integers(1, 12), st.integers(0, 20)).map(lambda it: (it[0], it[0], it[1])),
     st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(0, 20)),
@@ -71,7 +80,7 @@ def _sorted(text: str) -> str:
     return "".join(sorted(text))
 
 
-@given(items=streams, bound=st.integers(0, 6), shape=shapes, data=st.data())
+@given(items=st.one_of(streams, crowded), bound=st.integers(0, 20), shape=shapes, data=st.data())
 def test_batching_is_invisible(items: list[Item], bound: int, shape: Shape, data: st.DataObject) -> None:
     arrived = [item for item in items if item is not PAUSE]
     cuts = data.draw(st.lists(st.integers(0, len(arrived)), max_size=5))
@@ -82,7 +91,17 @@ def test_batching_is_invisible(items: list[Item], bound: int, shape: Shape, data
     assert list(map(repr, results_of(cut, bound, add))) == list(map(repr, results_of(arrived, bound, add)))
 
 
-@given(items=streams, bound=st.integers(0, 6), shape=shapes, stop=st.integers(1, 30), rescale=st.integers(1, 3))
+deep = st.tuples(st.integers(4, 12), st.sampled_from([1, 2]), st.just(0))
+"""Windows of many panes, where it shows in which order these are combined."""
+
+
+@given(
+    items=st.one_of(streams, crowded),
+    bound=st.integers(0, 15),
+    shape=st.one_of(shapes, deep),
+    stop=st.integers(1, 60),
+    rescale=st.integers(1, 3),
+)
 def test_a_restart_changes_nothing(items: list[Item], bound: int, shape: Shape, stop: int, rescale: int) -> None:
     """Compare floats to the last bit, and the order too where the number of workers stays the same."""
     spread = [part for item in items for part in (item, PAUSE)]  # a tick for each record

@@ -1,0 +1,699 @@
+"""The planted bugs: mistakes that are easily made with time and aggregation.
+
+Each stands for a trap of the kind that other stream processors fell into. ``python -m tests.planted`` plants them.
+"""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["BUGS"]
+
+LAWS = "tests/windows/test_laws.py"
+PANES = "tests/windows/test_panes.py"
+TIMES = "tests/windows/test_time_windows.py"
+SESSIONS = "tests/windows/test_sessions.py"
+COUNTS = "tests/windows/test_counting.py"
+EARLY = "tests/windows/test_early.py"
+LATE = "tests/windows/test_late.py"
+MOVED = "tests/windows/test_moved_windows.py"
+INTERVAL = "tests/joins/test_interval_join.py"
+ASOF = "tests/joins/test_asof_join.py"
+COGROUP = "tests/joins/test_cogroup.py"
+TIMERS = "tests/timers/test_models.py"
+TIMER_RULES = "tests/timers/test_behaviour.py"
+CLOCK = "tests/timers/test_clock.py"
+SELECTION = "tests/selection/test_models.py"
+SELECTION_RULES = "tests/selection/test_mistakes.py"
+AGGREGATOR_LAWS = "tests/aggregators/test_laws.py"
+KERNELS = "tests/aggregators/test_kernels.py"
+CHECKS = "tests/aggregators/test_debug.py"
+EPOCHS = "tests/conformance/test_time.py"
+INSTANTS = "tests/conformance/test_instants.py"
+
+_WINDOWS = [
+    Bug(
+        "results are stamped with the end of their window",
+        "the last hour of a day counts for the next day",
+        "operators/window.py",
+        "results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)",
+        "results.add(states, made, panes.start(end) if timestamp is None else timestamp)",
+        (f"{LAWS}::test_the_last_hour_of_a_day_counts_for_that_day",),
+    ),
+    Bug(
+        "a window waits for its end",
+        "off by one between the last instant and the end",
+        "operators/window.py",
+        "            if epoch is not MAX and last > epoch:\n                break",
+        "            if epoch is not MAX and last >= epoch:\n                break",
+        (f"{PANES}::test_an_epoch_at_the_last_instant_closes_a_window",),
+    ),
+    Bug(
+        "the last float of a window is its end",
+        "off by one for one type of timestamps",
+        "panes.py",
+        "return nextafter(self.start(number + 1), -inf)",
+        "return self.start(number + 1)",
+        (PANES,),
+    ),
+    Bug(
+        "the product of floats decides their window",
+        "a record lies outside of its window, by rounding",
+        "panes.py",
+        "        number = int((timestamp - self.offset) // self.size)\n",
+        "        return int((timestamp - self.offset) // self.size)\n",
+        (f"{PANES}::test_windows_of_floats_have_no_gaps",),
+    ),
+    Bug(
+        "times before zero are rounded up",
+        "division towards zero",
+        "panes.py",
+        "return int((timestamp - self.origin) // self.size)",
+        "return int((timestamp - self.origin) / self.size)",
+        (
+            f"{PANES}::test_negative_times_are_rounded_down",
+            f"{PANES}::test_windows_contain_their_start_and_not_their_end",
+        ),
+    ),
+    Bug(
+        "weeks begin on Thursdays",
+        "1970 began on a Thursday",
+        "windows.py",
+        "not cycle % _WEEK and offset is None:",
+        "not cycle % _WEEK and offset is None and False:",
+        (PANES,),
+    ),
+    Bug(
+        "a day begins at a midnight that does not exist",
+        "clocks are set forward over midnight",
+        "panes.py",
+        "    if found.astimezone(zone).replace(tzinfo=None) == wall:\n        return found\n",
+        "    return found\n",
+        (f"{PANES}::test_calendar_units_begin_at_their_first_midnight",),
+    ),
+    Bug(
+        "a day begins at its second midnight",
+        "clocks are set back over midnight",
+        "panes.py",
+        "    found = wall.replace(tzinfo=zone).astimezone(UTC)\n",
+        "    found = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)\n",
+        (f"{PANES}::test_calendar_units_begin_at_their_first_midnight",),
+    ),
+    Bug(
+        "months and quarters begin a month late",
+        "calendar arithmetic",
+        "panes.py",
+        "divmod(number * _MONTHS[self.unit], 12)",
+        "divmod(number * _MONTHS[self.unit] + 1, 12)",
+        (PANES,),
+    ),
+    Bug(
+        "floats are summed batch by batch",
+        "the last digits depend on where batches are cut",
+        "operators/window.py",
+        "            self._kernel.add(states, run.key_column(), rest, run.timestamps, self._admit)\n",
+        "            sums: dict[Any, Any] = {}\n"
+        "            self._kernel.add(sums, run.key_column(), rest, run.timestamps, self._admit)\n"
+        "            states.update(self._kernel.merge_by_key(dict(states), sums))\n",
+        (f"{LAWS}::test_floats_do_not_show_where_batches_are_cut",),
+    ),
+    Bug(
+        "what leaves a sliding window is subtracted",
+        "1e16 + 1 - 1e16 is 0",
+        "operators/sliding.py",
+        "return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)",
+        "whole = self._combine(suffix, self._prefix) if suffix else dict(self._prefix)\n"
+        "        return {key: acc + 1e16 - 1e16 if type(acc) is float else acc for key, acc in whole.items()}",
+        (f"{LAWS}::test_a_large_number_leaves_no_trace_in_later_windows",),
+    ),
+    Bug(
+        "the panes of a sliding window are in a wrong order",
+        "merge is not commutative",
+        "operators/sliding.py",
+        "return self._combine(suffix, self._prefix) if suffix",
+        "return self._combine(self._prefix, suffix) if suffix",
+        (f"{LAWS}::test_the_distance_of_windows_need_not_divide_their_size",),
+    ),
+    Bug(
+        "blocks of panes begin where a run begins",
+        "after a restart floats are rounded otherwise",
+        "operators/sliding.py",
+        "        block = (number - 1) // self._span * self._span\n",
+        "        block = min(panes)\n",
+        (f"{TIMES}::test_a_restart_changes_nothing",),
+    ),
+    Bug(
+        "the distance of windows is taken to divide their size",
+        "size % every != 0",
+        "windows.py",
+        "    unit = _common_unit(size, every)\n",
+        "    unit = min(size, every)\n",
+        (f"{LAWS}::test_the_distance_of_windows_need_not_divide_their_size", TIMES),
+    ),
+    Bug(
+        "the epoch that a window reached is not restored",
+        "a sliding window comes again after a restart",
+        "operators/reached_epoch.py",
+        'self.epoch, self.like = self.state.get("epoch"), self.state.get("like")',
+        'self.like = self.state.get("like")',
+        (f"{TIMES}::test_a_restart_changes_nothing",),
+    ),
+    Bug(
+        "the horizon is that of the open windows",
+        "an epoch is passed over that closes a window of the same batch",
+        "operators/window.py",
+        "        return panes.last(number + 1 if panes.last(number) <= epoch else number)",
+        "        return panes.last(min(self.state.panes, default=number + 1))",
+        (f"{LAWS}::test_an_epoch_closes_a_window_that_was_opened_in_its_batch",),
+    ),
+    Bug(
+        "windows without records are closed one by one",
+        "an epoch that jumps far takes for ever",
+        "operators/sliding.py",
+        "            if oldest >= number:",
+        "            if False:",
+        (f"{LAWS}::test_an_epoch_may_jump_over_thousands_of_millions_of_windows",),
+        seconds=60,
+    ),
+    Bug(
+        "a horizon is looked for at the end of the stream",
+        "arithmetic with the greatest epoch",
+        "operators/window.py",
+        "        if epoch is not MAX:\n            self._horizon = self.horizon(panes, epoch)",
+        "        self._horizon = self.horizon(panes, epoch)",
+        (f"{TIMES}::test_each_window_has_exactly_its_records",),
+    ),
+    Bug(
+        "results at the end of the stream look final",
+        "half a window at the end of a file",
+        "operators/sliding.py",
+        "timing = Timing.END if epoch is MAX else Timing.FINAL",
+        "timing = Timing.FINAL",
+        (TIMES,),
+    ),
+    Bug(
+        "each change of a pane writes all panes",
+        "state by key instead of by pane",
+        "paned_state.py",
+        "            if dirty is not None:\n                dirty.update(keys)\n",
+        "            self._dirty.update(dict.fromkeys(self.panes))\n",
+        (f"{LAWS}::test_a_delta_has_only_the_panes_that_changed",),
+    ),
+    Bug(
+        "a change of a pane's states is not written",
+        "touch is forgotten",
+        "paned_state.py",
+        "                dirty.update(keys)\n",
+        "                pass\n",
+        (f"{TIMES}::test_a_restart_changes_nothing",),
+    ),
+    Bug(
+        "closed panes stay in snapshots",
+        "deletions are no part of the delta",
+        "paned_state.py",
+        "                self._dropped.append((number, states))\n",
+        "                pass\n",
+        (f"{TIMES}::test_a_restart_changes_nothing",),
+    ),
+    Bug(
+        "panes are merged without being copied",
+        "a merge changes its argument",
+        "aggregators/collected.py",
+        'join="{a} + {b}"',
+        'join="{a}.extend({b}) or {a}"',
+        (f"{AGGREGATOR_LAWS}::test_a_kernel_merges_as_its_aggregators_do", TIMES),
+    ),
+    Bug(
+        "windows that share panes take any aggregator",
+        "the first merge fails, long after the start",
+        "streams/window_kinds.py",
+        '            check_merge(name, kernel, "windows that share panes")\n',
+        "",
+        (f"{LAWS}::test_windows_that_share_panes_need_aggregators_that_merge",),
+    ),
+    Bug(
+        "timestamps of two types go to the panes of the first",
+        "dates and datetimes, with and without a zone",
+        "operators/window.py",
+        "if fitted(self._unfitted, timestamp) != panes:",
+        "if False:",
+        (f"{PANES}::test_timestamps_of_two_types_are_named",),
+    ),
+    Bug(
+        "the first early result takes the accumulators",
+        "early results change final ones",
+        "operators/window.py",
+        "return {key: states[key] for key in keys}",
+        "return {key: states.pop(key) for key in keys}",
+        (EARLY,),
+    ),
+    Bug(
+        "a late record brings early results of a window that is over",
+        "of several windows of a pane, some are closed",
+        "operators/early.py",
+        "            if panes.last(first + self._windows.span - 1) <= epoch:",
+        "            if False:",
+        (f"{LATE}::test_early_results_leave_out_windows_that_are_closed",),
+    ),
+    Bug(
+        "a late record reaches a kept window one epoch too long",
+        "off by one at the end of the time for late records",
+        "operators/window.py",
+        "        if self._until is None or last + self._until <= epoch:",
+        "        if self._until is None or last + self._until < epoch:",
+        (f"{LATE}::test_an_epoch_in_the_same_batch_ends_a_kept_window",),
+    ),
+    Bug(
+        "a late record counts in closed sliding windows only",
+        "its newest window is open, its own pane is closed",
+        "operators/sliding.py",
+        "        if panes.last(newest + self._windows.span - 1) <= epoch:\n",
+        "        if panes.last(number) <= epoch:\n",
+        (f"{LATE}::test_late_records_are_added_to_windows_that_are_open",),
+    ),
+    Bug(
+        "closed panes are not combined again for a late record",
+        "a cache outlives what it was made of",
+        "operators/sliding.py",
+        "        self._next = None  # combine the closed panes again\n",
+        "",
+        (f"{LATE}::test_late_records_are_added_to_windows_that_are_open",),
+    ),
+    Bug(
+        "equal keys of other types go to other workers",
+        "1 == 1.0 == True, 0.0 == -0.0",
+        "partitioners.py",
+        "    if denominator == 1:\n        return _encode_integer(numerator)\n",
+        "",
+        ("tests/test_partitioners.py",),
+    ),
+]
+
+_SESSIONS = [
+    Bug(
+        "records exactly the gap apart are in one session",
+        "the gap is exclusive",
+        "operators/session.py",
+        "if newest.last < timestamp < newest.until:",
+        "if newest.last < timestamp <= newest.until:",
+        (SESSIONS,),
+    ),
+    Bug(
+        "a record between two sessions extends one of them",
+        "sessions overlap",
+        "operators/session.py",
+        "if after < len(sessions) and sessions[after] < end:",
+        "if False:",
+        (SESSIONS,),
+    ),
+    Bug(
+        "a session's epochs are only those of the sessions before",
+        "an epoch is passed over that closes a session of the same batch",
+        "operators/session.py",
+        "return soonest if earliest is None else min(earliest, soonest)",
+        "return soonest if earliest is None else earliest",
+        (SESSIONS,),
+    ),
+    Bug(
+        "restored sessions have no timers",
+        "what follows from the state is not made again",
+        "operators/session.py",
+        "            self._timers.set(key, instant_before(sessions[1] + self._gap))\n            if index >= kept",
+        "            if index >= kept",
+        (SESSIONS,),
+    ),
+    Bug(
+        "sessions that join keep the end of the first",
+        "a merged interval is cut",
+        "operators/session.py",
+        "        sessions[at + 1] = sessions[after + 1]\n",
+        "",
+        (SESSIONS,),
+    ),
+]
+
+_COUNTS = [
+    Bug(
+        "overlapping windows of records start at each full one",
+        "count windows with a distance",
+        "operators/counted.py",
+        "                windows[0] -= self._every\n",
+        "                windows[0] = 0\n",
+        (COUNTS,),
+    ),
+    Bug(
+        "the rest at the end of the stream is behind the epoch",
+        "results of the end are late",
+        "operators/counted.py",
+        "timestamps.append(last if epoch is None or last > epoch else instant_after(epoch))",
+        "timestamps.append(last)",
+        (COUNTS,),
+    ),
+]
+
+_AGGREGATORS = [
+    Bug(
+        "variances are merged without the distance of their means",
+        "moments add up",
+        "aggregators/moments.py",
+        " + apart * apart * one[0] * other[0] / count]",
+        "]",
+        (AGGREGATOR_LAWS,),
+    ),
+    Bug(
+        "the last value is the last one to arrive",
+        "arrival instead of event time",
+        "aggregators/ends.py",
+        'step = "if {t} >= {a}[0]: {to} = ({t}, {x})"',
+        'step = "{to} = ({t}, {x})"',
+        (KERNELS, f"{LAWS}::test_the_order_of_arrival_within_the_bound_does_not_matter"),
+    ),
+    Bug(
+        "of equal extremes the last one counts",
+        "ties depend on the order of arrival",
+        "aggregators/extremes.py",
+        "or ({{x}} == {{a}}[0] and {{t}} < {{a}}[1])",
+        "or {{x}} == {{a}}[0]",
+        (KERNELS,),
+    ),
+    Bug(
+        "sums of integers overflow",
+        "64 bits",
+        "aggregators/sums.py",
+        'step = "{to} = {a} + {x}"',
+        'step = "{to} = ({a} + {x} + 2**63) % 2**64 - 2**63 if type({x}) is int else {a} + {x}"',
+        (f"{LAWS}::test_sums_of_integers_have_no_greatest_one",),
+    ),
+    Bug(
+        "a collected result is the accumulator",
+        "an emitted list grows",
+        "aggregators/collected.py",
+        'outcome = "tuple({0})"',
+        'outcome = "{0}"',
+        (KERNELS,),
+    ),
+    Bug(
+        "the checks let NaN pass",
+        "NaN sticks, silently",
+        "aggregators/generated.py",
+        "if self.refuses_nan and self._needs_value(column, equality=True):",
+        "if False:",
+        (CHECKS,),
+    ),
+    Bug(
+        "the checks overlook a kept value that is mutated",
+        "collect, first and max_by keep values",
+        "aggregators/fuse.py",
+        '        """Return the result of an accumulator; check that it is not changed, or given out."""\n'
+        "        self._watch.verify(acc)\n",
+        "",
+        (CHECKS,),
+    ),
+    Bug(
+        "a mean of means",
+        "results are merged instead of accumulators",
+        "aggregators/sums.py",
+        '    outcome = "{1} / {0}"',
+        '    outcome = "{1} / 2"',
+        (KERNELS,),
+    ),
+]
+
+_JOINS = [
+    Bug(
+        "before and after are swapped on the right side",
+        "asymmetric intervals",
+        "operators/interval_join.py",
+        "_Side(RIGHT, -after, before,",
+        "_Side(RIGHT, -before, after,",
+        (INTERVAL,),
+    ),
+    Bug(
+        "records are dropped by the newest record",
+        "pairs are lost when records are out of order",
+        "operators/interval_join.py",
+        "            self._pair(side, rows, results)\n",
+        "            self._pair(side, rows, results)\n            self._drop(max(run.timestamps))\n",
+        (INTERVAL,),
+    ),
+    Bug(
+        "the other side's records stay without a partner",
+        "an outer join emits a matched record alone",
+        "operators/interval_join.py",
+        "                if side.others_keep:\n                    self._settle(other, key, index)\n",
+        "",
+        (INTERVAL,),
+    ),
+    Bug(
+        "a snapshot forgets which records have a partner",
+        "matched records come alone after a restart",
+        "operators/interval_join.py",
+        "            settled[index] = True\n            self.state.touch(number, (key,))\n",
+        "            settled[index] = True\n",
+        (INTERVAL,),
+    ),
+    Bug(
+        "partners are looked for in one pane",
+        "an interval reaches into the next pane",
+        "operators/interval_join.py",
+        "range(at - self._slack, at + 2 + self._slack)",
+        "range(at - self._slack, at + 1 + self._slack)",
+        (INTERVAL,),
+    ),
+    Bug(
+        "right records of the same time are too new",
+        "equal counts",
+        "operators/asof_join.py",
+        "at = bisect_right(rights[0], timestamp) - 1",
+        "at = bisect_right(rights[0], timestamp - 1) - 1",
+        (ASOF,),
+    ),
+    Bug(
+        "the newest right record up to the epoch is dropped",
+        "the version that counts is gone",
+        "operators/asof_join.py",
+        "first = max(0, bisect_right(times, epoch) - 1)",
+        "first = min(len(times) - 1, bisect_right(times, epoch))",
+        (ASOF,),
+    ),
+    Bug(
+        "old versions are kept",
+        "state that grows",
+        "operators/asof_join.py",
+        "        if right is not None and len(right[0]) > 1:\n            deadlines.append(right[0][1])\n",
+        "",
+        (ASOF,),
+    ),
+    Bug(
+        "groups have the records of all streams in the first list",
+        "which stream a record came from",
+        "operators/cogroup.py",
+        "stream = self._collect.stream = self._streams[edge]",
+        "stream = self._streams[edge]",
+        (COGROUP,),
+    ),
+    Bug(
+        "results share the lists of their window",
+        "an emitted list is the accumulator",
+        "operators/cogroup.py",
+        "return tuple(map(list, acc))",
+        "return tuple(acc)",
+        (f"{COGROUP}::test_changed_results_change_no_other_result",),
+    ),
+]
+
+_TIMERS = [
+    Bug(
+        "a dropped key keeps its timer",
+        "a timer fires for a key without a state",
+        "operators/timed_op.py",
+        "            self.state.pop(key, None)\n            self.timers.cancel(key)\n",
+        "            self.state.pop(key, None)\n",
+        (TIMERS,),
+    ),
+    Bug(
+        "periodic timers go on at the end of the stream",
+        "the greatest epoch never comes to an end",
+        "operators/timed_op.py",
+        "        if epoch is not MAX:\n            while",
+        "        if True:\n            while",
+        (f"{TIMER_RULES}::test_a_periodic_timer_fires_once_at_the_end",),
+        seconds=60,
+    ),
+    Bug(
+        "timers of one time fire in another order after a restart",
+        "the order of setting is state",
+        "operators/logic_timers.py",
+        "            self._changed.pop(key, None)\n",
+        "",
+        (TIMERS, TIMER_RULES),
+    ),
+    Bug(
+        "a timer that was moved fires at both times",
+        "a superseded timer",
+        "timers.py",
+        "        self.cancel(key)\n        bucket = self._buckets.get(at)\n",
+        "        bucket = self._buckets.get(at)\n",
+        (TIMERS,),
+    ),
+    Bug(
+        "timers behind an epoch wait for the next one",
+        "off by one between equal and late",
+        "operators/timed_op.py",
+        "            while (at := timers.pending.earliest) is not None and at <= epoch:",
+        "            while (at := timers.pending.earliest) is not None and at < epoch:",
+        (TIMERS,),
+    ),
+    Bug(
+        "the clock of a run goes back behind its snapshot",
+        "the system's clock was set back",
+        "engine/clock.py",
+        "            self.now = max(self.now, time)\n",
+        "            pass\n",
+        ("tests/timers/test_clock.py", "tests/runtime/test_resume.py"),
+    ),
+    Bug(
+        "a state that a timer changed is not written",
+        "touch is forgotten",
+        "operators/timed_op.py",
+        "        output.key = _NO_KEY\n        self.state.touch(keys)\n",
+        "        output.key = _NO_KEY\n",
+        (TIMERS,),
+    ),
+]
+
+_SELECTION = [
+    Bug(
+        "repetitions across the bound of two panes pass",
+        "only one neighbour is looked at",
+        "operators/distinct.py",
+        "for near in (number - 1, number + 1))",
+        "for near in (number - 1, number - 1))",
+        (SELECTION,),
+    ),
+    Bug(
+        "ids are forgotten a pane too soon",
+        "a record is near one whose pane is gone",
+        "operators/distinct.py",
+        "panes.start(min(numbers) + 2) <= epoch:",
+        "panes.start(min(numbers) + 1) <= epoch:",
+        (SELECTION_RULES, SELECTION),
+    ),
+    Bug(
+        "changes keep the value itself",
+        "a value that is mutated further on",
+        "operators/distinct.py",
+        "states[key] = copied(fact)",
+        "states[key] = fact",
+        (SELECTION_RULES,),
+    ),
+    Bug(
+        "tokens come back at the rate of one",
+        "a token bucket of n",
+        "operators/throttle.py",
+        "debt - n * (timestamp - then)",
+        "debt - (timestamp - then)",
+        (SELECTION,),
+    ),
+    Bug(
+        "a record at the end of a list's time joins it",
+        "lists depend on epochs",
+        "operators/batching.py",
+        "if held is not None and timestamp >= held[0]:",
+        "if held is not None and timestamp > held[0]:",
+        (SELECTION,),
+    ),
+    Bug(
+        "sorted records lose their order of arrival in a snapshot",
+        "ties after a restart",
+        "operators/sort.py",
+        "        number = next(reversed(numbers)) + 1 if numbers else 0\n",
+        "        number = -next(reversed(numbers)) - 1 if numbers else 0\n",
+        (SELECTION,),
+    ),
+    Bug(
+        "an instant is emitted again after a restart",
+        "the position of a trigger",
+        "sources/instants.py",
+        "            self._last = found[-1]\n",
+        "            self._last = found[-1] - _TICK\n",
+        (INSTANTS,),
+    ),
+    Bug(
+        "the last instant that was missed is left out",
+        "a trigger that was down",
+        "sources/instants.py",
+        "max(last, latest - _TICK)",
+        "max(last, latest)",
+        (INSTANTS,),
+    ),
+]
+
+_EPOCHS = [
+    Bug(
+        "a record at the epoch is on time",
+        "equal is late",
+        "operators/event_time.py",
+        "            if previous is not None and not timestamp > previous:\n",
+        "            if previous is not None and timestamp < previous:\n",
+        (EPOCHS,),
+    ),
+    Bug(
+        "times in a zone are compared by the clock on the wall",
+        "an hour that comes twice",
+        "operators/moments.py",
+        "        if zone is not None and not is_fixed(zone):\n",
+        "        if False:\n",
+        (EPOCHS,),
+    ),
+    Bug(
+        "a new worker begins at the greatest epoch",
+        "records are late after a rescale",
+        "engine/rescale.py",
+        "    return None if None in epochs else min(epochs)",
+        "    return None if None in epochs else max(epochs)",
+        (MOVED, "tests/engine/test_placement.py"),
+    ),
+    Bug(
+        "a late record is on time on its new worker",
+        "a window comes twice after a rescale",
+        "engine/rescale.py",
+        "    past = None if placement is None else _past(old, least)\n",
+        "    past = None\n",
+        (MOVED,),
+    ),
+    Bug(
+        "parts share the epoch of the newest",
+        "the slower file is all late",
+        "operators/part_epochs.py",
+        "            least = self._least()\n",
+        "            least = max(self._by_part.values())\n",
+        (EPOCHS,),
+    ),
+    Bug(
+        "a finished worker is lifted to the newest of the others",
+        "records of busy workers are late",
+        "engine/lifts.py",
+        "        least = min(going)\n",
+        "        least = max(going)\n",
+        ("tests/windows/test_finished_parts.py",),
+    ),
+    Bug(
+        "an epoch is rounded to the multiple before",
+        "a cached multiple",
+        "operators/thinning.py",
+        "            and self._multiple <= epoch <= self._until\n",
+        "            and self._multiple <= epoch\n",
+        ("tests/properties/test_every.py", "tests/properties/test_epochs_by_column.py"),
+    ),
+    Bug(
+        "the merged epoch is that of the newest edge",
+        "records are behind a join's epoch",
+        "operators/frontiers.py",
+        "        lowest = min((self._epochs[edge] for edge in self._busy), default=MIN)\n",
+        "        lowest = max((self._epochs[edge] for edge in self._busy), default=MIN)\n",
+        ("tests/operators/test_merge.py", INTERVAL),
+    ),
+]
+
+BUGS: list[Bug] = [*_WINDOWS, *_SESSIONS, *_COUNTS, *_AGGREGATORS, *_JOINS, *_TIMERS, *_SELECTION, *_EPOCHS]

@@ -1,0 +1,111 @@
+"""A bug in a copy of the package, and the tests that are to find it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+__all__ = ["ROOT", "Bug", "Verdict", "hunt"]
+
+ROOT = Path(__file__).parents[2]
+_COPIED = ("malflow", "tests", "conftest.py", "pyproject.toml", "docs")
+_SECONDS = 600
+
+
+class Verdict(Enum):
+    """What came of a bug.
+
+    Attributes:
+        KILLED: a test failed.
+        HUNG: the tests did not end in time, which they do without the bug.
+        SURVIVED: all tests passed.
+    """
+
+    KILLED = "killed"
+    HUNG = "hung"
+    SURVIVED = "SURVIVED"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A change of one place of the package.
+
+    Attributes:
+        name: what goes wrong.
+        trap: the mistake that it stands for.
+        file: the file, from the package's folder.
+        old: what is there, once.
+        new: what is there instead.
+        tests: the tests that are to find it: files, or tests in files.
+        seconds: within which the tests end without the bug.
+    """
+
+    name: str
+    trap: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    seconds: int = _SECONDS
+
+    def plant(self, root: Path) -> None:
+        """Change the package in a folder.
+
+        Raises:
+            ValueError: if the code has changed, so that the bug has to be planted anew.
+        """
+        path = root / "malflow" / self.file
+        source = path.read_text()
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.name}: {self.file} has {source.count(self.old)} times, not once:\n{self.old}")
+        path.write_text(source.replace(self.old, self.new))
+
+
+def hunt(bug: Bug) -> tuple[Verdict, float, str]:
+    """Run the tests of a bug in a copy of the package that has it; return the first test that failed as well.
+
+    Raises:
+        RuntimeError: if no test could be run.
+    """
+    with TemporaryDirectory(prefix="planted-") as folder:
+        copy = Path(folder)
+        for name in _COPIED:
+            _copy(ROOT / name, copy / name)
+        bug.plant(copy)
+        env = {**os.environ, "PYTHONPATH": folder, "PYTHONWARNINGS": "error", "HYPOTHESIS_PROFILE": "ci"}
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "tests.planted.unshrunk", "-m", "not spark"]
+        begin = time.monotonic()
+        try:
+            run = subprocess.run(
+                [sys.executable, "-m", "pytest", *options, *bug.tests],
+                cwd=copy,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=bug.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Verdict.HUNG, time.monotonic() - begin, ""
+        seconds = time.monotonic() - begin
+    if run.returncode == 0:
+        return Verdict.SURVIVED, seconds, ""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    if failed is None:
+        raise RuntimeError(f"{bug.name}: the tests could not be run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
+    return Verdict.KILLED, seconds, failed[1]
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+    else:
+        shutil.copy(source, target)

@@ -1,0 +1,11 @@
+"""A plugin of pytest: failing examples are not made smaller, since it matters only that there is one."""
+
+from __future__ import annotations
+
+from hypothesis import Phase, settings
+
+
+def pytest_configure() -> None:
+    """Leave the phase out of the profile that conftest.py has loaded; its examples stay the same."""
+    settings.register_profile("unshrunk", settings(), phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("unshrunk")
