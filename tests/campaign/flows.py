@@ -37,6 +37,13 @@ HIDDEN = frozenset({"hold", "announce"})
 """Stateless operators whose object keeps something: there is one in each process, and workers move between these."""
 
 _STATES = ("stateful_map", "stateful_op", "ttl_map")
+_TIMED = frozenset(
+    {
+        *("stateful_op", "ttl_map", "window", "early_window", "late_window", "cogroup"),
+        *("interval_join", "asof_join", "sort", "batch"),
+    }
+)
+"""Operators whose results, or states, depend on epochs."""
 _TIMELESS = frozenset({"audit", "show", "fan", "triples", "renew"})
 """Stateful logics to which epochs are nothing."""
 
@@ -85,7 +92,7 @@ class LongDraft(Draft):
         step, before = self.steps[-1], [self.traits[index] for index in inputs]
         timed = all(traits.epochs is not None and not traits.here for traits in before)
         settled = not self.unsettled.intersection(inputs)
-        timeless = kind not in ("stateful_op", "ttl_map") or arg in _TIMELESS
+        timeless = kind not in _TIMED or arg in _TIMELESS
         if kind in _STATES and settled and (timed or timeless):
             self.kept.add(step.name)
         if not settled or not (timed or timeless):
@@ -110,7 +117,8 @@ class LongDraft(Draft):
 def single_source(draft: LongDraft) -> None:
     """Add a source of one part, whose order is known."""
     items = tuple(draft.rng.choices(VALUES, k=draft.rng.choice([3, 12, 40])))
-    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family())
+    own = frozenset({len(draft.steps)})
+    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family(), sources=own)
     draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
 
 
@@ -121,7 +129,8 @@ def part_source(draft: LongDraft) -> None:
     for key in keys:
         items = tuple(draft.rng.choices(VALUES, k=draft.rng.choice([2, 6, 15])))
         parts.append(Part(key, items, tuple(index * draft.rng.choice([1, 2]) for index in range(len(items)))))
-    traits = Traits(keyed=True, order=Order.BY_KEY, place=Place.SPREAD, family=draft.family())
+    own = frozenset({len(draft.steps)})
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=Place.SPREAD, family=draft.family(), sources=own)
     draft.add("source", (), tuple(parts), traits)
 
 

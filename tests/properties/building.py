@@ -14,7 +14,7 @@ from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.state_kinds import StateSpec
-from malflow.windows import CountWindows, Timing
+from malflow.windows import FOREVER, CountWindows, Timing
 from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
@@ -250,7 +250,58 @@ def _window(step: Step, inputs: list[Any], _: Run) -> Any:
     results = inputs[0].window(windows).aggregate(step.name, agg.count(), agg.sum(functions.weight))
     if isinstance(windows, CountWindows):
         results = results.filter(f"{step.name} whole", lambda result: result.timing is Timing.FINAL)
-    return results.map(f"{step.name} plain", lambda result: (result.start, result.end, *result.value))
+    return _plain(step, results)
+
+
+def _early_window(step: Step, inputs: list[Any], _: Run) -> Any:
+    windows, early = functions.EARLY[step.arg]
+    results = inputs[0].window(windows, early=early).aggregate(step.name, agg.count(), agg.sum(functions.weight))
+    return _plain(step, results)
+
+
+def _late_window(step: Step, inputs: list[Any], _: Run) -> Any:
+    windows, until = functions.LATE[step.arg]
+    windowed = inputs[0].window(windows).allow_late(inputs[1], until)
+    results, revised, too_late = windowed.aggregate(step.name, agg.count(), agg.sum(functions.weight))
+    return _plain(step, results), _plain(step, revised, "revised"), too_late
+
+
+def _plain(step: Step, results: Any, what: str = "plain") -> Any:
+    return results.map(f"{step.name} {what}", lambda result: (result.start, result.end, *result.value))
+
+
+def _cogroup(step: Step, inputs: list[Any], _: Run) -> Any:
+    results = inputs[0].window(functions.WINDOWS[step.arg]).cogroup(step.name, *inputs[1:])
+    return results.map(
+        f"{step.name} plain",
+        lambda it: (it.start, it.end, *(tuple(sorted(map(functions.weight, group))) for group in it.value)),
+    )
+
+
+def _interval_join(step: Step, inputs: list[Any], _: Run) -> Any:
+    name, how = step.arg
+    before, after = functions.INTERVALS[name]
+    return inputs[0].interval_join(step.name, inputs[1], before=before, after=after, how=how)
+
+
+def _asof_join(step: Step, inputs: list[Any], _: Run) -> Any:
+    name, how = step.arg
+    return inputs[0].asof_join(step.name, inputs[1], tolerance=functions.TOLERANCES[name], how=how)
+
+
+def _distinct(step: Step, inputs: list[Any], _: Run) -> Any:
+    within = FOREVER if step.arg is None else step.arg
+    return inputs[0].distinct(step.name, lambda value: functions.weight(value) % 3, within=within)
+
+
+def _throttle(step: Step, inputs: list[Any], _: Run) -> Any:
+    n, per = step.arg
+    return inputs[0].throttle(step.name, n, per=per)
+
+
+def _batch(step: Step, inputs: list[Any], _: Run) -> Any:
+    size, within = step.arg
+    return inputs[0].batch(step.name, size, within=within)
 
 
 def _sink(step: Step, inputs: list[Any], result: Run) -> None:
@@ -284,6 +335,18 @@ _BUILDERS: dict[str, Builder] = {
     "stateful_map": _stateful_map,
     "stateful_op": _stateful_op,
     "window": _window,
+    "early_window": _early_window,
+    "late_window": _late_window,
+    "cogroup": _cogroup,
+    "interval_join": _interval_join,
+    "asof_join": _asof_join,
+    "aggregate": lambda step, inputs, _: inputs[0].aggregate(step.name, agg.count(), agg.sum(functions.weight)),
+    "distinct": _distinct,
+    "changes": _bare,
+    "throttle": _throttle,
+    "sort": _bare,
+    "batch": _batch,
+    "sample": lambda step, inputs, _: inputs[0].sample(step.name, step.arg, functions.weight),
     "ttl_map": _with(functions.TTL_MAPS),
     "assign_timestamps": _with(functions.ASSIGNERS),
     "generate_epochs": _generate_epochs,

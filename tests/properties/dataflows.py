@@ -36,6 +36,9 @@ class Traits:
         parts: whether its keys are the parts of its source.
         family: streams of one family may hold the same values.
         stamps: the type of its timestamps; None if it may be any, or `MAX`.
+        sources: the sources that it comes from.
+        holds: whether records are held back until an epoch comes. Those that still are when the sources have ended
+            come behind the epochs of other sources.
     """
 
     keyed: bool
@@ -49,6 +52,8 @@ class Traits:
     placed: frozenset[str] = frozenset({"rendezvous"})
     parts: bool = False
     stamps: type | None = int
+    sources: frozenset[int] = frozenset()
+    holds: bool = False
 
     @property
     def stateful(self) -> bool:
@@ -143,7 +148,8 @@ def _items(draft: Draft, values: Sequence[Any], most: int) -> tuple[Any, ...]:
 
 def single_source(draft: Draft, values: Sequence[Any] = VALUES) -> None:
     items = _items(draft, values, 24)
-    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family())
+    own = frozenset({len(draft.steps)})
+    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family(), sources=own)
     draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
 
 
@@ -151,7 +157,8 @@ def part_source(draft: Draft) -> None:
     keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=4, unique=True))
     parts = tuple(_part(draft, key) for key in keys)
     place = Place.SPREAD if draft.parallel else Place.SOURCE
-    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True)
+    own = frozenset({len(draft.steps)})
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True, sources=own)
     draft.add("source", (), parts, traits)
 
 
@@ -266,6 +273,10 @@ def stateful_op(draft: Draft, index: int) -> None:
     name = draft.choose(_stateful_ops(traits))
     keeps_values = name in ("show", "triples", "renew", "roll")
     order = traits.order
+    if name == "alarm":
+        traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
+        draft.add("stateful_op", (index,), name, traits)
+        return
     if name in ("flush", "tumble", "final"):
         order = Order.TOTAL if order is Order.TOTAL and traits.epochs is not None else Order.BY_KEY
     family = traits.family
@@ -285,6 +296,8 @@ def _stateful_ops(traits: Traits) -> list[str]:
         names += ["tumble"]
     if traits.ordered and traits.epochs is not None:
         names += ["roll", "decay"]
+    if _timed_and_punctual(traits):
+        names += ["alarm"] * 3
     return names
 
 
@@ -301,8 +314,103 @@ def window(draft: Draft, index: int) -> None:
     """Aggregate in windows; of those of a number of records leave out the rest, whose time depends on the epochs."""
     traits = draft.traits[index]
     names = [name for name, it in functions.WINDOWS.items() if traits.ordered or not isinstance(it, CountWindows)]
-    traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False)
+    traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
     draft.add("window", (index,), draft.choose(names), traits)
+
+
+def early_window(draft: Draft, index: int) -> None:
+    """Aggregate in windows that have early results, which depend on the epochs."""
+    traits = replace(draft.traits[index], order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
+    draft.add("early_window", (index,), draft.choose(list(functions.EARLY)), traits)
+
+
+def late_window(draft: Draft, index: int) -> None:
+    """Generate epochs, and add the late records to windows of those on time, on one worker or behind an exchange."""
+    on_time = _generate(draft, index, draft.choose(["own", "back", "sometimes", 0, 1, 3]), len(draft.steps), here=False)
+    key = draft.choose(list(functions.KEYS)) if draft.traits[index].keyed else draft.choose(["two", "mixed", "modulo"])
+    keyed, late = (_distribute(draft, it, key, "rendezvous") for it in (on_time, on_time + 1))
+    traits = replace(draft.traits[keyed], order=Order.BY_KEY, parts=False, punctual=False, holds=True)
+    name = draft.choose(list(functions.LATE))
+    results, revised = (replace(traits, family=draft.family(), punctual=it) for it in (True, False))
+    draft.add("late_window", (keyed, late), name, results, revised, replace(traits, order=draft.traits[late].order))
+
+
+def select(draft: Draft, index: int) -> None:
+    """Drop, hold back, reorder or group records, or add them up."""
+    draft.choose([_select, _distinct, _throttle, _sort, _batch])(draft, index)
+
+
+def _select(draft: Draft, index: int) -> None:
+    traits, kind = draft.traits[index], draft.choose(["aggregate", "changes"])
+    draft.add(kind, (index,), None, replace(traits, family=draft.family()) if kind == "aggregate" else traits)
+
+
+def _distinct(draft: Draft, index: int) -> None:
+    draft.add("distinct", (index,), draft.choose([None, 3, 8]), draft.traits[index])
+
+
+def _throttle(draft: Draft, index: int) -> None:
+    _share(draft, index)
+    draft.add("throttle", (index,), draft.choose([(1, 5), (2, 7), (3, 4)]), *[draft.traits[index]] * 2)
+
+
+def _sort(draft: Draft, index: int) -> None:
+    draft.add("sort", (index,), None, replace(draft.traits[index], holds=True))
+
+
+def _batch(draft: Draft, index: int) -> None:
+    traits = draft.traits[index]
+    family = draft.family(shared_with=traits.family)
+    traits = replace(traits, order=Order.BY_KEY, family=family, parts=False, holds=True)
+    draft.add("batch", (index,), draft.choose([(2, 5), (3, 20), (4, 3)]), traits)
+
+
+def sample(draft: Draft, index: int) -> None:
+    draft.add("sample", (index,), draft.choose([0.2, 0.7, 1]), draft.traits[index])
+
+
+def join(draft: Draft, index: int) -> None:
+    """Join with another stream, or with the stream itself; the results of a record come in any order."""
+    left = draft.traits[index]
+    others = [
+        other
+        for other, traits in enumerate(draft.traits)
+        if draft.may_read(other)
+        and _windowed(traits)
+        and traits.placed == left.placed
+        and _meet_in_time([left, traits])
+    ]
+    other = draft.choose(others)
+    kind = draft.choose(["interval_join", "cogroup", *["asof_join"] * draft.traits[other].ordered])
+    for read in (index, other):
+        _share(draft, read)
+    joined = replace(_joined([left, draft.traits[other]]), holds=True)
+    if kind == "cogroup":
+        names = [name for name, it in functions.WINDOWS.items() if not isinstance(it, CountWindows)]
+        traits = replace(joined, order=Order.BY_KEY, family=draft.family())
+        draft.add(kind, (index, other), draft.choose(names), traits)
+        return
+    traits = replace(joined, family=draft.family(shared=True))
+    if kind == "interval_join":
+        arg = draft.choose(list(functions.INTERVALS)), draft.choose(["inner", "left", "right", "outer"])
+    else:
+        arg = draft.choose(list(functions.TOLERANCES)), draft.choose(["left", "inner"])
+    draft.add(kind, (index, other), arg, traits)
+
+
+def keyed_in_time(draft: Draft, index: int) -> None:
+    """Set times, epochs and keys, and add operators that need all of these."""
+    assigner = draft.choose(["weight", "double", "bumpy"])
+    traits = replace(draft.traits[index], epochs=ONLY_MAX, here=False, stamps=int)
+    stamped = draft.add("assign_timestamps", (index,), assigner, traits)
+    draft.hidden.add(stamped)
+    name = draft.choose(["own", "back", "sometimes", 0, 1, 3, 8])
+    here = traits.place is Place.GATHERED
+    on_time = _generate(draft, stamped, name, len(draft.steps), here=here)
+    keyed = _distribute(draft, on_time, draft.choose(["two", "two", "mixed", "modulo"]), "rendezvous")
+    for _ in range(draft.draw(st.integers(1, 2))):
+        fitting = [move for move in _TIMED_MOVES if move.fits(draft.traits[keyed])]
+        draft.choose(fitting or PLAIN[:5]).add(draft, keyed)
 
 
 def assign_and_generate(draft: Draft, index: int) -> None:
@@ -340,12 +448,12 @@ def _generate_per_part(draft: Draft, index: int) -> None:
     draft.add("generate_epochs", (index,), name, on_time, late, per_part=True, every=_every(draft))
 
 
-def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> None:
+def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> int:
     if name != "never" and draft.traits[index].place is Place.GATHERED:
         draft.movable = False  # the time of the one worker that has records is not that of the others
     traits = replace(draft.traits[index], epochs=epochs, here=here)
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
-    draft.add("generate_epochs", (index,), name, on_time, late, every=_every(draft))
+    return draft.add("generate_epochs", (index,), name, on_time, late, every=_every(draft))
 
 
 def _every(draft: Draft) -> int | None:
@@ -392,11 +500,18 @@ def _joined(traits: list[Traits]) -> Traits:
         place=place,
         family=traits[0].family,
         epochs=traits[0].epochs if len(origins) == 1 and not any(t.here for t in traits) else None,
-        punctual=all(t.punctual for t in traits),
+        punctual=all(t.punctual for t in traits) and _meet_in_time(traits),
         scattered=any(t.scattered for t in traits) or (place is Place.SPREAD and placed not in _BY_KEY),
         placed=placed,
         stamps=traits[0].stamps if len({t.stamps for t in traits}) == 1 else None,
+        sources=frozenset().union(*(t.sources for t in traits)),
+        holds=any(t.holds for t in traits),
     )
+
+
+def _meet_in_time(traits: Sequence[Traits]) -> bool:
+    """Whether no record comes behind the epochs of other sources, if its own source has ended before them."""
+    return not any(t.holds for t in traits) or len({t.sources for t in traits}) == 1
 
 
 def inspect(draft: Draft, index: int) -> None:
@@ -444,6 +559,24 @@ def _windowed(traits: Traits) -> bool:
     return traits.stateful and traits.punctual and traits.stamps is int
 
 
+def _joinable(traits: Traits) -> bool:
+    return _windowed(traits) and traits.placed in _BY_KEY
+
+
+def _selectable(traits: Traits) -> bool:
+    return _windowed(traits) and traits.ordered
+
+
+def _timed_and_punctual(traits: Traits) -> bool:
+    return _selectable(traits) and traits.epochs is not None
+
+
+def _generable_on_one_worker(traits: Traits) -> bool:
+    """Whether all records are on one worker, so that it is known which of them are late, and by how much."""
+    known = traits.order is Order.TOTAL and traits.epochs is not None
+    return known and traits.place is Place.SOURCE and traits.stamps is int
+
+
 def _stateful_and_ordered(traits: Traits) -> bool:
     return traits.stateful and traits.ordered
 
@@ -451,6 +584,14 @@ def _stateful_and_ordered(traits: Traits) -> bool:
 def _timed(traits: Traits) -> bool:
     return _stateful_and_ordered(traits) and traits.epochs is not None
 
+
+_TIMED_MOVES = (
+    Move(window, _windowed),
+    Move(early_window, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
+    Move(stateful_op, lambda traits: _timed_and_punctual(traits) and traits.epochs != ONLY_MAX),
+    Move(select, _selectable),
+    *[Move(join, _joinable)] * 2,
+)
 
 PLAIN = (
     Move(map_values),
@@ -464,6 +605,7 @@ PLAIN = (
     Move(generate_epochs, _generable),
     Move(assign_and_generate),
     Move(inspect_frontier),
+    Move(sample),
 )
 SHAPES = (Move(split), Move(cloned), Move(union), Move(union), Move(inspect))
 NOTABLE = (
@@ -473,6 +615,9 @@ NOTABLE = (
     *[Move(stateful_op, lambda traits: traits.stateful)] * 2,
     Move(window, _windowed),
     Move(window, lambda traits: _windowed(traits) and traits.epochs != ONLY_MAX),
+    Move(late_window, lambda traits: _generable_on_one_worker(traits) and traits.epochs != ONLY_MAX),
+    *[Move(keyed_in_time, lambda traits: traits.order is Order.TOTAL)] * 3,
+    *_TIMED_MOVES,
     Move(ttl_map, _timed),
     *[Move(ttl_map, lambda traits: _timed(traits) and traits.epochs != ONLY_MAX)] * 2,
     Move(regroup, lambda traits: traits.place is Place.SPREAD),

@@ -166,6 +166,25 @@ WINDOWS: dict[str, Windows] = {
     "overlapping": counting(3, 2),
 }
 
+EARLY: dict[str, tuple[Windows, int]] = {
+    "tumbling": (tumbling(12), 4),
+    "sliding": (sliding(9, 4, offset=1), 2),
+    "apart": (sliding(4, 5), 3),
+}
+"""Windows, and the distance of their early results."""
+
+LATE: dict[str, tuple[Windows, int]] = {
+    "tumbling": (tumbling(10), 0),
+    "sliding": (sliding(9, 4, offset=1), 0),
+    "apart": (sliding(3, 5), 0),
+    "revised": (tumbling(6), 7),
+}
+"""Windows, and for how long they are kept for late records after they are over."""
+
+INTERVALS: dict[str, tuple[int, int]] = {"near": (2, 3), "after": (-1, 6), "before": (5, 0), "equal": (0, 0)}
+
+TOLERANCES: dict[str, int | None] = {"any": None, "near": 4, "equal": 0}
+
 GENERATORS: dict[str, Function] = {
     "never": lambda msg, previous: None,
     "distant": lambda msg, previous: later(msg.timestamp, -10 * FAR),
@@ -447,6 +466,26 @@ class Final:
                 output.send(DataMessage(key, state, epoch))
 
 
+class Alarm:
+    """Set a timer by each message, or drop it; send the state when it fires, and set it again now and then."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        found = weight(msg.value)
+        if found % 7 == 6:
+            return None
+        if found % 5 == 4:
+            output.sleep()
+        else:
+            output.wake(msg.timestamp + 1 + found % 6)
+        return state + found
+
+    def on_timer(self, key: Any, at: Any, state: Any, output: Any) -> Any:
+        output.send(DataMessage(key, (at, state), at))
+        if state % 3 == 1:
+            output.wake(at + 4)
+        return None if state % 3 == 2 else state + 1
+
+
 class Audit:
     """Pass messages and count them; look at all states after each tick, and change none."""
 
@@ -471,6 +510,7 @@ STATEFUL_OPS: dict[str, Stateful] = {
     "decay": Stateful(Decay, list),
     "tumble": Stateful(Tumble, dict),
     "final": Stateful(Final, int),
+    "alarm": Stateful(Alarm, int),
     "audit": Stateful(Audit, int),
 }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
 from malflow import MAX, DataMessage
 from malflow.panes import RegularPanes
+from malflow.partitioners import stable_hash
 from malflow.windows import CountWindows, SessionWindows, TimeWindows
 from tests.properties import functions
 from tests.properties.specs import Dataflow, Part, Step, fresh
@@ -88,8 +90,8 @@ class Stream:
         self._readers.append((operator, edge))
 
     def send(self, record: Record) -> None:
-        for operator, _ in self._readers:
-            operator.on_record(DataMessage(record.key, owned(record.value), record.timestamp))
+        for operator, edge in self._readers:
+            operator.on_edge_record(edge, DataMessage(record.key, owned(record.value), record.timestamp))
 
     def end(self, epoch: Any) -> None:
         for operator, edge in self._readers:
@@ -127,6 +129,9 @@ class Operator:
         if self._frontier is None or least > self._frontier:
             self._frontier = least
             self.on_epoch(least)
+
+    def on_edge_record(self, _edge: int, record: Record) -> None:
+        self.on_record(record)
 
     def on_record(self, record: Record) -> None:
         self.send(record)
@@ -225,15 +230,40 @@ class StatefulOp(Stateful):
         self._default = functions.STATEFUL_OPS[self.step.arg].default
         self._logic = functions.STATEFUL_OPS[self.step.arg].make()
         self._on_data = getattr(self._logic, "on_data", self._logic)
+        self._timers: dict[Any, Any] = {}
+        self._key: Any = None
 
     def on_record(self, record: Record) -> None:
-        key = record.key
-        self.keep(key, self._on_data(record, self.take(key, self._default), self))
+        self._key = record.key
+        self.keep(self._key, self._on_data(record, self.take(self._key, self._default), self))
+
+    def keep(self, key: Any, state: Any) -> None:
+        super().keep(key, state)
+        if state is None:
+            self._timers.pop(key, None)
+
+    def wake(self, at: Any) -> None:
+        """Set the timer of the key at hand; this and `sleep` are for logics."""
+        self._timers[self._key] = at
+
+    def sleep(self) -> None:
+        self._timers.pop(self._key, None)
 
     def on_epoch(self, epoch: Any) -> None:
+        if epoch is MAX:
+            for key, at in sorted(self._timers.items(), key=itemgetter(1)):
+                self._fire(key, at)
+        while due := [(at, key) for key, at in self._timers.items() if epoch is not MAX and at <= epoch]:
+            at, key = min(due, key=itemgetter(0))
+            self._fire(key, at)
         if hasattr(self._logic, "on_epoch"):
             self._logic.on_epoch(epoch, self._states, self)
         self.issue(epoch)
+
+    def _fire(self, key: Any, at: Any) -> None:
+        self._key = key
+        del self._timers[key]
+        self.keep(key, self._logic.on_timer(key, at, self._states[key], self))
 
 
 class Entries:
@@ -281,9 +311,12 @@ class Window(Operator):
     """Keeps all records, and finds all windows again at each epoch."""
 
     def prepare(self) -> None:
-        self._records: list[tuple[Any, Any, int]] = []
+        self._records: list[tuple[Any, Any, Any]] = []
         self._sent: set[Any] = set()
-        self._windows = functions.WINDOWS[self.step.arg]
+        self._windows = self.windows()
+
+    def windows(self) -> Any:
+        return functions.WINDOWS[self.step.arg]
 
     def on_record(self, record: Record) -> None:
         self._records.append((record.key, record.timestamp, functions.weight(record.value)))
@@ -291,16 +324,20 @@ class Window(Operator):
             own = [it for it in self._records if it[0] == record.key]
             size, every = self._windows.size, self._windows.every
             if len(own) >= size and (len(own) - size) % every == 0:
-                self._send(record.key, own[-size][1], record.timestamp + 1, own[-size:], record.timestamp)
+                self.send_result(record.key, own[-size][1], record.timestamp + 1, own[-size:], record.timestamp)
 
     def on_epoch(self, epoch: Any) -> None:
+        self.close(epoch)
+        self.issue(epoch)
+
+    def close(self, epoch: Any) -> None:
+        """Send the results of windows that are over."""
         for end, start, key, found in sorted(self._found(), key=itemgetter(0, 1)):
             if end - 1 <= epoch and (key, start, end) not in self._sent:
                 self._sent.add((key, start, end))
-                self._send(key, start, end, found, end - 1)
-        self.issue(epoch)
+                self.send_result(key, start, end, found, end - 1)
 
-    def _send(self, key: Any, start: Any, end: Any, found: list[Any], timestamp: Any) -> None:
+    def send_result(self, key: Any, start: Any, end: Any, found: list[Any], timestamp: Any) -> None:
         self.send(DataMessage(key, (start, end, len(found), sum(weight for *_, weight in found)), timestamp))
 
     def _found(self) -> Iterator[tuple[Any, Any, Any, list[Any]]]:
@@ -327,6 +364,246 @@ class Window(Operator):
                 return [it for it in bounds if any(it[0] <= at < it[1] for at in times)]
             case _:
                 return ()
+
+    def bounds_of(self, at: Any) -> list[tuple[Any, Any]]:
+        """Return the windows that contain a timestamp."""
+        return [*self._bounds([at])]
+
+
+class EarlyWindow(Window):
+    """Notes as well which windows have changed since their last early result."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._every = functions.EARLY[self.step.arg][1]
+        self._changed: set[tuple[Any, Any, Any]] = set()
+        self._before: Any = None
+
+    def windows(self) -> Any:
+        return functions.EARLY[self.step.arg][0]
+
+    def on_record(self, record: Record) -> None:
+        super().on_record(record)
+        self._changed |= {(record.key, *bounds) for bounds in self.bounds_of(record.timestamp)}
+
+    def on_epoch(self, epoch: Any) -> None:
+        self.close(epoch)
+        if epoch is not MAX:
+            self._changed -= self._sent
+            for key, start, end in sorted(self._changed, key=itemgetter(1)):
+                instant = start + (epoch + 1 - start) // self._every * self._every - 1
+                if instant >= start and (self._before is None or instant > self._before):
+                    self._changed.discard((key, start, end))
+                    found = [it for it in self._records if it[0] == key and start <= it[1] < end]
+                    self.send_result(key, start, end, found, instant)
+            self._before = epoch
+        self.issue(epoch)
+
+
+class LateWindow(Window):
+    """Adds late records to those of their windows that are open, or else that are kept."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._until = functions.LATE[self.step.arg][1]
+        self._added: dict[tuple[Any, Any, Any], list[Any]] = {}
+
+    def windows(self) -> Any:
+        return functions.LATE[self.step.arg][0]
+
+    def on_record(self, record: Record) -> None:
+        epoch, found = self._frontier, self.bounds_of(record.timestamp)
+        entry = (record.timestamp, functions.weight(record.value))
+        now_open = [it for it in found if epoch is None or it[1] - 1 > epoch]
+        for bounds in now_open:
+            self._added.setdefault((record.key, *bounds), []).append(entry)
+        if not found or now_open:
+            return
+        ((start, end),) = found[-1:]
+        if end - 1 + self._until <= epoch:
+            self.outputs[2].send(record)
+            return
+        held = self._added.setdefault((record.key, start, end), [])
+        held.append(entry)
+        self._sent.add((record.key, start, end))
+        self._send_to(1, record.key, start, end)
+
+    def close(self, epoch: Any) -> None:
+        for window in sorted(self._added, key=itemgetter(2)):
+            if window[2] - 1 <= epoch and window not in self._sent:
+                self._sent.add(window)
+                self._send_to(0, *window)
+
+    def _send_to(self, output: int, key: Any, start: Any, end: Any) -> None:
+        found = self._added[key, start, end]
+        value = (start, end, len(found), sum(weight for _, weight in found))
+        self.outputs[output].send(DataMessage(key, value, end - 1))
+
+
+class Cogroup(Window):
+    """Keeps the records of all edges."""
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        self._records.append((record.key, record.timestamp, (edge, functions.weight(record.value))))
+
+    def send_result(self, key: Any, start: Any, end: Any, found: list[Any], timestamp: Any) -> None:
+        groups = [
+            tuple(sorted(weight for *_, (at, weight) in found if at == edge)) for edge in range(len(self.step.inputs))
+        ]
+        self.send(DataMessage(key, (start, end, *groups), timestamp))
+
+
+class IntervalJoin(Operator):
+    """Keeps all records, and compares each with all of the other side."""
+
+    def prepare(self) -> None:
+        name, self._how = self.step.arg
+        self._before, self._after = functions.INTERVALS[name]
+        self._sides: tuple[list[Record], list[Record]] = ([], [])
+        self._single: list[tuple[int, int, Record]] = []  # when it is emitted alone, its side, the record
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        self._sides[edge].append(record)
+        partners = [other for other in self._sides[1 - edge] if self._are_near(*((record, other)[:: 1 - 2 * edge]))]
+        for other in partners:
+            pair = (record.value, other.value)[:: 1 - 2 * edge]
+            self.send(DataMessage(record.key, owned(pair), max(record.timestamp, other.timestamp)))
+        self._single = [it for it in self._single if not any(it[2] is other for other in partners)]
+        if not partners and self._how in (("left", "right")[edge], "outer"):
+            reach = (self._after, self._before)[edge]
+            self._single.append((record.timestamp + max(reach, 0), edge, record))
+
+    def _are_near(self, left: Record, right: Record) -> bool:
+        difference = right.timestamp - left.timestamp
+        return bool(left.key == right.key and -self._before <= difference <= self._after)
+
+    def on_epoch(self, epoch: Any) -> None:
+        for deadline, edge, record in [it for it in self._single if it[0] <= epoch]:
+            self.send(DataMessage(record.key, (owned(record.value), None)[:: 1 - 2 * edge], deadline))
+        self._single = [it for it in self._single if not it[0] <= epoch]
+        self.issue(epoch)
+
+
+class AsofJoin(Operator):
+    """Keeps all right records, and looks at all of them for each left one."""
+
+    def prepare(self) -> None:
+        name, self._how = self.step.arg
+        self._tolerance = functions.TOLERANCES[name]
+        self._left: list[Record] = []
+        self._right: list[Record] = []
+
+    def on_edge_record(self, edge: int, record: Record) -> None:
+        (self._left, self._right)[edge].append(record)
+
+    def on_epoch(self, epoch: Any) -> None:
+        for record in sorted((it for it in self._left if it.timestamp <= epoch), key=lambda it: it.timestamp):
+            best = None
+            for other in self._right:
+                if other.key == record.key and other.timestamp <= record.timestamp and self._is_near(record, other):
+                    best = other if best is None or other.timestamp >= best.timestamp else best
+            if best is not None or self._how == "left":
+                pair = (owned(record.value), None if best is None else owned(best.value))
+                self.send(DataMessage(record.key, pair, record.timestamp))
+        self._left = [it for it in self._left if not it.timestamp <= epoch]
+        self.issue(epoch)
+
+    def _is_near(self, left: Record, right: Record) -> bool:
+        return self._tolerance is None or left.timestamp - right.timestamp <= self._tolerance
+
+
+class Running(Operator):
+    def prepare(self) -> None:
+        self._totals: dict[Any, tuple[int, int]] = {}
+
+    def on_record(self, record: Record) -> None:
+        count, total = self._totals.get(record.key, (0, 0))
+        self._totals[record.key] = count + 1, total + functions.weight(record.value)
+        self.send(DataMessage(record.key, self._totals[record.key], record.timestamp))
+
+
+class Distinct(Operator):
+    def prepare(self) -> None:
+        self._passed: list[tuple[Any, Any, Any]] = []
+
+    def on_record(self, record: Record) -> None:
+        name, within = functions.weight(record.value) % 3, self.step.arg
+        for key, other, at in self._passed:
+            if (key, other) == (record.key, name) and (within is None or abs(at - record.timestamp) < within):
+                return
+        self._passed.append((record.key, name, record.timestamp))
+        self.send(record)
+
+
+class Changes(Operator):
+    def prepare(self) -> None:
+        self._last: dict[Any, Any] = {}
+
+    def on_record(self, record: Record) -> None:
+        differs = record.key not in self._last or self._last[record.key] != record.value
+        self._last[record.key] = owned(record.value)
+        if differs:
+            self.send(record)
+
+
+class Throttle(Operator):
+    """Keeps buckets of tokens, as fractions."""
+
+    def prepare(self) -> None:
+        self._buckets: dict[Any, tuple[Fraction, int]] = {}
+
+    def on_record(self, record: Record) -> None:
+        n, per = self.step.arg
+        tokens, then = self._buckets.get(record.key, (Fraction(n), record.timestamp))
+        now = max(then, record.timestamp)
+        tokens = min(Fraction(n), tokens + Fraction(n * (now - then), per))
+        self._buckets[record.key] = (tokens - 1 if tokens >= 1 else tokens, now)
+        self.outputs[0 if tokens >= 1 else 1].send(record)
+
+
+class Sort(Operator):
+    def prepare(self) -> None:
+        self._waiting: list[Record] = []
+
+    def on_record(self, record: Record) -> None:
+        self._waiting.append(record)
+
+    def on_epoch(self, epoch: Any) -> None:
+        for record in sorted(self._waiting, key=lambda it: it.timestamp):
+            if record.timestamp <= epoch:
+                self.send(record)
+        self._waiting = [it for it in self._waiting if not it.timestamp <= epoch]
+        self.issue(epoch)
+
+
+class Batches(Operator):
+    def prepare(self) -> None:
+        self._lists: dict[Any, tuple[int, list[Any]]] = {}
+
+    def on_record(self, record: Record) -> None:
+        size, within = self.step.arg
+        if record.key in self._lists and record.timestamp >= self._lists[record.key][0]:
+            self._emit(record.key, self._lists[record.key][0])
+        _, values = self._lists.setdefault(record.key, (record.timestamp + within, []))
+        values.append(record.value)
+        if len(values) == size:
+            self._emit(record.key, record.timestamp)
+
+    def on_epoch(self, epoch: Any) -> None:
+        for key, (end, _) in sorted(self._lists.items(), key=lambda it: it[1][0]):
+            if end <= epoch:
+                self._emit(key, end)
+        self.issue(epoch)
+
+    def _emit(self, key: Any, timestamp: Any) -> None:
+        _, values = self._lists.pop(key)
+        self.send(DataMessage(key, values, timestamp))
+
+
+class Sample(Operator):
+    def on_record(self, record: Record) -> None:
+        if stable_hash(functions.weight(record.value)) < self.step.arg * 2**64:
+            self.send(record)
 
 
 class AssignTimestamps(Operator):
@@ -426,6 +703,18 @@ OPERATORS: dict[str, type[Operator]] = {
     "stateful_op": StatefulOp,
     "ttl_map": TtlMap,
     "window": Window,
+    "early_window": EarlyWindow,
+    "late_window": LateWindow,
+    "cogroup": Cogroup,
+    "interval_join": IntervalJoin,
+    "asof_join": AsofJoin,
+    "aggregate": Running,
+    "distinct": Distinct,
+    "changes": Changes,
+    "throttle": Throttle,
+    "sort": Sort,
+    "batch": Batches,
+    "sample": Sample,
     "assign_timestamps": AssignTimestamps,
     "generate_epochs": GenerateEpochs,
     "split": Split,
