@@ -379,7 +379,7 @@ class WindowAggregate(PanedOperator):
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the last instant of the first open pane, or the first at which results are due early."""
         last = super().horizon(panes, epoch)
-        if self._until is not None:  # each epoch may be the one by which a record is too late
+        if self.allows_late:  # each epoch may be the one by which a record is too late, and stands before or after it
             return None
         return last if self._early is None else min(last, self._early.horizon(panes, epoch))
 

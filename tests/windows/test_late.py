@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from malflow import GraphError, SingleThreadRuntime, agg, limit_out_of_orderness
+from malflow import GraphError, SingleThreadRuntime, StatelessLogic, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import TimeWindows, Timing, WindowResult, counting, session, sliding, tumbling
@@ -144,6 +144,43 @@ def test_batching_is_invisible(items: list[Item], bound: int, spec: Any, data: s
         cut.insert(at, PAUSE)
     one, other = (run(given, bound, spec, agg.sum(), agg.count()) for given in (cut, arrived))
     assert [list(map(repr, sink)) for sink in one] == [list(map(repr, sink)) for sink in other]
+
+
+class Log(StatelessLogic[Any, Any, Any, Any]):
+    """Notes records and epochs in their order."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self._seen = seen
+
+    def on_data(self, msg: Any, output: Any) -> None:
+        self._seen.append(repr(msg))
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        self._seen.append(epoch)
+
+
+@given(items=streams, bound=bounds, spec=specs)
+@example([("b", 25, 1), ("b", 27, 1), ("a", 5, 1), ("b", 60, 1)], 0, tumbling(10))
+def test_epochs_stand_where_they_came_between_late_records(items: list[Item], bound: int, spec: Any) -> None:
+    """Even if they close no window, and the batch need not be cut there."""
+    arrived = [item for item in items if item is not PAUSE]
+    logs = []
+    for given_items in ([part for item in arrived for part in (item, PAUSE)], arrived):
+        seen: list[list[Any]] = [[], [], []]
+
+        def build(provider: Any, given_items: Any = given_items, seen: Any = seen) -> None:
+            stamped = provider.new_stream().source("source", source_of(given_items))
+            on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(bound))
+            keyed, late_ones = (
+                it.key_distribute(f"key {n}", lambda msg: msg.value[0]) for n, it in enumerate((on_time, late))
+            )
+            made = keyed.window(spec).allow_late(late_ones).aggregate("windows", agg.count())
+            for n, stream in enumerate(made):
+                stream.stateless_op(f"log {n}", Log(seen[n]))
+
+        SingleThreadRuntime(build).execute()
+        logs.append(seen)
+    assert logs[0] == logs[1]
 
 
 @given(items=streams, bound=bounds, spec=specs, stop=st.integers(1, 30), until=st.integers(0, 20))
