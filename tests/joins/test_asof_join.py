@@ -135,6 +135,13 @@ def test_only_needed_records_are_kept_behind_the_last_epoch(
         assert {slot: rows for slot, rows in state.items() if slot[1] != "c"} == kept
 
 
+def test_the_version_of_an_epoch_outlives_it() -> None:
+    """Left records behind the epoch, and before the next version, still need it."""
+    items = [(1, "a", 1, "old"), (1, "a", 9, "new"), (0, "a", 2, "x"), (0, "b", 7, "y"), (0, "a", 5, "z")]
+    values = {it.value for it in results_of(items, 4, asof())}
+    assert values == {("x", "old"), ("y", None), ("z", "old")}
+
+
 def test_versions_of_a_key_that_falls_silent_are_dropped() -> None:
     items = [(1, "a", at, at) for at in (10, 11, 12)] + [(0, "c", 15, 0), (1, "c", 15, 0)]
     items += [(0, "c", 1000, 0), (1, "c", 1000, 0)]

@@ -122,6 +122,19 @@ def test_a_restart_changes_nothing(
     assert counted(sink) == counted(results_of(spread, bound, interval(*limits, how)))
 
 
+def test_a_snapshot_knows_which_records_have_a_partner() -> None:
+    items = [(0, "a", 1, "left"), PAUSE, (1, "a", 2, "right"), PAUSE, (0, "b", 50, "l"), (1, "b", 50, "r")]
+    sink: VecSink[Any, Any, Any] = VecSink()
+    store, program = Store(), compiled(joined_flow(source_of(items), 0, interval(3, 3, "outer"), sink))
+    run = store.restore(program, 1)
+    for _ in range(4):
+        run.tick()
+        store.commit(run, program)
+    run.close()
+    finish(store.restore(program, 1))
+    assert sorted(it.value for it in sink) == [("l", "r"), ("left", "right")]
+
+
 @given(items=streams, bound=st.integers(0, 6), limits=bounds, how=hows)
 def test_batching_is_invisible(items: list[Any], bound: int, limits: tuple[int, int], how: str) -> None:
     at_once = [item for item in items if item is not PAUSE]

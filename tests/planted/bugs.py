@@ -450,7 +450,7 @@ _JOINS = [
         "operators/interval_join.py",
         "            settled[index] = True\n            self.state.touch(number, (key,))\n",
         "            settled[index] = True\n",
-        (INTERVAL,),
+        (f"{INTERVAL}::test_a_snapshot_knows_which_records_have_a_partner",),
     ),
     Bug(
         "partners are looked for in one pane",
@@ -474,7 +474,7 @@ _JOINS = [
         "operators/asof_join.py",
         "first = max(0, bisect_right(times, epoch) - 1)",
         "first = min(len(times) - 1, bisect_right(times, epoch))",
-        (ASOF,),
+        (f"{ASOF}::test_the_version_of_an_epoch_outlives_it",),
     ),
     Bug(
         "old versions are kept",
@@ -482,7 +482,7 @@ _JOINS = [
         "operators/asof_join.py",
         "        if right is not None and len(right[0]) > 1:\n            deadlines.append(right[0][1])\n",
         "",
-        (ASOF,),
+        (f"{ASOF}::test_versions_of_a_key_that_falls_silent_are_dropped",),
     ),
     Bug(
         "groups have the records of all streams in the first list",
@@ -550,7 +550,7 @@ _TIMERS = [
         "engine/clock.py",
         "            self.now = max(self.now, time)\n",
         "            pass\n",
-        ("tests/timers/test_clock.py", "tests/runtime/test_resume.py"),
+        (CLOCK,),
     ),
     Bug(
         "a state that a timer changed is not written",
@@ -593,7 +593,7 @@ _SELECTION = [
         "operators/throttle.py",
         "debt - n * (timestamp - then)",
         "debt - (timestamp - then)",
-        (SELECTION,),
+        (f"{SELECTION}::test_throttled_keys_spend_tokens",),
     ),
     Bug(
         "a record at the end of a list's time joins it",
@@ -617,7 +617,7 @@ _SELECTION = [
         "sources/instants.py",
         "            self._last = found[-1]\n",
         "            self._last = found[-1] - _TICK\n",
-        (INSTANTS,),
+        (f"{INSTANTS}::test_instants_come_when_the_clock_reaches_them",),
     ),
     Bug(
         "the last instant that was missed is left out",
@@ -625,7 +625,7 @@ _SELECTION = [
         "sources/instants.py",
         "max(last, latest - _TICK)",
         "max(last, latest)",
-        (INSTANTS,),
+        (f"{INSTANTS}::test_instants_missed_while_the_job_was_down",),
     ),
 ]
 
@@ -652,7 +652,7 @@ _EPOCHS = [
         "engine/rescale.py",
         "    return None if None in epochs else min(epochs)",
         "    return None if None in epochs else max(epochs)",
-        (MOVED, "tests/engine/test_placement.py"),
+        ("tests/engine/test_placement.py",),
     ),
     Bug(
         "a late record is on time on its new worker",
@@ -660,7 +660,7 @@ _EPOCHS = [
         "engine/rescale.py",
         "    past = None if placement is None else _past(old, least)\n",
         "    past = None\n",
-        (MOVED,),
+        (f"{MOVED}::test_epochs_of_each_worker",),
     ),
     Bug(
         "parts share the epoch of the newest",
@@ -692,7 +692,7 @@ _EPOCHS = [
         "operators/frontiers.py",
         "        lowest = min((self._epochs[edge] for edge in self._busy), default=MIN)\n",
         "        lowest = max((self._epochs[edge] for edge in self._busy), default=MIN)\n",
-        ("tests/operators/test_merge.py", INTERVAL),
+        ("tests/operators/test_merge.py",),
     ),
 ]
 

@@ -29,6 +29,10 @@ from tests.windows.running import Item, Watch, results_of, source_of, windowed_f
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(0, 12), st.integers(0, 2))
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40).map(ascending)
+bursts = st.lists(st.integers(0, 2), min_size=5, max_size=40).map(
+    lambda steps: [("a", sum(steps[: n + 1]), n % 3) for n in range(len(steps))]
+)
+"""Records of one key, so close to each other that a limit is felt."""
 bounds = st.integers(0, 12)
 spans = st.integers(1, 12)
 counts = st.integers(1, 4)
@@ -58,7 +62,14 @@ def test_changes_pass_only_what_differs(items: list[Item], bound: int, options: 
     assert by_key(rows) == by_key(changed_rows(items, bound))
 
 
-@given(items=streams, bound=bounds, n=counts, per=spans, output=st.integers(0, 1), options=workers_and_checks)
+@given(
+    items=st.one_of(streams, bursts),
+    bound=bounds,
+    n=counts,
+    per=spans,
+    output=st.integers(0, 1),
+    options=workers_and_checks,
+)
 def test_throttled_keys_spend_tokens(
     items: list[Item], bound: int, n: int, per: int, output: int, options: dict[str, Any]
 ) -> None:

@@ -118,3 +118,12 @@ def test_a_wrong_delay_is_an_error_of_its_record() -> None:
         results_of([("a", 1, ("clock", 0))], 0, lambda keyed: keyed.stateful_op("it", Waking()))
     with pytest.raises(OperatorError, match="method on_timer"):
         results_of([("a", 1, 1)], 0, lambda keyed: keyed.stateful_op("it", lambda _m, _s, out: out.wake_after(MINUTE)))
+
+
+def test_the_clock_does_not_go_back_behind_a_snapshot() -> None:
+    """The system's clock may have been set back, or be that of another machine."""
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    clock = RunClock()
+    clock.advance_to(ahead)
+    clock.advance_to(START)
+    assert clock.read() == (ahead, ahead)
