@@ -26,6 +26,7 @@ __all__ = [
     "meaning_of",
     "often",
     "specs",
+    "values",
 ]
 
 History = list[tuple[Any, Any]]
