@@ -2,57 +2,81 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from malflow import DataMessage
-from malflow.patterns import step
+from malflow.patterns import absent, step
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource, Timed
-from tests.patterns.running import Outputs, match_flow
+from tests.windows.running import windowed_flow
 
-RECORDS = [("xyz"[n * 5 % 3], n * 7 % 11 + n, "abca"[(n * n * 3 + n // 7) % 4]) for n in range(80)]
+BOUND = 11
+RECORDS = [("xyz"[n % 3], n * 7 % 11 + n, ["a", "b", "ab", "c", "a", ""][n * 5 % 6]) for n in range(120)]
 
-a, b, c = (step(name, lambda value, name=name: value == name) for name in "abc")  # type: ignore[misc]
-PATTERN = (a.times(1, 2).then(b, without=c) | c.then_not(b, during=3)).within(9)
+a, b, c = (step(letter, lambda letters, letter=letter: letter in letters) for letter in "abc")
 
-
-def source_of(records: Any) -> ScriptedSource:
-    """Return a source of ``(key, timestamp, value)`` records."""
-    return ScriptedSource([it if it is END else Timed((it[0], it[2]), it[1]) for it in records])
-
-
-def shown(sink: VecSink[Any, Any, Any]) -> list[Any]:
-    """Return key and events of each match, the keys one after the other."""
-    return [(msg.key, msg.value.events) for key in "xyz" for msg in sink if msg.key == key]
-
-
-def test_matches_and_timeouts(any_parallelism: Any) -> None:
-    outputs = Outputs(VecSink(), VecSink(), VecSink())
-    any_parallelism(match_flow(source_of(RECORDS), 11, PATTERN, outputs, after="start")).execute()
-    found = [
-        PATTERN.find([DataMessage(key, it[2], it[1]) for it in RECORDS if it[0] == key], after="start") for key in "xyz"
-    ]
-    assert shown(outputs.matches) == [(match.key, match.events) for it in found for match in it]
-    assert shown(outputs.timeouts) == [(match.key, match.events) for it in found for match in it.timeouts]
-    assert len(outputs.matches.values) > 10 < len(outputs.timeouts.values)
+PATTERNS = {
+    "sequence": a.times(2, without=c).then(b).within(9),
+    "absence": a.at_least(1).then_not(a, during=4),
+    "silence": absent(b, during=3).then(a.then_not(c)).within(6),
+    "strict": a.next(b | c),
+    "any order": a.then(b & c).within(12),
+    "every way": (a.then_any(b, within=5) | b.then(c)).within(8),
+}
 
 
-def test_matches_by_kind_and_by_arrival(any_parallelism: Any) -> None:
-    one, other = step("a", "a"), step("b", "b", lambda value: value != "c")
-    outputs = Outputs(VecSink(), VecSink(), VecSink())
-    options = {"kind": str, "order": "arrival", "overflow": "oldest", "limit": 3}
-    any_parallelism(match_flow(source_of(RECORDS), 100, one.next(other), outputs, **options)).execute()
-    found = [one.next(other).find([it[2] for it in RECORDS if it[0] == key], kind=str) for key in "xyz"]
-    assert [[event[:2] for event in it] for _, it in shown(outputs.matches)] == [
-        [event[:2] for event in match.events] for it in found for match in it
-    ]
+def script_of(records: Any) -> list[Any]:
+    """Return a script of records, whose values are ``(key, value)``."""
+    return [Timed((key, value), at) for key, at, value in records]
+
+
+def added(pattern: Any, after: Any) -> Any:
+    """Return a function that adds a pattern to a keyed stream, with matches and timeouts in one stream."""
+
+    def add(keyed: Any) -> Any:
+        found = keyed.match("match", pattern, after=after)
+        matches = found.matches.map("matches", lambda match: ("match", match.events))
+        return matches.union(found.timeouts.map("timeouts", lambda match: ("timeout", match.events)))
+
+    return add
+
+
+def counted(messages: Any) -> Counter[Any]:
+    """Return how often each message comes, keys aside: their order is not specified."""
+    return Counter((it.key, it.timestamp, it.value) for it in messages)
+
+
+def expected(pattern: Any, after: Any) -> Counter[Any]:
+    """Return what the pattern finds in each key alone."""
+    rows: list[Any] = []
+    for wanted in "xyz":
+        found = pattern.find([DataMessage(key, value, at) for key, at, value in RECORDS if key == wanted], after=after)
+        rows += [(wanted, "match", match.events) for match in found]
+        rows += [(wanted, "timeout", match.events) for match in found.timeouts]
+    return Counter(rows)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("after", ["end", "all"])
+def test_matches_and_timeouts(any_parallelism: Any, name: str, after: Any) -> None:
+    sink: VecSink[Any, Any, Any] = VecSink()
+    source = StatefulSource(ScriptedSource(script_of(RECORDS)))
+    any_parallelism(windowed_flow(source, BOUND, added(PATTERNS[name], after), sink)).execute()
+    assert Counter((it.key, *it.value) for it in sink) == expected(PATTERNS[name], after)
 
 
 def test_partial_matches_continue_from_snapshots(runtime: Any, store: FsspecBackend) -> None:
-    source = source_of([("x", 1, "a"), ("y", 2, "a"), ("x", 8, "a"), END, ("x", 9, "b"), ("z", 20, "")])
-    sinks = [Outputs(VecSink(), VecSink(), VecSink()) for _ in range(2)]
-    for outputs in sinks:
-        runtime(match_flow(source, 5, a.then(b).within(10), outputs), persistence=store).execute()
-    assert [msg.value.start for msg in sinks[1].matches] == [1]
-    assert [msg.key for msg in sinks[1].timeouts] == ["y"]
+    before = [("x", 1, "a"), ("y", 2, "a"), ("x", 9, "b")]
+    source = StatefulSource(ScriptedSource([*script_of(before), END, *script_of([("y", 8, "b"), ("x", 30, "")])]))
+    sinks: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink()]
+    for sink in sinks:
+        build = windowed_flow(source, 5, added(a.then(b).within(7), "end"), sink)
+        runtime(build, persistence=store).execute()
+    events = {"x": (("a", "a", 1),), "y": (("a", "a", 2), ("b", "b", 8))}
+    assert counted(sinks[0]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 9, ("timeout", events["y"][:1])): 1}
+    assert counted(sinks[1]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 8, ("match", events["y"])): 1}
