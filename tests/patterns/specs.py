@@ -120,41 +120,45 @@ def all_steps_in(tree: Tree) -> Iterator[Step]:
             yield from steps
 
 
-def built(spec: Spec) -> Any:
-    """Return the pattern of a description."""
-    whole = _pattern(spec.tree)
+def plain_step(one: Step) -> Any:
+    """Return a step with its predicates."""
+    return step(one.name, one.where, given=one.given)
+
+
+def built(spec: Spec, make: Callable[[Step], Any] = plain_step) -> Any:
+    """Return the pattern of a description; `make` returns its steps."""
+    whole = _pattern(spec.tree, make)
     if spec.within is not None:
         whole = whole.within(spec.within)
     if spec.absent is None:
         return whole
-    return absent(_pattern(spec.absent[0]), during=spec.absent[1]).then(whole)
+    return absent(make(spec.absent[0]), during=spec.absent[1]).then(whole)
 
 
-def _pattern(tree: Tree) -> Any:
+def _pattern(tree: Tree, make: Callable[[Step], Any]) -> Any:
     match tree:
-        case Step(name, where, given):
-            return step(name, where, given=given)
+        case Step():
+            return make(tree)
         case Either(left, right):
-            return _pattern(left) | _pattern(right)
+            return _pattern(left, make) | _pattern(right, make)
         case Both(steps):
-            return reduce(and_, map(_pattern, steps))
+            return reduce(and_, map(make, steps))
         case Silence(item, forbidden, during):
-            return _pattern(item).then_not(_pattern(forbidden), during=during)
-        case Then(left, right, by, within, _):
-            return getattr(_pattern(left), by)(_pattern(right), within=within, **_without(tree))
+            return _pattern(item, make).then_not(make(forbidden), during=during)
+        case Then(left, right, by, within, without):
+            terms = {} if without is None else {"without": make(without)}
+            return getattr(_pattern(left, make), by)(_pattern(right, make), within=within, **terms)
         case Times():
-            return _repeated(tree)
+            return _repeated(tree, make)
 
 
-def _repeated(tree: Times) -> Any:
-    item = _pattern(tree.item)
+def _repeated(tree: Times, make: Callable[[Step], Any]) -> Any:
+    item = _pattern(tree.item, make)
     if (tree.low, tree.high) == (0, 1):
         return item.optional()
-    terms = {"by": tree.by, "within": tree.within, **_without(tree)}
+    terms: dict[str, Any] = {"by": tree.by, "within": tree.within}
+    if tree.without is not None:
+        terms["without"] = make(tree.without)
     if tree.high is None:
         return item.at_least(tree.low, **terms)
     return item.times(tree.low, tree.high, **terms)
-
-
-def _without(tree: Then | Times) -> dict[str, Any]:
-    return {} if tree.without is None else {"without": _pattern(tree.without)}
