@@ -38,6 +38,8 @@ _SLOW = [
         "joins/test_asof_join.py",
         "joins/test_cogroup.py",
         "joins/test_interval_join.py",
+        "patterns/test_dataflows.py",
+        "patterns/test_kinds.py",
         "processes",
         "recovery/test_exhaustive.py",
         "recovery/test_machine.py",
