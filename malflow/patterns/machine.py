@@ -353,7 +353,8 @@ class Machine:
             node = node[0]
         events.reverse()
         emitted.keys.append(key)
-        emitted.values.append(Match(key, run[1][2], last, tuple(events), names))
+        end = last if emitted is self.timeouts else time
+        emitted.values.append(Match(key, run[1][2], end, tuple(events), names))
         emitted.timestamps.append(time)
 
     def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int]) -> None:

@@ -41,8 +41,8 @@ class Match(Generic[K, V_co, T]):
     Attributes:
         key: the key.
         start: the timestamp of the first event.
-        end: the timestamp of the last event. Where the match waited for an absence, its record has a later timestamp,
-            that of the deadline.
+        end: when the match was complete: the timestamp of the last event, or of the deadline of the absence that it
+            waited for. Of one that was not finished, the timestamp of the last event.
         events: the events with their steps, in their order.
     """
 

@@ -78,6 +78,7 @@ EXAMPLES = [
     Example("absence broken too late", Spec(Silence(A, C, 5)), "a@0 c@6", "start", "a@0 told 5", ""),
     Example("absence in the middle", Spec(Then(Silence(A, B, 5), C)), "a@0 c@3 c@6", "start", "a@0 c@6"),
     Example("absence in the middle, end too early", Spec(Then(Silence(A, B, 5), C)), "a@0 c@5", "start", ""),
+    Example("absence in the middle, broken at its end", Spec(Then(Silence(A, B, 5), C)), "a@0 b@5 c@6", "start", ""),
     Example("silence after a burst", Spec(_BURST), "f@0 f@1 f@2 f@3 f@20", "end", "f@0 f@1 f@2 f@3 told 8"),
     Example(
         "silence up to the bound",
@@ -125,6 +126,7 @@ EXAMPLES = [
     ),
     Example("either", Spec(Then(A, Either(B, C))), "a c b", "start", "a@0 c@1"),
     Example("absence in front, inclusive", Spec(A, None, (A, 5)), "a@0 a@5 a@11", "all", "a@0; a@11"),
+    Example("absence in front, broken again", Spec(A, None, (A, 5)), "a@0 a@4 a@8", "all", "a@0"),
     Example("absence in front of a tie", Spec(A, None, (A, 5)), "a@0 a@0", "all", "a@0"),
     Example("disjoint matches", Spec(Then(A, B)), "a a b a b", "end", "a@0 b@2; a@3 b@4"),
     Example("each start", Spec(Then(A, B)), "a a b a b", "start", "a@0 b@2; a@1 b@2; a@3 b@4"),

@@ -66,6 +66,14 @@ def test_timeouts_are_those_of_the_reference(spec: Spec, after: str, events: His
 
 
 @often
+@given(specs(), afters, histories())
+def test_a_match_is_from_its_first_event_to_its_completion(spec: Spec, after: str, events: History) -> None:
+    meaning = meaning_of(spec, events)
+    expected = [(events[choice[0][0]][0], at) for choice, at in meaning.matches(after)]
+    assert [(match.start, match.end) for match in result(spec, events, after)] == expected
+
+
+@often
 @given(specs(), distinct_histories, afters, st.randoms())
 def test_order_of_arrival_is_invisible_but_for_ties(spec: Spec, events: History, after: str, chance: Any) -> None:
     shuffled = list(events)

@@ -157,7 +157,7 @@ def test_nothing_remains_of_a_key_whose_time_is_over(pattern: Pattern[Any], afte
 def test_absences_and_timeouts_come_by_the_epoch_alone() -> None:
     items = [("x", 0, "a"), ("x", 1, "a"), PAUSE, ("y", 5, ""), PAUSE, ("y", 6, ""), PAUSE]
     waiting = outputs_of(items, 0, a.then_not(b, during=5), after="start")
-    assert [(msg.timestamp, msg.value.end) for msg in waiting.matches] == [(5, 0), (6, 1)]
+    assert [(msg.timestamp, msg.value.end) for msg in waiting.matches] == [(5, 5), (6, 6)]
     late = outputs_of(items, 0, a.then(b).within(5))
     assert [(msg.timestamp, msg.value.start) for msg in late.timeouts] == [(5, 0), (6, 1)]
 
