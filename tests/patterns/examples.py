@@ -79,6 +79,20 @@ EXAMPLES = [
     Example("absence in the middle", Spec(Then(Silence(A, B, 5), C)), "a@0 c@3 c@6", "start", "a@0 c@6"),
     Example("absence in the middle, end too early", Spec(Then(Silence(A, B, 5), C)), "a@0 c@5", "start", ""),
     Example("absence in the middle, broken at its end", Spec(Then(Silence(A, B, 5), C)), "a@0 b@5 c@6", "start", ""),
+    Example(
+        "the shortest of several absences",
+        Spec(Either(Silence(A, C, 5), Silence(A, D, 3))),
+        "a@0",
+        "end",
+        "a@0 told 3",
+    ),
+    Example(
+        "a way on behind a match of absence",
+        Spec(Either(Silence(A, C, 2), Then(A, B))),
+        "a@0 b@5",
+        "all",
+        "a@0 told 2; a@0 b@5",
+    ),
     Example("silence after a burst", Spec(_BURST), "f@0 f@1 f@2 f@3 f@20", "end", "f@0 f@1 f@2 f@3 told 8"),
     Example(
         "silence up to the bound",

@@ -35,17 +35,18 @@ def events_of(match: Any) -> list[tuple[str, Any, Any]]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_examples_give_their_matches(example: Example) -> None:
     both = result(example.spec, example.events, example.after)
-    assert texts_of(both) == without_deadlines(example.matches)
-    assert example.timeouts is None or texts_of(both.timeouts) == without_deadlines(example.timeouts)
+    assert "; ".join(map(text_of, both)) == example.matches
+    assert example.timeouts is None or [text_of(it) for it in both.timeouts] == without_deadlines(example.timeouts)
 
 
-def texts_of(matches: Any) -> list[str]:
-    """Return matches as the examples write them."""
-    return [" ".join(f"{step}@{time}" for step, time, _ in events_of(match)) for match in matches]
+def text_of(match: Any) -> str:
+    """Return a match as the examples write it."""
+    text = " ".join(f"{step}@{time}" for step, time, _ in events_of(match))
+    return text if match.end == match.events[-1].timestamp else f"{text} told {match.end}"
 
 
 def without_deadlines(text: str) -> list[str]:
-    """Return the matches of an example without the times at which they are told."""
+    """Return the timeouts of an example without the times at which they are told."""
     return [it.partition(" told")[0] for it in text.split("; ") if it]
 
 
