@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ class Example:
     Attributes:
         title: what it shows.
         spec: the pattern.
-        history: the events' letters; ``f@200`` has a time, the others come at 0, 1, 2, ...
+        history: the events' letters, and a number for some; ``f@200`` has a time, the others come at 0, 1, 2, ...
         after: which matches are told.
         matches: the matches: ``step@time`` for each event, and ``told`` with the time if it is later.
         timeouts: the timeouts; None if the example says nothing of them.
@@ -40,8 +42,8 @@ class Example:
     @property
     def events(self) -> list[tuple[int, Any]]:
         """The times and values."""
-        words = [it.partition("@") for it in self.history.split()]
-        return [(int(time) if time else at, (letters, 0)) for at, (letters, _, time) in enumerate(words)]
+        words = [re.fullmatch(r"([a-z]+)(\d*)(?:@(\d+))?", it) for it in self.history.split()]
+        return [(int(it[3] or at), (it[1], int(it[2] or 0))) for at, it in enumerate(words) if it]
 
     def written(self, choice: Choice, told: Any) -> str:
         """Return a match as a text."""
@@ -53,6 +55,15 @@ class Example:
 def _loop(step: Step, low: int, high: int | None = None) -> Times:
     return Times(step, low, high)
 
+
+def _exceeds(step: str) -> Callable[[Any, Any], bool]:
+    """Return a condition: the number is larger than the last one of a step."""
+    return lambda value, so_far: bool(value[1] > so_far.last(step)[1])
+
+
+COUNTING = Step("n", lambda value: "n" in value[0], lambda value, so_far: bool(value[1] > len(so_far["n"])))
+LARGER = Step("b", lambda value: "b" in value[0], _exceeds("a"))
+GUARD = Step("g", lambda value: "g" in value[0], _exceeds("a"))
 
 _OPTIONAL = Spec(Then(Then(A, Times(B, 0, 1)), C))
 _BURST = Silence(_loop(F, 3), F, 5)
@@ -137,6 +148,21 @@ EXAMPLES = [
         "a b b c",
         "all",
         "a@0 b@1 b@2 c@3; a@0 b@1 c@3",
+    ),
+    Example(
+        "a condition on the match so far, from its first event on",
+        Spec(Times(COUNTING, 2, 2)),
+        "n0 n1 n1 n2",
+        "start",
+        "n@1 n@3; n@2 n@3",
+    ),
+    Example("a condition that a later start fulfils", Spec(Then(A, LARGER)), "a5 a1 b3", "end", "a@1 b@2"),
+    Example(
+        "a condition on what must not come",
+        Spec(Then(A, B, without=GUARD)),
+        "a5 g3 b a1 g3 b",
+        "start",
+        "a@0 b@2",
     ),
     Example("either", Spec(Then(A, Either(B, C))), "a c b", "start", "a@0 c@1"),
     Example("absence in front, inclusive", Spec(A, None, (A, 5)), "a@0 a@5 a@11", "all", "a@0; a@11"),

@@ -62,17 +62,16 @@ def _rises(value: Any, so_far: Any) -> bool:
     return last is None or bool(value[1] > last[1])
 
 
-def _differs(value: Any, so_far: Any) -> bool:
-    first = so_far.first("d")
-    return first is None or bool(value[1] != first[1])
+def _alternates(value: Any, so_far: Any) -> bool:
+    return bool((value[1] + len(so_far["d"])) % 2 == 0)
 
 
 LARGER = Step("l", lambda value: "a" in value[0], _is_larger)
 RISING = Step("r", lambda value: "a" in value[0] or "b" in value[0], _rises)
-DIFFERENT = Step("d", lambda value: "c" in value[0], _differs)
+ALTERNATING = Step("d", lambda value: "c" in value[0], _alternates)
 
 plain_steps = st.sampled_from([A, B, C])
-steps = st.sampled_from([A, A, B, B, C, C, LARGER, RISING, DIFFERENT])
+steps = st.sampled_from([A, A, B, B, C, C, LARGER, RISING, ALTERNATING])
 modes = st.sampled_from(["then", "then", "then", "then", "next", "then_any"])
 bounds = st.none() | st.none() | st.integers(0, 6)
 forbidden = st.none() | st.none() | steps
@@ -122,6 +121,14 @@ def trees(depth: int) -> st.SearchStrategy[Tree]:
     )
 
 
+told_by_time = st.one_of(
+    loops_until_silence,
+    st.builds(Either, silent(trees(1), st.integers(0, 4)), trees(1)),
+    silent(chained(steps, repeated(steps, least=1)), st.integers(0, 4)),
+)
+"""Patterns that an absence completes, while other ways on are open."""
+
+
 def can_end_silent(tree: Tree) -> bool:
     """Whether an absence can stand at the end; another one behind it is refused."""
     match tree:
@@ -145,7 +152,7 @@ def can_be_empty(tree: Tree) -> bool:
 @st.composite
 def specs(draw: Callable[..., Any], *, bounded: bool = False) -> Spec:
     """Draw a whole pattern; one that is bounded has a time as a whole."""
-    tree = draw(st.one_of(trees(1), trees(2), trees(3)))
+    tree = draw(st.one_of(trees(1), trees(2), trees(3), told_by_time))
     if can_be_empty(tree):
         tree = Then(tree, draw(steps))
     within = draw(st.integers(0, 9) if bounded else st.none() | st.integers(1, 12))
