@@ -65,6 +65,10 @@ COUNTING = Step("n", lambda value: "n" in value[0], lambda value, so_far: bool(v
 LARGER = Step("b", lambda value: "b" in value[0], _exceeds("a"))
 GUARD = Step("g", lambda value: "g" in value[0], _exceeds("a"))
 
+RISING = Step(
+    "r", lambda value: "r" in value[0], lambda value, so_far: not so_far["r"] or bool(value[1] > so_far.last("r")[1])
+)
+
 _OPTIONAL = Spec(Then(Then(A, Times(B, 0, 1)), C))
 _BURST = Silence(_loop(F, 3), F, 5)
 _LOGINS = Spec(Then(Times(F, 3, 3), S), 300)
@@ -156,6 +160,7 @@ EXAMPLES = [
         "start",
         "n@1 n@3; n@2 n@3",
     ),
+    Example("each larger than the last", Spec(Times(RISING, 3, 3)), "r1 r3 r2 r4", "start", "r@0 r@1 r@3"),
     Example("a condition that a later start fulfils", Spec(Then(A, LARGER)), "a5 a1 b3", "end", "a@1 b@2"),
     Example(
         "a condition on what must not come",

@@ -169,6 +169,24 @@ def test_each_start_ends_in_one_way(spec: Spec, after: Any, events: Any) -> None
         assert counters.starts == ended + len(open_starts)
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("bound", [0, 3])
+def test_examples_survive_a_restart_after_each_record(example: Example, bound: int) -> None:
+    items: list[Item] = [("x", at, value) for at, value in example.events]
+    ticks = [part for item in items for part in (item, PAUSE)]
+    sink: VecSink[Any, Any, Any] = VecSink()
+    program = compiled(windowed_flow(source_of(ticks), bound, matched(example.spec, example.after), sink))
+    store = Store()
+    run = store.restore(program, 1)
+    while not run.is_finished:
+        run.tick()
+        store.commit(run, program)
+        run.close()
+        run = store.restore(program, 1)
+    finish(run)
+    assert rows_of(sink) == expected_rows(example.spec, example.after, items, bound)
+
+
 @pytest.mark.parametrize("after", ["end", "start", "all"])
 @pytest.mark.parametrize("number", range(0, len(EXAMPLES), 4))
 def test_examples_are_exactly_once(number: int, after: str) -> None:
