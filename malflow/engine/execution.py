@@ -63,6 +63,7 @@ class Run:
         clock: the clock of the ticks.
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
+        gauges: what they measured in the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         unfinished: the sources with unfinished parts.
     """
@@ -80,6 +81,7 @@ class Run:
         self.ticks = 0
         self.polled = 0
         self.counts: Counter[str] = Counter()
+        self.gauges: Counter[str] = Counter()
         self.lateness: dict[str, Any] = {}
         self.unfinished: tuple[str, ...] = ()
         self._program = program
@@ -348,6 +350,7 @@ class Run:
             final=final,
         )
         sent: dict[int, list[list[list[Batch]]]] = {}
+        gauges: Counter[str] = Counter()
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
             for worker in workers:
@@ -357,9 +360,11 @@ class Run:
                 }
                 outputs.append(worker.run(arrived, tick))
                 self.counts.update(worker.counts)
+                gauges.update(worker.gauges)
                 merge_lateness(self.lateness, worker.lateness)
             for channel in stage.outputs:
                 sent[channel.number] = [output[channel.number] for output in outputs]
+        self.gauges = gauges
         if most := max((source.polled for source in self._sources), default=0):
             growth = max(worker.largest for worker in self._workers) / most
             for operator in self._operators:

@@ -6,9 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from malflow.errors import GraphError
-from malflow.graph import EpochsNode, ExchangeNode, Graph, Node, Port, SinkNode, SourceNode, TimestampsNode, Vertex
+from malflow.graph import (
+    EpochsNode,
+    ExchangeNode,
+    Graph,
+    Node,
+    Port,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    TimestampsNode,
+    Vertex,
+)
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
+from malflow.state_kinds import StateKind
 
 __all__ = ["Channel", "Program", "Stage", "Step", "compile_graph", "epoch_groups", "refuse_to_write_input"]
 
@@ -69,6 +81,12 @@ class Program:
     vertices: tuple[Vertex, ...]
     stages: tuple[Stage, ...]
     channels: tuple[Channel, ...]
+
+    @property
+    def patterns(self) -> list[str]:
+        """The names of the operators that find patterns."""
+        nodes = (vertex.node for vertex in self.vertices)
+        return [node.name for node in nodes if isinstance(node, StatefulNode) and node.kind is StateKind.MATCH]
 
     @property
     def generators(self) -> list[str]:

@@ -64,7 +64,8 @@ class Worker:
 
     `largest` is the size of the largest batch of the last tick. `counts` has the number of records that each operator
     processed and each source emitted, and, under the name and `LATE`, the number that were late at each generator.
-    `lateness` has the greatest lateness at each generator that had late records.
+    Under the name, a ``/`` and what is counted are the counts of operators that find patterns; `gauges` has what they
+    measure. `lateness` has the greatest lateness at each generator that had late records.
 
     Attributes:
         operators: the operators of the stage, in the order in which records pass them.
@@ -118,11 +119,13 @@ class Worker:
         self._outputs: Outputs = {}
         self.largest = 1
         self.counts: dict[str, int] = {}
+        self.gauges: dict[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self._wire()
         self.operators = [active.operator for active in self._active.values()]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
+        self._counting = [it for it in self.operators if type(it).take_counts is not Operator.take_counts]
         self._generators = [
             (vertex, active.operator)
             for vertex, active in self._active.items()
@@ -201,6 +204,10 @@ class Worker:
             self.counts[name + LATE], lateness = generator.take_late()
             if lateness is not None:
                 self.lateness[name] = lateness
+        for operator in self._counting:
+            name = operator.context.operator_name
+            self.counts.update({f"{name}/{it}": count for it, count in operator.take_counts().items()})
+            self.gauges.update({f"{name}/{it}": count for it, count in operator.gauges().items()})
         self.largest = largest
         return self._outputs
 

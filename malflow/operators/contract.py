@@ -283,6 +283,14 @@ class Operator:
     def limit_batch(self, growth: float) -> None:
         """Adapt to how much larger the largest batch of the last tick was than the largest poll."""
 
+    def take_counts(self) -> Mapping[str, int]:
+        """Return what the operator has counted since the last call, by name."""
+        return {}
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return how much the operator has at present of what it measures, by name."""
+        return {}
+
     def reset_pacing(self) -> None:
         """Ignore the time since the last tick when records are paced."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain, compress
 from operator import itemgetter
 from typing import Any
@@ -19,7 +20,7 @@ from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.panes import instant_after
 from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in
-from malflow.patterns.machine import After, Emitted, LimitReached, Row
+from malflow.patterns.machine import After, Counters, Emitted, LimitReached, Row
 from malflow.patterns.masks import Masks
 from malflow.state import Delta, KeyedState
 
@@ -70,7 +71,18 @@ class MatchOperator(Operator):
         self.machine = pattern.machine(after, limit, drops_oldest=drops_oldest, in_order=self.in_order)
         self._masks = Masks(pattern.all_steps, kind)
         self._admit = admission_of(context)
+        self._late = 0
         self._dirty: dict[Any, None] = {}  # in the order of the changes
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return what became of partial matches since the last call, and how many records were late."""
+        counts = {**asdict(self.machine.counters), "late": self._late}
+        self.machine.counters, self._late = Counters(), 0
+        return counts
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return how many partial matches there are."""
+        return {"partials": self.machine.partials}
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""
@@ -113,6 +125,7 @@ class MatchOperator(Operator):
             done, epoch = position, after
         if not late:
             return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
+        self._late += len(late)
         is_late = [False] * len(batch)
         for index in late:
             is_late[index] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from operator import le
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from malflow.patterns.automaton import Automaton, Moves, State
 from malflow.patterns.match import Event, Match, Node, SoFar
 from malflow.timers import Timers
 
-__all__ = ["After", "Counters", "Emitted", "LimitReached", "Machine", "Row", "Run"]
+__all__ = ["COUNTERS", "GAUGES", "After", "Counters", "Emitted", "LimitReached", "Machine", "Row", "Run"]
 
 After = Literal["end", "start", "all"]
 """What a match uses up: all that began up to its last event, all with its first event, or nothing."""
@@ -70,6 +70,13 @@ class Counters:
     dropped: int = 0
 
 
+COUNTERS = (*(field.name for field in fields(Counters)), "late")
+"""The names of what the operator of a pattern counts."""
+
+GAUGES = ("partials",)
+"""The names of what it measures."""
+
+
 class Machine:
     """The partial matches of each key.
 
@@ -85,6 +92,7 @@ class Machine:
         matches: the matches since they were last taken.
         timeouts: the partial matches that were not finished in time, since they were last taken.
         counters: what became of them.
+        partials: how many partial matches there are.
         at: the event at hand: key, value and timestamp; None if there is none.
 
     Args:
@@ -115,6 +123,7 @@ class Machine:
         self.timers = Timers()
         self.matches, self.timeouts = Emitted(), Emitted()
         self.counters = Counters()
+        self.partials = 0
         self.at: tuple[Any, Any, Any] | None = None
         self.ordinal = 0
         self._span, self._lead_for = span, lead
@@ -271,6 +280,7 @@ class Machine:
 
     def _keep(self, key: Any, runs: Sequence[Run]) -> None:
         """Keep the partial matches of a key."""
+        self.partials += len(runs) - len(self.runs.get(key, ()))
         if runs:
             self.runs[key] = runs
             if key in self.finished:
@@ -311,7 +321,7 @@ class Machine:
 
     def drop(self, key: Any) -> None:
         """Forget what a key has."""
-        self.runs.pop(key, None)
+        self.partials -= len(self.runs.pop(key, ()))
         self.finished.pop(key, None)
         self.silent_since.pop(key, None)
         self.timers.cancel(key)

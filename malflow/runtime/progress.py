@@ -10,8 +10,9 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
+from malflow.patterns.machine import COUNTERS, GAUGES
 
-__all__ = ["Progress", "finished", "late_of", "records_of", "written_of"]
+__all__ = ["Progress", "finished", "late_of", "patterns_of", "records_of", "written_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,9 @@ class Progress:
         snapshot: the id of the last snapshot; None before the first.
         restarts: how often the run was restarted after a failure.
         late: how many records were late at each `generate_epochs`, since this run started.
+        patterns: for each `match`, how many ``starts`` there were since this run started, and what became of them:
+            ``matches``, ``timeouts``, how many were ``broken`` by an event, ``used_up`` by a match, or ``dropped`` at
+            the limit; how many records were ``late``; and how many ``partials`` (partial matches) there are now.
         lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
             records with timestamps that can be subtracted.
         unfinished: the sources that have not given their last record: those that a run waits for.
@@ -40,11 +44,12 @@ class Progress:
     late: dict[str, int] = field(default_factory=dict)
     lateness: dict[str, Any] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
+    patterns: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def records_of(counts: Mapping[str, int]) -> dict[str, int]:
     """Return how many records each operator took, from the workers' counts."""
-    return {name: count for name, count in counts.items() if not name.endswith(LATE)}
+    return {name: count for name, count in counts.items() if "/" not in name}
 
 
 def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
@@ -55,6 +60,15 @@ def late_of(program: Program, counts: Mapping[str, int]) -> dict[str, int]:
 def written_of(program: Program, counts: Mapping[str, int]) -> int:
     """Return how many records the sinks have received."""
     return sum(counts.get(v.node.name, 0) for v in program.vertices if isinstance(v.node, SinkNode))
+
+
+def patterns_of(program: Program, counts: Mapping[str, int], gauges: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return what became of partial matches in each `match`, from the workers' counts and gauges."""
+    return {
+        name: {it: counts.get(f"{name}/{it}", 0) for it in COUNTERS}
+        | {it: gauges.get(f"{name}/{it}", 0) for it in GAUGES}
+        for name in program.patterns
+    }
 
 
 def finished(program: Program, progress: Progress, error: BaseException | None) -> RunFinished:

@@ -17,7 +17,7 @@ from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fa
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions
-from malflow.runtime.progress import Progress, finished, late_of, records_of, written_of
+from malflow.runtime.progress import Progress, finished, late_of, patterns_of, records_of, written_of
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.time_table import TimeTable, explain
@@ -74,6 +74,7 @@ class SingleThreadRun:
             late=late_of(program, counts),
             lateness=dict(run.lateness),
             unfinished=run.unfinished,
+            patterns=patterns_of(program, counts, run.gauges),
         )
 
     def explain_time(self, timeout: float) -> TimeTable:

@@ -13,6 +13,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource, Timed
+from tests.patterns.running import Outputs, match_flow
 from tests.windows.running import windowed_flow
 
 BOUND = 11
@@ -80,3 +81,14 @@ def test_partial_matches_continue_from_snapshots(runtime: Any, store: FsspecBack
     events = {"x": (("a", "a", 1),), "y": (("a", "a", 2), ("b", "b", 8))}
     assert counted(sinks[0]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 9, ("timeout", events["y"][:1])): 1}
     assert counted(sinks[1]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 8, ("match", events["y"])): 1}
+
+
+def test_progress_counts_what_became_of_partial_matches(any_parallelism: Any) -> None:
+    pattern = a.then(b, without=c).within(5)
+    values = [("x", 1, "a"), ("x", 2, "c"), ("x", 3, "a"), ("x", 4, "a"), ("x", 5, "b"), ("y", 6, "a"), ("z", 20, "a")]
+    source = ScriptedSource(script_of([*values, ("z", 22, "")]))
+    outputs = Outputs(VecSink(), VecSink(), VecSink())
+    handle = any_parallelism(match_flow(source, 1, pattern, outputs)).start()
+    handle.await_termination()
+    expected = {"starts": 5, "matches": 1, "timeouts": 2, "broken": 1, "used_up": 1, "dropped": 0, "late": 0}
+    assert handle.progress.patterns == {"match": {**expected, "partials": 0}}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
+from malflow.patterns import step
 from malflow.runtime.progress import Progress
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
@@ -144,3 +145,36 @@ def test_the_greatest_lateness_of_all_ticks_and_workers_counts(parallelism: int)
     runtime.execute()
     assert runtime.progress.late == {"e": 12}
     assert runtime.progress.lateness == {"e": 14}
+
+
+def test_progress_has_the_partial_matches_that_there_are_now() -> None:
+    seen: list[dict[str, int]] = []
+
+    def build(provider: StreamProvider) -> None:
+        values = [
+            Timed("a", 1),
+            Timed("a", 2),
+            Timed("-", 3),
+            PAUSE,
+            Timed("b", 4),
+            Timed("-", 5),
+            PAUSE,
+            Timed("-", 6),
+        ]
+        stream = provider.new_stream().source("values", ScriptedSource(values))
+        on_time, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        on_time.inspect("look", lambda *_: seen.append(runtime.progress.patterns["match"]))
+        a, b = (step(name, lambda value, name=name: value == name) for name in "ab")  # type: ignore[misc]
+        on_time.key_distribute("all", lambda msg: 1).match("match", a.then(b)).matches.sink("sink", VecSink())
+
+    runtime = SingleThreadRuntime(build)
+    assert runtime.progress.patterns == {}
+    runtime.execute()
+    partials = [it["partials"] for it in seen]
+    assert max(partials) == 1, "of two with one future the first is kept"
+    assert runtime.progress.patterns["match"] == {
+        **dict.fromkeys(("timeouts", "broken", "dropped", "late", "partials"), 0),
+        "starts": 2,
+        "matches": 1,
+        "used_up": 1,
+    }

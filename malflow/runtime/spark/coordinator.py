@@ -30,7 +30,7 @@ from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
-from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts
+from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts, names_of_gauges
 from malflow.runtime.spark.shuffle import Row, RowKind, unpack
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.time_table import explain
@@ -98,6 +98,7 @@ class TickCoordinator:
     Attributes:
         tick: the number of the last tick.
         counts: how many records each operator took, and each source emitted.
+        gauges: what operators measured in the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         polled: how many records were polled in the last tick.
         unfinished: the sources with unfinished parts.
@@ -123,6 +124,7 @@ class TickCoordinator:
         self.tick = tick
         self.index = index
         self.counts: Counter[str] = Counter()
+        self.gauges: dict[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.polled = 0
         self.unfinished = tuple(sorted(name for name, by_worker in parts.items() if any(by_worker)))
@@ -130,7 +132,7 @@ class TickCoordinator:
         self.processes: dict[str, int] = {}
         self._program = program
         self._watch = watch
-        self._names = names_of_counts(program)
+        self._names, self._gauges = names_of_counts(program), names_of_gauges(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(index.workers)))
         self._changelog = changelog
@@ -201,9 +203,12 @@ class TickCoordinator:
         self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
         self.polled = sum(it.polled for it in reports)
+        found_counts: Counter[str] = Counter()
         for row in rows:
             if row.counts is not None:
-                self.counts.update(dict(zip(self._names, row.counts, strict=True)))
+                found_counts.update(dict(zip(self._names, row.counts, strict=True)))
+        self.gauges = {name: found_counts.pop(name, 0) for name in self._gauges}
+        self.counts.update(found_counts)
         for it in reports:
             merge_lateness(self.lateness, it.lateness)
         if command.explains:

@@ -14,10 +14,20 @@ from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.operators.waiting import OperatorTime
+from malflow.patterns.machine import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.tick import Tick
 
-__all__ = ["COMMAND", "RunSpec", "StageReport", "TickCommand", "names_of_counts", "pack_program", "unpack_program"]
+__all__ = [
+    "COMMAND",
+    "RunSpec",
+    "StageReport",
+    "TickCommand",
+    "names_of_counts",
+    "names_of_gauges",
+    "pack_program",
+    "unpack_program",
+]
 
 COMMAND: Final = "malflow.command"
 """The Spark local property that carries the command of a tick to its tasks."""
@@ -169,7 +179,13 @@ class StageReport:
 
 def names_of_counts(program: Program) -> list[str]:
     """Return the names of the counts in a report, in their order."""
-    return [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
+    names = [*(vertex.node.name for vertex in program.vertices), *(name + LATE for name in program.generators)]
+    return [*names, *(f"{name}/{it}" for name in program.patterns for it in COUNTERS), *names_of_gauges(program)]
+
+
+def names_of_gauges(program: Program) -> list[str]:
+    """Return the names of those counts in a report that say how much there is at present."""
+    return [f"{name}/{it}" for name in program.patterns for it in GAUGES]
 
 
 def pack_program(data: bytes, place: ScratchFolder, changelog: Changelog) -> tuple[bytes, ScratchFolder]:

@@ -15,7 +15,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
 from malflow.events import Rescaled, RescaleRefused
 from malflow.runtime.control import Request, RunRequests, abandon, fail
-from malflow.runtime.progress import Progress, late_of, records_of
+from malflow.runtime.progress import Progress, late_of, patterns_of, records_of
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
@@ -104,6 +104,7 @@ class RunAttempt:
             late=late_of(self._program, counts),
             lateness={} if coordinator is None else dict(coordinator.lateness),
             unfinished=() if coordinator is None else coordinator.unfinished,
+            patterns=patterns_of(self._program, counts, {} if coordinator is None else coordinator.gauges),
         )
 
     @property

@@ -207,6 +207,7 @@ class StageAttempt:
     def _run(self, worker: Worker, inputs: Inputs) -> None:
         outputs = worker.run(inputs, self._tick)
         self._counts.update(worker.counts)
+        self._counts.update(worker.gauges)
         merge_lateness(self._lateness, worker.lateness)
         for channel, by_target in outputs.items():
             for buffer, batches in zip(self._buffers[channel], by_target, strict=True):
