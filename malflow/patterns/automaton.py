@@ -126,6 +126,9 @@ class State:
         questions: the conditions of each option.
         killers: the steps that end options or waits.
         waits: the absences after which the choice is a match.
+        choice: the bit of the step and the condition of the only option, if there is nothing else.
+        has_deadline: whether a partial match expires in it, apart from the pattern's span.
+        depends_on_last: whether the time of the last event matters.
         patience: the shortest of them after the last event; None for none.
         waits_for_span: whether one of them lasts for the rest of the pattern's span.
         reach: how long after the last event one of the options may take another; None for no limit.
@@ -137,7 +140,10 @@ class State:
         "_automaton",
         "_name",
         "accepts",
+        "choice",
+        "depends_on_last",
         "goes_on",
+        "has_deadline",
         "is_plain",
         "killers",
         "moves",
@@ -173,6 +179,13 @@ class State:
         self.reach = max(bounded) if options and len(bounded) == len(options) else None
         self.questions = tuple(automaton.question(number, option) for number, option in enumerate(options))
         self.killers = automaton.killers(options, waits)
+        self.has_deadline = bool(waits) or self.reach is not None
+        self.depends_on_last = self.patience is not None or any(
+            it.within is not None or it.after is not None for it in self.questions
+        )
+        self.choice = None
+        if len(options) == 1 and not waits and not self.killers and not self.depends_on_last:
+            self.choice = (self.questions[0].step, self.questions[0].given)
         self.is_plain = (
             all(it.within is None and it.after is None and it.given is None for it in self.questions)
             and all(it.given is None and not it.timed for it in self.killers)
@@ -237,6 +250,7 @@ class Automaton:
         is_strict: whether any event may break a match, even if it fulfils no step.
         has_silent_end: whether a match may wait for an absence.
         has_terms: whether there is a limit of time between two events, or an absence.
+        has_bounds: whether there is a limit of time between two events.
         has_given: whether a step depends on the match so far.
 
     Args:
@@ -271,9 +285,8 @@ class Automaton:
         edges = [edge for edges in self._edges for edge in edges]
         self.is_strict = any(self._gaps[edge.gap].by == "next" for edge in edges)
         self.has_silent_end = any(wait is not None for _, wait in whole.last)
-        self.has_terms = self.has_silent_end or any(
-            edge.wait is not None or self._gaps[edge.gap].within is not None for edge in edges
-        )
+        self.has_bounds = any(self._gaps[edge.gap].within is not None for edge in edges)
+        self.has_terms = self.has_silent_end or self.has_bounds or any(edge.wait is not None for edge in edges)
         self.has_given = any(step.given is not None for step in self.steps)
 
     def _start(self, step: int, first: Sequence[int]) -> State:

@@ -25,6 +25,12 @@ Run = tuple[State, Node, Node]
 """A partial match: its state, and the nodes of its first and its last event."""
 
 
+_NO_RUNS: Sequence[Run] = ()
+
+_TAKEN = 2
+"""The moves of an event that is taken, in a state with one option and nothing else."""
+
+
 class LimitReached(RuntimeError):
     """A key has more partial matches than allowed."""
 
@@ -132,11 +138,14 @@ class Machine:
         self._lead_given = automaton.steps[automaton.lead.bit_length() - 1].given if automaton.lead else None
         self._is_timed = span is not None or automaton.has_terms
         self._only_span = span is not None and in_order and not automaton.has_terms
-        self._merges = after == "end" and not self._is_timed and not automaton.has_given
+        self._merges = after == "end" and span is None and not automaton.has_bounds and not automaton.has_given
+        self._due, self._start_mask = self.timers.at, automaton.start_mask
+        self._starts = tuple((bit, step, state, automaton.steps[step].given) for bit, step, state in automaton.starts)
+        self._has_forked = False
 
     def walk(self, rows: Iterable[Row]) -> None:
         """Take events, which are in their order for each key."""
-        runs, take, start_mask, lead = self.runs, self.take, self.automaton.start_mask, self.automaton.lead
+        runs, take, start_mask, lead = self.runs, self.take, self._start_mask, self.automaton.lead
         key = value = time = None
         try:
             for time, key, mask, value in rows:
@@ -150,23 +159,25 @@ class Machine:
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
         """Take an event that fulfils the steps of a mask."""
-        runs = self.runs.get(key, ())
-        if runs and self._is_timed:
-            due = self.timers.at.get(key)
-            if due is not None and due < time:
-                runs = self._expire(key, runs, time, inclusive=False)
         self.ordinal += 1
         after: list[Run] = []
         done: list[Run] = []
-        is_changed, has_ended = self._move(runs, mask, value, time, after, done) if runs else (False, False)
-        if mask & self.automaton.start_mask and self._may_start(key, time):
-            is_changed = self._start(mask, value, time, after, done) or is_changed
-        if is_changed or has_ended:
-            self._settle(key, runs, after, done, time, has_ended=has_ended)
+        runs = self.runs.get(key, _NO_RUNS)
+        has_changed, ended = False, 0
+        if runs:
+            if self._is_timed:
+                due = self._due.get(key)
+                if due is not None and due < time:
+                    runs = self._expire(key, runs, time, inclusive=False)
+            has_changed, ended = self._move(runs, mask, value, time, after, done)
+        if mask & self._start_mask and (not self.automaton.lead or self._may_start(key, time)):
+            has_changed = self._start(mask, value, time, after, done) or has_changed
+        if has_changed or ended:
+            self._settle(key, runs, after, done, time, ended)
 
     def _move(
         self, runs: Sequence[Run], mask: int, value: Any, time: Any, after: list[Run], done: list[Run]
-    ) -> tuple[bool, bool]:
+    ) -> tuple[bool, int]:
         """Move partial matches by an event.
 
         Args:
@@ -178,38 +189,44 @@ class Machine:
             done: where those are added that are matches.
 
         Returns:
-            Whether any has changed, and whether any has ended.
+            Whether any has changed, and how many have ended.
         """
-        is_changed = has_ended = False
-        ordinal = self.ordinal
+        has_changed, ended, ordinal = False, 0, self.ordinal
         for run in runs:
             state, first, last = run
             moves = state.moves.get(mask) if state.is_plain else self._conditional_moves(run, mask, value, time)
             takes, kept = state.plain_moves(mask) if moves is None else moves
-            for step, target in takes:
-                is_changed = True
-                taken = (target, first, (last, step, time, value, ordinal))
-                if target.accepts:
-                    done.append(taken)
-                if target.goes_on:
-                    after.append(taken)
+            if takes:
+                has_changed = True
+                self._has_forked = self._has_forked or kept is not None or len(takes) > 1
+                for step, target in takes:
+                    taken = (target, first, (last, step, time, value, ordinal))
+                    if target.accepts:
+                        done.append(taken)
+                    if target.goes_on:
+                        after.append(taken)
             if kept is state:
                 after.append(run)
             elif kept is not None:
-                is_changed = True
+                has_changed = True
                 run = (kept, first, last)  # noqa: PLW2901 - it goes on as this one
                 if self._is_timed and self._is_over(run, time):
-                    has_ended = True
+                    ended += 1
                 else:
                     after.append(run)
             elif not takes:
-                has_ended = True
-        return is_changed, has_ended
+                ended += 1
+        return has_changed, ended
 
     def _conditional_moves(self, run: Run, mask: int, value: Any, time: Any) -> Moves:
         """Return the moves of a partial match in a state that is not plain."""
         state, first, last = run
-        so_far = self._so_far.at(last)
+        so_far = self._so_far
+        so_far.node = last
+        if state.choice is not None:
+            step, given = state.choice
+            is_taken = mask & step and (given is None or given(value, so_far))
+            return state.moves.get(_TAKEN if is_taken else 0) or state.other_moves(1 if is_taken else 0, 0)
         able = ended = 0
         if not state.waits or self._span is None or time <= first[2] + self._span:
             for step, option, within, after, given in state.questions:
@@ -234,75 +251,92 @@ class Machine:
 
     def _break_silence(self, key: Any, value: Any, time: Any) -> None:
         """Note an event of the step that must be absent before a match."""
-        if self._lead_given is not None and not self._lead_given(value, self._so_far.at(None)):
-            return
+        if self._lead_given is not None:
+            self._so_far.node = None
+            if not self._lead_given(value, self._so_far):
+                return
         self.silent_since[key] = time
         if key not in self.timers.at:
             self.timers.set(key, time + self._lead_for)
 
     def _start(self, mask: int, value: Any, time: Any, after: list[Run], done: list[Run]) -> bool:
         """Begin a partial match for each first step that the event fulfils; return whether there was one."""
-        steps, has_started = self.automaton.steps, False
-        for bit, step, target in self.automaton.starts:
+        begun = 0
+        for bit, step, target, given in self._starts:
             if mask & bit:
-                given = steps[step].given
-                if given is not None and not given(value, self._so_far.at(None)):
-                    continue
-                has_started = True
+                if given is not None:
+                    self._so_far.node = None
+                    if not given(value, self._so_far):
+                        continue
+                begun += 1
                 node = (None, step, time, value, self.ordinal)
                 run = (target, node, node)
                 if target.accepts:
                     done.append(run)
                 if target.goes_on:
                     after.append(run)
-        self.counters.starts += has_started
-        return has_started
+        if not begun:
+            return False
+        self.counters.starts += 1
+        self._has_forked = self._has_forked or begun > 1
+        return True
 
     def _settle(
-        self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, *, has_ended: bool
+        self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
     ) -> None:
-        """Emit the matches that an event completed, and keep what goes on."""
+        """Emit the matches that an event completed, and keep what goes on.
+
+        Args:
+            key: the key.
+            before: the partial matches before the event.
+            after: those that go on, or have begun.
+            done: those that are matches.
+            time: the timestamp of the event.
+            ended: how many have ended.
+        """
         over: set[int] = set()
         if done:
             over = self._emit(key, done, after, time)
             if self._after != "all":
                 after = [run for run in after if run[1][4] not in over]
-        if has_ended:
-            self._count_broken(key, before, after, over)
+        if ended:
+            self._count_broken(key, before, after, over, ended)
         if len(after) > 1:
             if self._merges:
                 after = self._merged(after)
             if len(after) > self._limit:
                 after = self._limited(key, after)
-        self._keep(key, after)
-        if self._is_timed and after:
+        self._keep(key, before, after)
+        if after and self._is_timed:
             self._plan(key, after)
 
-    def _keep(self, key: Any, runs: Sequence[Run]) -> None:
-        """Keep the partial matches of a key."""
-        self.partials += len(runs) - len(self.runs.get(key, ()))
+    def _keep(self, key: Any, before: Sequence[Run], runs: Sequence[Run]) -> None:
+        """Keep the partial matches of a key, in place of those before."""
+        self.partials += len(runs) - len(before)
         if runs:
             self.runs[key] = runs
-            if key in self.finished:
+            if self.finished and key in self.finished:
                 self.finished[key].intersection_update(run[1][4] for run in runs)
             return
-        self.runs.pop(key, None)
+        if before:
+            del self.runs[key]
+            if self._is_timed and key not in self.silent_since:
+                self.timers.cancel(key)
         self.finished.pop(key, None)
-        if self._is_timed and key not in self.silent_since:
-            self.timers.cancel(key)
 
     def _plan(self, key: Any, runs: Sequence[Run]) -> None:
         """Plan when the first of a key's partial matches expires. An earlier plan stands: it is made anew then."""
-        planned = self.timers.at.get(key)
+        planned = self._due.get(key)
         if self._only_span:
             if planned is None:
                 self.timers.set(key, runs[0][1][2] + self._span)
             return
         soonest = planned
         for run in runs:
-            end = self._deadline(run)
-            if end is not None and (soonest is None or end < soonest):
-                soonest = end
+            if run[0].has_deadline or self._span is not None:
+                end = self._deadline(run)
+                if end is not None and (soonest is None or end < soonest):
+                    soonest = end
         if soonest is not planned:
             self.timers.set(key, soonest)
 
@@ -315,7 +349,8 @@ class Machine:
         if finished and self._after == "all":
             self.finished[key] = finished
         if runs:
-            self._keep(key, runs)
+            self._has_forked = self._has_forked or len({run[1][4] for run in runs}) < len(runs)
+            self._keep(key, (), runs)
             if self._is_timed:
                 self._plan(key, runs)
 
@@ -367,20 +402,36 @@ class Machine:
         emitted.values.append(Match(key, run[1][2], end, tuple(events), names))
         emitted.timestamps.append(time)
 
-    def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int]) -> None:
-        gone = {run[1][4] for run in before}.difference((run[1][4] for run in after), over, self.finished.get(key, ()))
-        self.counters.broken += len(gone)
+    def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int], ended: int) -> None:
+        """Count the starts of which no partial match is left; as long as none has forked, each has one only."""
+        if self._has_forked:
+            gone = {run[1][4] for run in before}.difference((run[1][4] for run in after), over)
+            ended = len(gone.difference(self.finished.get(key, ())))
+        self.counters.broken += ended
 
     def _merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the first run of each state: those behind it have the same future, and it is preferred."""
-        firsts: dict[State, Run] = {}
+        """Return the first of the partial matches that have one future, which is preferred; the others are used up.
+
+        A partial match that waits for an absence, and whose last event lies between the starts of two others, will use
+        up only the first of them; so these two have not one future.
+        """
+        firsts: dict[Any, Run] = {}
+        kept: list[Run] = []
         for run in runs:
-            firsts.setdefault(run[0], run)
-        if len(firsts) == len(runs):
-            return list(runs)
-        kept = list(firsts.values())
-        self.counters.used_up += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
+            state = run[0]
+            future = (state, run[2][4]) if state.depends_on_last else state
+            first = firsts.setdefault(future, run)
+            if first is run or self._is_parted(first, run, runs):
+                kept.append(run)
+        if len(kept) < len(runs):
+            self.counters.used_up += len({run[1][4] for run in runs}.difference(run[1][4] for run in kept))
         return kept
+
+    def _is_parted(self, first: Run, second: Run, runs: Iterable[Run]) -> bool:
+        """Whether the last event of a partial match that waits lies between the starts of two others."""
+        return self.automaton.has_silent_end and any(
+            run[0].waits and first[1][4] <= run[2][4] < second[1][4] for run in runs
+        )
 
     def _limited(self, key: Any, runs: list[Run]) -> list[Run]:
         """Return the newest partial matches, up to the limit.
@@ -426,7 +477,7 @@ class Machine:
 
     def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
         """Expire what is due of a key; return the partial matches that are left."""
-        soonest = None
+        soonest, before = None, runs
         while runs:
             ends = [self._deadline(run) for run in runs]
             soonest = min((end for end in ends if end is not None), default=None)
@@ -440,7 +491,7 @@ class Machine:
                 del self.silent_since[key]
             elif soonest is None or end < soonest:
                 soonest = end
-        self._keep(key, runs)
+        self._keep(key, before, runs)
         if soonest is None:
             self.timers.cancel(key)
         else:

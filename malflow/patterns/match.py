@@ -82,16 +82,11 @@ class Match(Generic[K, V_co, T]):
 class SoFar(Generic[V_co]):
     """The events that a match has so far, as `given` sees them; valid during the call."""
 
-    __slots__ = ("_node", "_numbers")
+    __slots__ = ("_numbers", "node")
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
-        self._node: Node | None = None
-
-    def at(self, node: Node | None) -> SoFar[V_co]:
-        """Move to the match so far whose last event is a node; None for one without events."""
-        self._node = node
-        return self
+        self.node: Node | None = None  # the last event; None for a match without events
 
     def __getitem__(self, step: str) -> list[V_co]:
         """Return the values that a step took, in their order.
@@ -115,7 +110,7 @@ class SoFar(Generic[V_co]):
         Raises:
             KeyError: if the pattern has no such step.
         """
-        number, node = self._numbers.get(step), self._node
+        number, node = self._numbers.get(step), self.node
         if number is None:
             raise _unknown(step, self._numbers)
         while node is not None:
@@ -126,7 +121,7 @@ class SoFar(Generic[V_co]):
         return None
 
     def _backwards(self, step: str) -> Iterator[V_co]:
-        number, node = self._numbers.get(step), self._node
+        number, node = self._numbers.get(step), self.node
         if number is None:
             raise _unknown(step, self._numbers)
         while node is not None:
