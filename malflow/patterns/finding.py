@@ -11,7 +11,7 @@ from malflow.patterns.machine import Machine
 from malflow.patterns.masks import Masks
 from malflow.patterns.match import Match
 
-__all__ = ["Found", "find"]
+__all__ = ["Found", "find", "rows_of"]
 
 V = TypeVar("V")
 

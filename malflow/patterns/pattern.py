@@ -16,6 +16,7 @@ from malflow.callables import deferred, takes
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
 from malflow.patterns.automaton import Automaton
+from malflow.patterns.explaining import ExplainingMachine, explain
 from malflow.patterns.finding import Found, find
 from malflow.patterns.machine import After, Machine
 from malflow.patterns.masks import Masks, has_class
@@ -44,6 +45,7 @@ __all__ = ["Absent", "Pattern", "absent", "check_after", "step"]
 
 V = TypeVar("V")
 W = TypeVar("W")
+M = TypeVar("M", bound=Machine)
 V_co = TypeVar("V_co", covariant=True)
 
 _KindValue = str | bytes | int | float | Enum | tuple[Hashable, ...]
@@ -314,22 +316,52 @@ class Pattern(Generic[V_co]):
         machine = self.machine(after, limit)
         return find(machine, Masks(self.all_steps, self.checked_kind(kind)), records)
 
+    def explain(
+        self,
+        records: Iterable[Any],
+        *,
+        after: After = "end",
+        kind: Callable[[Any], Any] | None = None,
+        limit: int = 1_000,
+    ) -> str:
+        """Return why the pattern was matched in records at hand or not, as text.
+
+        The first line has the number of records that fulfil each step, apart from its `given`: a step that none
+        fulfils explains most misses. Then comes a line for each event that began a match: how far it came, and how it
+        ended. Unlike in `find`, time does not pass to its end behind the last record.
+
+        Args:
+            records: messages; or values, whose timestamps are 0, 1, 2, ...
+            after: what a match uses up: see `KeyedStream.match`.
+            kind: returns the kind of a value, for steps whose kind is not a class.
+            limit: how many partial matches a key may have.
+
+        Raises:
+            GraphError: if the pattern is not whole, or an argument is not of its kind.
+
+        >>> failed, login = step("failed", lambda it: it == "F"), step("login", lambda it: it == "L")
+        >>> print(failed.times(2, without=login).then(login).explain("FxLFFxL"))
+        7 records; failed: 3 (43%), login: 2 (29%)
+        start 0 failed: reached failed; ended 2 by login (without)
+        start 3 failed: reached failed x2, login; match at 6
+        start 4 failed: reached failed; ended 6 by login (without)
+        """
+        check_after(after)
+        machine = self._machine(ExplainingMachine, after=after, limit=limit)
+        return explain(machine, Masks(self.all_steps, self.checked_kind(kind)), records)
+
     def machine(self, after: After, limit: int, *, drops_oldest: bool = False, in_order: bool = True) -> Machine:
         """Return a machine that finds the pattern.
 
         Raises:
             GraphError: if the pattern is not whole.
         """
+        return self._machine(Machine, after=after, limit=limit, drops_oldest=drops_oldest, in_order=in_order)
+
+    def _machine(self, kind: type[M], **options: Any) -> M:
         self.check()
-        return Machine(
-            self.automaton(),
-            span=self.span,
-            lead=None if self.lead is None else self.lead.during,
-            after=after,
-            limit=limit,
-            drops_oldest=drops_oldest,
-            in_order=in_order,
-        )
+        lead = None if self.lead is None else self.lead.during
+        return kind(self.automaton(), span=self.span, lead=lead, **options)
 
     def automaton(self) -> Automaton:
         """Return the automaton of the pattern."""

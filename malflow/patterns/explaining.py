@@ -1,0 +1,157 @@
+"""Why a pattern was matched or not: for each first event, how far it came and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from malflow.errors import short_repr
+from malflow.message import NoKey
+from malflow.patterns.finding import rows_of
+from malflow.patterns.machine import Emitted, LimitReached, Machine, Run
+from malflow.patterns.masks import Masks
+from malflow.patterns.match import Node
+
+__all__ = ["ExplainingMachine", "explain"]
+
+
+class _Story:
+    """What became of the partial matches of one first event.
+
+    Attributes:
+        key: the key.
+        run: the preferred partial match, as it was last.
+        end: how it ended; None while it is open.
+    """
+
+    def __init__(self, key: Any, run: Run) -> None:
+        self.key = key
+        self.run = run
+        self.end: str | None = None
+
+
+class ExplainingMachine(Machine):
+    """A machine that notes what becomes of each first event.
+
+    Attributes:
+        stories: what became of them, by the ordinals of their events.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.stories: dict[int, _Story] = {}
+        self._mask = 0
+
+    def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
+        """Take an event, and note what it does."""
+        self._mask = mask
+        super().take(key, mask, value, time)
+
+    def _settle(
+        self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
+    ) -> None:
+        begun = [run for run in (*done, *after) if run[1][4] == self.ordinal]
+        self._note(key, (*before, *begun))
+        matches, dropped = len(self.matches.keys), self.counters.dropped
+        left = {run[1][4] for run in (*after, *done)}
+        super()._settle(key, before, after, done, time, ended)
+        self._note(key, self.runs.get(key, ()))
+        for run in (*before, *begun):
+            start = run[1][4]
+            if start not in left:
+                self._end(run, f"ended {time} by {self._cause(run)}")
+            elif len(self.matches.keys) > matches:
+                self._end(run, f"used up by the match at {time}")
+            elif self.counters.dropped > dropped:
+                self._end(run, f"dropped {time} at the limit")
+            else:
+                self._end(run, "ends as an earlier start does, which is preferred")
+
+    def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
+        kept = super()._expire_at(key, runs, ends, when)
+        self.runs[key] = kept
+        for run in runs:
+            self._end(run, f"used up by the match at {when}")
+        return kept
+
+    def _add(self, emitted: Emitted, key: Any, run: Run, time: Any) -> None:
+        super()._add(emitted, key, run, time)
+        self._note(key, (run,))
+        story = self.stories[run[1][4]]
+        if emitted is self.matches:
+            story.end = f"match at {time}"
+        elif story.end is None:
+            story.end = f"timed out at {time}, waiting for {self._awaited(run)}"
+
+    def _note(self, key: Any, runs: Iterable[Run]) -> None:
+        """Note how far partial matches have come."""
+        seen = set()
+        for run in runs:
+            start = run[1][4]
+            if start not in seen:
+                seen.add(start)
+                story = self.stories.setdefault(start, _Story(key, run))
+                story.run = run
+
+    def _end(self, run: Run, end: str) -> None:
+        """Note how a start has ended, if it has, and nothing is known of that."""
+        story = self.stories[run[1][4]]
+        open_starts = {it[1][4] for it in self.runs.get(story.key, ())}
+        if story.end is None and run[1][4] not in open_starts:
+            story.end = end
+
+    def _cause(self, run: Run) -> str:
+        """Return the event at hand, and why it ended a partial match."""
+        names, state = self.automaton.names, run[0]
+        held = [name for number, name in enumerate(names) if self._mask >> number & 1]
+        event = " and ".join(held) or "an event of no step"
+        killers = {names[it.step.bit_length() - 1] for it in state.killers if self._mask & it.step}
+        if killers:
+            waits = {names[wait.step] for wait in state.waits}
+            return f"{event} ({'then_not' if killers & waits else 'without'})"
+        return f"{event} (next)" if any(it.by == "next" for it in state.options) else f"{event} (too late)"
+
+    def _awaited(self, run: Run) -> str:
+        """Return the steps that a partial match waits for."""
+        names, state = self.automaton.names, run[0]
+        if state.waits:
+            return " or ".join(f"no {names[wait.step]}" for wait in state.waits)
+        return " or ".join(dict.fromkeys(names[option.step] for option in state.options))
+
+    def lines(self) -> Iterable[str]:
+        """Return a line for each first event, in their order."""
+        has_keys = len({story.key for story in self.stories.values()}) > 1
+        for story in self.stories.values():
+            first, names = story.run[1], self.automaton.names
+            of_key = f" of {short_repr(story.key)}" if has_keys and story.key is not NoKey else ""
+            end = story.end or f"still open, waiting for {self._awaited(story.run)}"
+            yield f"start {first[2]} {names[first[1]]}{of_key}: reached {self._reached(story.run)}; {end}"
+
+    def _reached(self, run: Run) -> str:
+        steps: list[str] = []
+        node: Node | None = run[2]
+        while node is not None:
+            steps.append(self.automaton.names[node[1]])
+            node = node[0]
+        groups = ((step, len(list(group))) for step, group in groupby(reversed(steps)))
+        return ", ".join(f"{step} x{count}" if count > 1 else step for step, count in groups)
+
+
+def explain(machine: ExplainingMachine, masks: Masks, records: Iterable[Any]) -> str:
+    """Return how many records fulfil each step, and what became of each first event."""
+    rows = rows_of(records)
+    bits = masks.of([value for _, _, value in rows])
+    lines = [f"{len(rows)} records; " + ", ".join(_shares(machine.automaton.names, bits))]
+    try:
+        machine.walk((time, key, mask, value) for (time, key, value), mask in zip(rows, bits, strict=True))
+    except LimitReached as error:
+        return "\n".join([*lines, *machine.lines(), f"stopped: {error}"])
+    return "\n".join([*lines, *machine.lines()])
+
+
+def _shares(names: Sequence[str], bits: Sequence[int]) -> Iterable[str]:
+    """Return how many records fulfil each step."""
+    for number, name in enumerate(names):
+        count = sum(mask >> number & 1 for mask in bits)
+        yield f"{name}: {count} ({count / max(len(bits), 1):.0%})"
