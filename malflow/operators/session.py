@@ -233,6 +233,8 @@ class SessionAggregate(WindowOperator):
         """Return the first timer, or the last instant that a session may have which begins after the epoch."""
         if self.allows_late:  # each epoch may be the one by which a record is too late
             return None
+        if type(epoch) is not type(self.reached.like):  # it may lie between two timestamps, as a float between integers
+            return None
         soonest = instant_before(epoch + self._gap)
         earliest = self._timers.earliest
         return soonest if earliest is None else min(earliest, soonest)

@@ -315,6 +315,14 @@ _SESSIONS = [
         (SESSIONS,),
     ),
     Bug(
+        "epochs between two timestamps close sessions too late",
+        "epochs that are floats, between integers",
+        "operators/session.py",
+        "if type(epoch) is not type(self.reached.like):",
+        "if False:",
+        (f"{SESSIONS}::test_epochs_between_two_timestamps_close_sessions",),
+    ),
+    Bug(
         "restored sessions have no timers",
         "what follows from the state is not made again",
         "operators/session.py",

@@ -155,6 +155,16 @@ def test_an_epoch_closes_a_session_that_began_in_the_same_batch() -> None:
     watch.assert_forward()
 
 
+def test_epochs_between_two_timestamps_close_sessions() -> None:
+    """The last instant of a session that begins after such an epoch is before that epoch plus the gap."""
+    watch = Watch()
+    epochs = iter([9.5, None, 14.2, 16.0])
+    items = [("x", 20, 1), ("a", 10, 1), ("x", 21, 1), ("x", 22, 1)]
+    add = lambda keyed: aggregated(5, agg.count())(keyed).stateless_op("see", watch)  # noqa: E731 - short
+    results_of(items, 0, add, generator=lambda msg, epoch: next(epochs))
+    watch.assert_forward()
+
+
 def test_a_session_that_begins_before_the_open_one_closes_before_it() -> None:
     """The key's timer is that of its later session until then."""
     watch = Watch()
