@@ -342,6 +342,17 @@ class Graph:
             return True
         return bool(vertex.inputs) and all(map(self.has_epochs, vertex.inputs))
 
+    def is_on_time(self, port: Port) -> bool:
+        """Whether no record of an edge is behind its epochs: a generator parts those, and nothing sets new times."""
+        while True:
+            vertex = self.vertices[port.vertex]
+            if isinstance(vertex.node, EpochsNode):
+                return port.output == 0
+            keeps_times = isinstance(vertex.node, KeyNode | ExchangeNode | SplitNode)
+            if not keeps_times and not (isinstance(vertex.node, StatelessNode) and vertex.node.keeps_keys):
+                return False
+            (port,) = vertex.inputs
+
     def parts(self, port: Port) -> str | None:
         """Return the name of the source whose parts are the keys of an edge, or None if there is none."""
         return self._parts[port.vertex]

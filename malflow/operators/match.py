@@ -49,6 +49,7 @@ class MatchOperator(Operator):
         after: what a match uses up.
         limit: how many partial matches a key may have.
         drops_oldest: whether the oldest ones are dropped at the limit.
+        is_on_time: whether no record is behind the epochs, as long as the number of workers does not change.
     """
 
     state: KeyedState
@@ -63,6 +64,7 @@ class MatchOperator(Operator):
         after: After,
         limit: int,
         drops_oldest: bool,
+        is_on_time: bool = False,
     ) -> None:
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
@@ -72,6 +74,8 @@ class MatchOperator(Operator):
         self._masks = Masks(pattern.all_steps, kind)
         self._admit = admission_of(context)
         self._late = 0
+        self._is_on_time = is_on_time and not context.debug
+        self._last_epoch: Any = None  # that has come here, and is not from a snapshot
         self._dirty: dict[Any, None] = {}  # in the order of the changes
 
     def take_counts(self) -> Mapping[str, int]:
@@ -115,6 +119,8 @@ class MatchOperator(Operator):
         """Return the records that are on time, and those that are late."""
         late: list[int] = []
         done, epoch = 0, self.reached.epoch
+        if self._is_on_time and self.reached.floors is None and self._last_epoch is epoch:
+            return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
         for position, after in (*batch.epochs, (len(batch), None)):
             timestamps = batch.timestamps[done:position] if done or position < len(batch) else batch.timestamps
             if self.reached.floors is not None:
@@ -130,6 +136,10 @@ class MatchOperator(Operator):
         for index in late:
             is_late[index] = True
         return batch.select([not it for it in is_late]), batch.select(is_late)
+
+    def _advance(self, epoch: Any) -> None:
+        self.reached.advance(epoch)
+        self._last_epoch = epoch
 
     def _late_by_key(
         self, floors: Floors, keys: Sequence[Any], timestamps: Sequence[Any], start: int, epoch: Any
@@ -279,7 +289,7 @@ class MatchByTime(MatchOperator):
         matches, timeouts = self.machine.matches, self.machine.timeouts
         self._put_in_order(matches)
         self._put_in_order(timeouts)
-        self.reached.advance(epoch)
+        self._advance(epoch)
         return _marks(matches.timestamps, batch.epochs), _marks(timeouts.timestamps, batch.epochs)
 
     def _tied(self, rows: list[Row]) -> Sequence[Any]:
@@ -350,7 +360,7 @@ class MatchByArrival(MatchOperator):
         for position, epoch in batch.epochs:
             machine.walk(self._rows(batch.part(done, position)))
             self._expire(epoch)
-            self.reached.advance(epoch)
+            self._advance(epoch)
             marks.append((len(machine.matches.keys), epoch))
             timeout_marks.append((len(machine.timeouts.keys), epoch))
             done = position

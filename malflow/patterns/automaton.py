@@ -128,6 +128,7 @@ class State:
         waits: the absences after which the choice is a match.
         choice: the bit of the step and the condition of the only option, if there is nothing else.
         has_deadline: whether a partial match expires in it, apart from the pattern's span.
+        is_like_before: whether nothing but what follows matters: neither a match nor an absence nor a time.
         depends_on_last: whether the time of the last event matters.
         patience: the shortest of them after the last event; None for none.
         waits_for_span: whether one of them lasts for the rest of the pattern's span.
@@ -144,6 +145,7 @@ class State:
         "depends_on_last",
         "goes_on",
         "has_deadline",
+        "is_like_before",
         "is_plain",
         "killers",
         "moves",
@@ -183,6 +185,7 @@ class State:
         self.depends_on_last = self.patience is not None or any(
             it.within is not None or it.after is not None for it in self.questions
         )
+        self.is_like_before = not accepts and not waits and not self.depends_on_last
         self.choice = None
         if len(options) == 1 and not waits and not self.killers and not self.depends_on_last:
             self.choice = (self.questions[0].step, self.questions[0].given)

@@ -260,8 +260,8 @@ class Machine:
             self.timers.set(key, time + self._lead_for)
 
     def _start(self, mask: int, value: Any, time: Any, after: list[Run], done: list[Run]) -> bool:
-        """Begin a partial match for each first step that the event fulfils; return whether there was one."""
-        begun = 0
+        """Begin a partial match for each first step that the event fulfils; return whether any is to be kept."""
+        begun, before = 0, len(after)
         for bit, step, target, given in self._starts:
             if mask & bit:
                 if given is not None:
@@ -269,6 +269,9 @@ class Machine:
                     if not given(value, self._so_far):
                         continue
                 begun += 1
+                if self._merges and len(after) == 1 and after[0][0] is target and target.is_like_before and not done:
+                    self.counters.used_up += 1  # as `_merged` does
+                    continue
                 node = (None, step, time, value, self.ordinal)
                 run = (target, node, node)
                 if target.accepts:
@@ -279,7 +282,7 @@ class Machine:
             return False
         self.counters.starts += 1
         self._has_forked = self._has_forked or begun > 1
-        return True
+        return bool(done) or len(after) > before
 
     def _settle(
         self, key: Any, before: Sequence[Run], after: list[Run], done: Sequence[Run], time: Any, ended: int
@@ -306,7 +309,11 @@ class Machine:
                 after = self._merged(after)
             if len(after) > self._limit:
                 after = self._limited(key, after)
-        self._keep(key, before, after)
+        if not after or self.finished:
+            self._keep(key, before, after)
+        else:
+            self.partials += len(after) - len(before)
+            self.runs[key] = after
         if after and self._is_timed:
             self._plan(key, after)
 

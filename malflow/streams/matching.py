@@ -98,6 +98,7 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         """
         definition = self._check_match(name, pattern, after, limit, overflow, order, ties, kind)
         options: dict[str, Any] = {"kind": kind, "after": after, "limit": limit, "drops_oldest": overflow == "oldest"}
+        options["is_on_time"] = self._graph.is_on_time(self._input(name))
         logic: Any = partial(MatchByArrival, pattern=pattern, **options)
         if order == "time":
             logic = partial(MatchByTime, pattern=pattern, ties=ties, **options)

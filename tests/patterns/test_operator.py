@@ -299,3 +299,22 @@ def test_three_streams_are_matched_as_one() -> None:
 
     SingleThreadRuntime(build).execute()
     assert [[event.value for event in msg.value.events] for msg in sink] == [["a", "c", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("add", "is_on_time"),
+    [
+        (lambda on_time, late: on_time, True),
+        (lambda on_time, late: on_time.map("same", str).filter("all", bool).cloned("two", 2)[1], True),
+        (lambda on_time, late: late, False),
+        (lambda on_time, late: on_time.union(late), False),
+        (lambda on_time, late: on_time.stateless_op("any time", lambda msg, output: output.send(msg)), False),
+        (lambda on_time, late: on_time.sort("sorted"), False),
+    ],
+)
+def test_streams_that_may_have_late_records_are_known(add: Callable[[Any, Any], Any], is_on_time: bool) -> None:
+    graph = Graph()
+    source = StreamProvider(graph).new_stream().source("source", SingleIteratorSource(range(3)))
+    keyed: Any = source.key_distribute("key", lambda msg: msg.value)
+    stream = add(*keyed.generate_epochs("epochs", limit_out_of_orderness(0)))
+    assert graph.is_on_time(stream._port) == is_on_time
