@@ -70,7 +70,9 @@ class MatchOperator(Operator):
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self.reached = ReachedEpoch(context)
         self.hidden = {REACHED: self.reached}
-        self.machine = pattern.machine(after, limit, drops_oldest=drops_oldest, in_order=self.in_order)
+        self.machine = pattern.machine(
+            after, limit, drops_oldest=drops_oldest, in_order=self.in_order, checks=context.debug
+        )
         self._masks = Masks(pattern.all_steps, kind)
         self._admit = admission_of(context)
         self._late = 0

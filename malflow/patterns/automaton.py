@@ -8,7 +8,7 @@ are one state, and all that may come next is known in one place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, assert_never
 from weakref import WeakValueDictionary
 
@@ -260,10 +260,13 @@ class Automaton:
         tree: the tree of a pattern that is whole.
         span: the greatest distance of the last event from the first; None for no limit.
         lead: the absence before the first event; None for none.
+        checks: whether conditions on the match so far are called twice, to find those that are no functions.
     """
 
-    def __init__(self, tree: Tree, *, span: Any = None, lead: Absence | None = None) -> None:
+    def __init__(self, tree: Tree, *, span: Any = None, lead: Absence | None = None, checks: bool = False) -> None:
         self.steps = steps_of(tree, lead)
+        if checks:
+            self.steps = [replace(step, given=_called_twice(step)) for step in self.steps]
         self.names = tuple(step.name for step in self.steps)
         self.is_bounded = span is not None
         self._numbers = {step.name: number for number, step in enumerate(self.steps)}
@@ -511,3 +514,21 @@ class Automaton:
         if state is None:
             state = self._states[key] = State(self, positions, options, waits, accepts=accepts)
         return state
+
+
+def _called_twice(step: Step) -> Any:
+    """Return the condition of a step on the match so far, with a check that it is a function; None if it has none."""
+    given = step.given
+    if given is None:
+        return None
+
+    def checked(value: Any, so_far: Any) -> bool:
+        answer = bool(given(value, so_far))
+        if bool(given(value, so_far)) != answer:
+            raise ValueError(
+                f"given= of step {step.name!r} returned {answer}, and something else when called again; it must depend "
+                "on its arguments only"
+            )
+        return answer
+
+    return checked

@@ -42,6 +42,7 @@ class ExplainingMachine(Machine):
         super().__init__(*arguments, **options)
         self.stories: dict[int, _Story] = {}
         self._mask = 0
+        self._merges = False  # each first event has a story of its own
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
         """Take an event, and note what it does."""
@@ -65,8 +66,6 @@ class ExplainingMachine(Machine):
                 self._end(run, f"used up by the match at {time}")
             elif self.counters.dropped > dropped:
                 self._end(run, f"dropped {time} at the limit")
-            else:
-                self._end(run, "ends as an earlier start does, which is preferred")
 
     def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
         kept = super()._expire_at(key, runs, ends, when)

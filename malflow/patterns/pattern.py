@@ -350,22 +350,39 @@ class Pattern(Generic[V_co]):
         machine = self._machine(ExplainingMachine, after=after, limit=limit)
         return explain(machine, Masks(self.all_steps, self.checked_kind(kind)), records)
 
-    def machine(self, after: After, limit: int, *, drops_oldest: bool = False, in_order: bool = True) -> Machine:
+    def machine(
+        self,
+        after: After,
+        limit: int,
+        *,
+        drops_oldest: bool = False,
+        in_order: bool = True,
+        checks: bool = False,
+    ) -> Machine:
         """Return a machine that finds the pattern.
+
+        Args:
+            after: what a match uses up.
+            limit: how many partial matches a key may have.
+            drops_oldest: whether the oldest ones are dropped at the limit.
+            in_order: whether the events of a key come in the order of time.
+            checks: whether conditions on the match so far are called twice, to find those that are no functions.
 
         Raises:
             GraphError: if the pattern is not whole.
         """
-        return self._machine(Machine, after=after, limit=limit, drops_oldest=drops_oldest, in_order=in_order)
+        return self._machine(
+            Machine, checks=checks, after=after, limit=limit, drops_oldest=drops_oldest, in_order=in_order
+        )
 
-    def _machine(self, kind: type[M], **options: Any) -> M:
+    def _machine(self, kind: type[M], *, checks: bool = False, **options: Any) -> M:
         self.check()
         lead = None if self.lead is None else self.lead.during
-        return kind(self.automaton(), span=self.span, lead=lead, **options)
+        return kind(self.automaton(checks=checks), span=self.span, lead=lead, **options)
 
-    def automaton(self) -> Automaton:
+    def automaton(self, *, checks: bool = False) -> Automaton:
         """Return the automaton of the pattern."""
-        return Automaton(self.tree, span=self.span, lead=self.lead)
+        return Automaton(self.tree, span=self.span, lead=self.lead, checks=checks)
 
     def checked_kind(self, kind: Any) -> Callable[[Any], Any] | None:
         """Return the function that returns the kind of a value, having checked that the steps need one.
