@@ -22,6 +22,7 @@ from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in
 from malflow.patterns.machine import After, Counters, Emitted, LimitReached, Row
 from malflow.patterns.masks import Masks
+from malflow.patterns.tree import ends_with_open_loop
 from malflow.state import Delta, KeyedState
 
 __all__ = ["MatchByArrival", "MatchByTime"]
@@ -73,6 +74,13 @@ class MatchOperator(Operator):
         self.machine = pattern.machine(
             after, limit, drops_oldest=drops_oldest, in_order=self.in_order, checks=context.debug
         )
+        if context.debug and ends_with_open_loop(pattern.tree):
+            _log.warning(
+                "operator '%s' finds %s, which ends with a loop without limit: it closes at its least number; call "
+                ".then_not() behind it to wait for more",
+                context.operator_name,
+                pattern,
+            )
         self._masks = Masks(pattern.all_steps, kind)
         self._admit = admission_of(context)
         self._late = 0

@@ -23,6 +23,7 @@ __all__ = [
     "bounds_of",
     "can_be_empty",
     "depth",
+    "ends_with_open_loop",
     "orders",
     "positions",
     "steps_of",
@@ -195,6 +196,21 @@ def can_be_empty(tree: Tree) -> bool:
             return low == 0 or can_be_empty(item)
         case Silenced(item=item):
             return can_be_empty(item)
+        case _:
+            assert_never(tree)
+
+
+def ends_with_open_loop(tree: Tree) -> bool:
+    """Whether a tree can end with a loop without limit, which closes at its least number."""
+    match tree:
+        case Single() | Together() | Silenced():
+            return False
+        case Repeated(item=item, high=high):
+            return high is None or ends_with_open_loop(item)
+        case Either(items=items):
+            return any(map(ends_with_open_loop, items))
+        case Chain(items=items):
+            return ends_with_open_loop(items[-1])
         case _:
             assert_never(tree)
 

@@ -130,6 +130,11 @@ def test_a_later_start_lives_on_when_an_earlier_one_expires() -> None:
     assert shown(pattern.find(events("a a@4 a@6 b@7"))) == "a@4 a@6 b@7"
 
 
+def test_starts_before_and_behind_a_match_that_waits_have_two_futures() -> None:
+    pattern = (c & b).then_not(c, during=5)
+    assert shown(pattern.find(events("ac@3 b@5 ab@8 b@10 ac@12 b@14"))) == "c@3 b@5; b@8 c@12"
+
+
 def test_a_match_of_absence_uses_up_its_events_and_not_its_wait() -> None:
     pattern = a.then_not(c, during=5)
     assert shown(pattern.find(events("a a@3 a@9"))) == "a@0; a@3; a@9"

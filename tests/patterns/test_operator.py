@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -239,6 +240,27 @@ def test_predicates_that_are_no_functions_are_found_by_checks() -> None:
     calls.clear()
     with pytest.raises(OperatorError, match="predicates returned something else when called again"):
         outputs_of([("x", 1, "a")], 0, odd, runtime={"debug": True})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "warns"),
+    [
+        (a.then(b.at_least(2)), True),
+        (a | b.at_least(2), True),
+        (a.then(b).at_least(1), True),
+        (a.at_least(2).then(b), False),
+        (a.at_least(2).then_not(a, during=3), False),
+        (a.times(2, 3), False),
+    ],
+)
+def test_a_loop_without_limit_at_the_end_is_found_by_checks(
+    pattern: Pattern[Any], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "malflow.patterns"):
+        outputs_of([("x", 1, "a")], 0, pattern)
+        assert not caplog.text
+        outputs_of([("x", 1, "a")], 0, pattern, runtime={"debug": True})
+    assert ("closes at its least number" in caplog.text) == warns
 
 
 def no_epochs(provider: Any) -> Any:
