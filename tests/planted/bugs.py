@@ -1,4 +1,4 @@
-"""The planted bugs: mistakes that are easily made with time and aggregation.
+"""The planted bugs: mistakes that are easily made with time, aggregation and patterns.
 
 Each stands for a trap of the kind that other stream processors fell into. ``python -m tests.planted`` plants them.
 """
@@ -6,6 +6,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 from __future__ import annotations
 
 from tests.planted.hunt import Bug
+from tests.planted.pattern_bugs import PATTERN_BUGS
 
 __all__ = ["BUGS"]
 
@@ -704,4 +705,14 @@ _EPOCHS = [
     ),
 ]
 
-BUGS: list[Bug] = [*_WINDOWS, *_SESSIONS, *_COUNTS, *_AGGREGATORS, *_JOINS, *_TIMERS, *_SELECTION, *_EPOCHS]
+BUGS: list[Bug] = [
+    *_WINDOWS,
+    *_SESSIONS,
+    *_COUNTS,
+    *_AGGREGATORS,
+    *_JOINS,
+    *_TIMERS,
+    *_SELECTION,
+    *_EPOCHS,
+    *PATTERN_BUGS,
+]
