@@ -364,7 +364,8 @@ class Meaning:
         ends = [self.lasts(choice) for choice in runs]
         last = latest(ends)
         for moment, choice in told:
-            if after == "end" and start <= choice[-1][0] and (last is None or moment <= last):
+            is_broken = moment == last and not moment[1] and all(self.completed(run) != moment for run in runs)
+            if after == "end" and start <= choice[-1][0] and (last is None or moment <= last) and not is_broken:
                 return Fate("used up", moment[0], choice)
         at_end = [run for run, end in zip(runs, ends, strict=True) if end == last]
         preferred = min(at_end, key=self.preference)
