@@ -108,6 +108,21 @@ EXAMPLES = [
         "all",
         "a@0 told 2; a@0 b@5",
     ),
+    Example(
+        "a longer way through a loop before silence",
+        Spec(Silence(Times(F, 1, None), C, 5)),
+        "f@0 f@3",
+        "end",
+        "f@0 f@3 told 8",
+    ),
+    Example(
+        "the longest of several bounds",
+        Spec(Either(Then(A, B, within=3), Then(A, D, within=6))),
+        "a@0 d@5 a@20",
+        "end",
+        "a@0 d@5",
+        "a@20 told 26",
+    ),
     Example("silence after a burst", Spec(_BURST), "f@0 f@1 f@2 f@3 f@20", "end", "f@0 f@1 f@2 f@3 told 8"),
     Example(
         "silence up to the bound",
