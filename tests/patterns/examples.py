@@ -123,6 +123,14 @@ EXAMPLES = [
         "a@0 d@5",
         "a@20 told 26",
     ),
+    Example(
+        "one way on in time, another without a bound",
+        Spec(Then(Then(A, B, "then_any", within=3), C)),
+        "a@0 b@1",
+        "end",
+        "",
+        "",
+    ),
     Example("silence after a burst", Spec(_BURST), "f@0 f@1 f@2 f@3 f@20", "end", "f@0 f@1 f@2 f@3 told 8"),
     Example(
         "silence up to the bound",
