@@ -61,8 +61,8 @@ def state_rows(rounds: int) -> list[Sequence[str]]:
 def _failures(keys: int, each: int) -> Batch:
     """Return failed logins, in turn of the keys."""
     count = keys * each
-    values = [{"user": at % keys, "at": at, "kind": "failed", "size": at & 1023} for at in range(count)]
-    return Batch([it["user"] for it in values], values, [it["at"] for it in values], [(count, count)])
+    values = [{"kind": "failed", "size": at & 1023} for at in range(count)]
+    return Batch([at % keys for at in range(count)], values, range(count), [(count, count)])
 
 
 def _expiry() -> float:
