@@ -209,8 +209,8 @@ _TIME = [
         "what an event breaks after its time is told as a timeout of the past",
         "a result behind the epoch",
         "patterns/machine.py",
-        "                if self._is_timed and self._is_over(run, time):\n",
-        "                if False:\n",
+        "is_over = self._is_timed and self._is_over(run, time)",
+        "is_over = False",
         (EXAMPLES, MATCHES, TIMEOUTS),
     ),
     Bug(
