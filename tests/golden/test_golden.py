@@ -2,7 +2,8 @@
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
-same holds for the folder ``rollups`` and `tests.golden.rolled_up`, of a kind of state that came after its format.
+same holds for the folders ``rollups`` and ``patterns``, with `tests.golden.rolled_up` and `tests.golden.matched`, of
+kinds of state that came after their format.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -24,6 +25,7 @@ from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
 from malflow.snapshot.persistence import RestoreOptions
+from tests.golden.matched import build_patterns
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows
@@ -184,8 +186,22 @@ def test_golden_files_of_rollups_have_open_and_kept_windows(job: Job, tmp_path: 
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_golden_files_of_patterns_have_partial_matches_and_records_that_wait(job: Job, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "patterns" / job.name, tmp_path / job.name)
+    backend = backend_of(job, tmp_path)
+    each, silence, first = (kept_states(backend, name) for name in ("each", "silence", "first"))
+    assert len(each) == len(silence) == len(first) == 5
+    partials = {len(runs) // 2 for _, _, runs, _, _, _ in each.values()}
+    assert partials == {3}
+    assert all(waiting for _, _, _, waiting, _, _ in silence.values())
+    assert all(since is not None for *_, since in first.values())
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("parallelism", [1, 2])
-@pytest.mark.parametrize(("folder", "build"), [("format-3", build_windows), ("rollups", build_rollups)])
+@pytest.mark.parametrize(
+    ("folder", "build"), [("format-3", build_windows), ("rollups", build_rollups), ("patterns", build_patterns)]
+)
 def test_readings_continue_from_golden_files(
     job: Job, parallelism: int, folder: str, build: Any, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
+from tests.golden.matched import build_patterns
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows, readings
@@ -90,7 +91,8 @@ def run_windows(
 
 def main() -> None:
     """Write the jobs of each folder that does not exist."""
-    for name, build in {f"format-{FORMAT}": build_windows, "rollups": build_rollups}.items():
+    builds = {f"format-{FORMAT}": build_windows, "rollups": build_rollups, "patterns": build_patterns}
+    for name, build in builds.items():
         folder = Path(__file__).parent / name
         if folder.exists():
             print(f"{folder} is there already; what was once written stays as it is")
