@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from malflow.operators.contract import OperatorContext
@@ -22,6 +23,7 @@ class ReachedEpoch:
         epoch: the epoch; None before the first one.
         like: a timestamp of the type that the operator's records have; None before the first record.
         idle: how idle the operator's input is: see `malflow.engine.idleness.Idle`.
+        on_apply: called after another epoch was applied, to drop what was derived from the one before.
         floors: after a change of the number of workers, the epochs that the old workers had reached beyond this one,
             by key; None if there are none.
     """
@@ -31,6 +33,7 @@ class ReachedEpoch:
         self.epoch: Any = None
         self.like: Any = None
         self.idle = 0
+        self.on_apply: Callable[[], None] | None = None
         self.floors: Floors | None = None
         self._placement = context.placement
 
@@ -56,6 +59,8 @@ class ReachedEpoch:
         self.epoch, self.like = self.state.get("epoch"), self.state.get("like")
         past = self.state.get("past")
         self.floors = None if past is None or self._placement is None else Floors(self._placement, past)
+        if self.on_apply is not None:
+            self.on_apply()
 
     def forget(self) -> None:
         """Make the next delta whole."""

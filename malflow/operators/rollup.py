@@ -95,6 +95,11 @@ class RollupAggregate(WindowAggregate):
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""
         super().apply(delta)
+        self.resume()
+
+    def resume(self) -> None:
+        """Find anew which panes of the levels are open."""
+        super().resume()
         self._sorted = False
 
     def _close(self, level: _LevelPanes, above: _LevelPanes | None, number: int, ended: bool, results: Results) -> None:

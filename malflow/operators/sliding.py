@@ -99,6 +99,11 @@ class SlidingAggregate(WindowAggregate):
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""
         super().apply(delta)
+        self.resume()
+
+    def resume(self) -> None:
+        """Find the first open pane, and combine the closed ones, anew."""
+        super().resume()
         self._blocks.clear()
         self._next = None
 

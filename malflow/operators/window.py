@@ -75,6 +75,7 @@ class WindowOperator(Operator):
         self.revised = Results()
         self.too_late = Results()
         self.reached = ReachedEpoch(context)
+        self.reached.on_apply = self.resume
         self.hidden = {REACHED: self.reached}
         self._unfitted = panes
         self._panes: Panes | None = None
@@ -99,6 +100,10 @@ class WindowOperator(Operator):
             return (Results(),)
         self.revised, self.too_late = Results(), Results()
         return Results(), self.revised, self.too_late
+
+    def resume(self) -> None:
+        """Drop what was derived from the state and the epoch: others were applied, of either or of both."""
+        self._horizon = None
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""
@@ -246,6 +251,11 @@ class PanedOperator(WindowOperator):
             return None
         ends = [panes.last(number) for number in held]
         return Waiting(self.kept, len(held), min((end for end in ends if epoch is None or end > epoch), default=None))
+
+    def resume(self) -> None:
+        """Look up the pane of the next records anew."""
+        super().resume()
+        self._bounds = None
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to an open pane."""

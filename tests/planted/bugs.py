@@ -160,6 +160,14 @@ _WINDOWS = [
         (f"{TIMES}::test_a_restart_changes_nothing",),
     ),
     Bug(
+        "a worker that was away knows the epoch, and not which windows it closed",
+        "a window comes again from another process",
+        "operators/reached_epoch.py",
+        "        if self.on_apply is not None:\n            self.on_apply()\n",
+        "",
+        ("tests/windows/test_takeovers.py",),
+    ),
+    Bug(
         "the horizon is that of the open windows",
         "an epoch is passed over that closes a window of the same batch",
         "operators/window.py",
