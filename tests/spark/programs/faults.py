@@ -183,13 +183,14 @@ class NumbersPart(StatefulSourcePartition[int, int, int]):
 
 
 class Half(StatelessSinkImpl[Any, Any, Any]):
-    """Writes lines, and fails once in the middle."""
+    """Writes lines, and fails once behind one: at the second record with the timestamp."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
-        if msg.timestamp == self.options.breaks_at and not self.options.happened("broken"):
+        is_second = msg.timestamp == self.options.breaks_at and self.options.happened("half")
+        if is_second and not self.options.happened("broken"):
             raise OSError("the pipe is broken")
         with Path(self.options.folder, "lines").open("a", encoding="utf-8") as file:
             file.write(f"{msg.key} {msg.value}\n")
