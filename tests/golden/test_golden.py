@@ -186,7 +186,7 @@ def test_golden_files_of_rollups_have_open_and_kept_windows(job: Job, tmp_path: 
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_golden_files_of_patterns_have_partial_matches_and_records_that_wait(job: Job, tmp_path: Path) -> None:
+def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path) -> None:
     shutil.copytree(FOLDER / "patterns" / job.name, tmp_path / job.name)
     backend = backend_of(job, tmp_path)
     each, silence, first = (kept_states(backend, name) for name in ("each", "silence", "first"))

@@ -380,6 +380,9 @@ def join(draft: Draft, index: int) -> None:
         and traits.placed == left.placed
         and _meet_in_time([left, traits])
     ]
+    if not others:  # nor may the stream itself be read twice
+        sample(draft, index)
+        return
     other = draft.choose(others)
     kind = draft.choose(["interval_join", "cogroup", *["asof_join"] * draft.traits[other].ordered])
     for read in (index, other):
