@@ -259,6 +259,9 @@ class Machine:
             self._so_far.node = None
             if not self._lead_given(value, self._so_far):
                 return
+        since = self.silent_since.get(key)
+        if since is not None and time <= since:
+            return  # by arrival, an older event comes later
         self.silent_since[key] = time
         if key not in self.timers.at:
             self.timers.set(key, time + self._lead_for)

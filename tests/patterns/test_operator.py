@@ -176,6 +176,12 @@ def test_by_arrival_records_do_not_wait() -> None:
     assert [msg.timestamp for msg in by_arrival.timeouts] == [9]
 
 
+def test_by_arrival_an_older_event_does_not_end_the_absence_before_it() -> None:
+    items = [("x", 10, "c"), ("x", 2, "c"), ("x", 12, "a"), ("x", 16, "a")]
+    by_arrival = outputs_of(items, 20, absent(c, during=5).then(a), order="arrival")
+    assert [msg.value.start for msg in by_arrival.matches] == [16]
+
+
 def test_records_behind_the_epoch_are_late() -> None:
     def build(provider: Any) -> None:
         on_time, late = (
