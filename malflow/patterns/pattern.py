@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from decimal import Decimal
-from enum import Enum
-from math import isfinite
-from numbers import Real
-from types import GenericAlias, UnionType
-from typing import Any, Generic, Literal, TypeVar, get_args, overload
+from typing import Any, Generic, Literal, TypeVar
 
-from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, short_repr
-from malflow.errors import GraphError
+from malflow.diagnostics import short_repr
+from malflow.patterns.arguments import check_after, check_connector, check_counts, check_duration, malformed
 from malflow.patterns.automaton import Automaton
+from malflow.patterns.checks import (
+    check_can_end,
+    check_can_follow,
+    check_can_go_on,
+    check_can_repeat,
+    check_is_part,
+    check_kind_function,
+    check_parts,
+)
 from malflow.patterns.explaining import ExplainingMachine, explain
 from malflow.patterns.finding import Found, find
 from malflow.patterns.machine import After, Machine
-from malflow.patterns.masks import Masks, has_class
-from malflow.patterns.match import SoFar
+from malflow.patterns.masks import Masks
 from malflow.patterns.printed import printed, shape
 from malflow.patterns.tree import (
     Absence,
@@ -34,26 +35,17 @@ from malflow.patterns.tree import (
     Step,
     Together,
     Tree,
-    bounds_of,
-    can_be_empty,
-    depth,
-    positions,
     steps_of,
 )
 
-__all__ = ["Absent", "Pattern", "absent", "check_after", "step"]
+__all__ = ["Absent", "Pattern", "absent"]
 
 V = TypeVar("V")
 W = TypeVar("W")
 M = TypeVar("M", bound=Machine)
 V_co = TypeVar("V_co", covariant=True)
 
-_KindValue = str | bytes | int | float | Enum | tuple[Hashable, ...]
-
-_MOST_POSITIONS = 1_000
-_DEEPEST = 100
 _MOST_TOGETHER = 4
-_CONNECTORS = ("then", "next", "then_any")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -144,12 +136,7 @@ class Pattern(Generic[V_co]):
         >>> str(step("order").then_not(step("paid"), during=30))
         'order -> not paid for 30'
         """
-        self._check_inner("then_not()")
-        if _ends_silent(self.tree):
-            raise _error(
-                f"{self} ends with an absence, which then_not() follows; write one step that stands for both: "
-                'step("either", lambda value: ...)'
-            )
+        check_can_follow(self, "then_not()")
         return self._made(Silenced(self.tree, _absence("then_not()", step, during)))
 
     def times(
@@ -179,12 +166,10 @@ class Pattern(Generic[V_co]):
         ('failed{3}[!login]', 'up{2,4}[=>]')
         """
         greatest = low if high == "low" else high
-        _check_counts(low, greatest)
-        self._check_inner("times()")
-        if by not in _CONNECTORS:
-            raise _error(f"times() needs 'then', 'next' or 'then_any' as its by; got {short_repr(by)}")
-        if any(bound.during is None for bound in bounds_of(self.tree) if isinstance(bound, Absence)):
-            raise _error(f"{self} waits for the end of the whole pattern, so it can't be repeated; {_DURING}")
+        check_counts(low, greatest)
+        check_is_part(self, "times()")
+        check_connector(by)
+        check_can_repeat(self)
         return self._made(Repeated(self.tree, low, greatest, _gap("times()", by, within, without)))
 
     def at_least(
@@ -223,7 +208,7 @@ class Pattern(Generic[V_co]):
     def __or__(self, other: Pattern[W]) -> Pattern[V_co | W]:
         """Return the pattern that either of two fulfils."""
         checked = _pattern("|", other)
-        self._check_inner("|")
+        check_is_part(self, "|")
         return self._made(Either((*_parts(self.tree, Either), *_parts(checked.tree, Either))))
 
     def __and__(self, other: Pattern[W]) -> Pattern[V_co | W]:
@@ -236,10 +221,10 @@ class Pattern(Generic[V_co]):
                 case Together(steps=several):
                     steps.extend(several)
                 case _:
-                    raise _error(f"& needs steps on both sides; got {side}")
-        self._check_inner("&")
+                    raise malformed(f"& needs steps on both sides; got {side}")
+        check_is_part(self, "&")
         if len(steps) > _MOST_TOGETHER:
-            raise _error(f"& takes up to {_MOST_TOGETHER} steps; got {len(steps)}")
+            raise malformed(f"& takes up to {_MOST_TOGETHER} steps; got {len(steps)}")
         return self._made(Together(tuple(steps)))
 
     def within(self, duration: Any) -> Pattern[V_co]:
@@ -255,8 +240,8 @@ class Pattern(Generic[V_co]):
         'failed{3} -> login within 300'
         """
         if self.span is not None:
-            raise _error(f"{self} has a within() already")
-        _check_duration("within()", "duration", duration)
+            raise malformed(f"{self} has a within() already")
+        check_duration("within()", "duration", duration)
         return _checked(replace(self, span=duration))
 
     @property
@@ -280,11 +265,7 @@ class Pattern(Generic[V_co]):
         Raises:
             GraphError: if it is not.
         """
-        if can_be_empty(self.tree):
-            raise _error(f"{self} needs no event at all; write one step that is not optional()")
-        endless = any(bound.during is None for bound in bounds_of(self.tree) if isinstance(bound, Absence))
-        if endless and self.span is None:
-            raise _error(f"{self} waits for ever; {_DURING}, or call .within() on the whole pattern")
+        check_can_end(self)
 
     def find(
         self,
@@ -390,20 +371,11 @@ class Pattern(Generic[V_co]):
         Raises:
             GraphError: if it is missing, of no use, or no function.
         """
-        kinds = [it for it in self.all_steps if it.kind is not None and not has_class(it)]
-        if kinds and kind is None:
-            raise _error(
-                f"step {kinds[0].name!r} of {self} has the kind {short_repr(kinds[0].kind)}, which is no class; pass "
-                'kind=, a function that returns the kind of a value, such as itemgetter("type")'
-            )
-        if kind is not None and not kinds:
-            raise _error(f'{self} has no step with a kind that kind= could return; write step("name", "the kind")')
-        if kind is not None and not callable(kind):
-            raise _error(f"kind= needs a function that returns the kind of a value; got {short_repr(kind)}")
+        check_kind_function(self, kind)
         return kind  # type: ignore[no-any-return] # it is a function
 
     def __bool__(self) -> bool:
-        raise _error(f"{self} is neither true nor false; write | and & instead of 'or' and 'and'")
+        raise malformed(f"{self} is neither true nor false; write | and & instead of 'or' and 'and'")
 
     def __str__(self) -> str:
         return printed(self.tree, self.span, self.lead)
@@ -414,12 +386,9 @@ class Pattern(Generic[V_co]):
     def _chained(self, by: By, other: Any, within: Any, without: Any) -> Pattern[Any]:
         called = f"{by}()"
         if isinstance(other, Absent):
-            raise _error(f"{called} needs a pattern; got absent(...), which stands in front; call .then_not()")
+            raise malformed(f"{called} needs a pattern; got absent(...), which stands in front; call .then_not()")
         checked = _pattern(called, other)
-        if self.span is not None:
-            raise _error(f"{self} has a within(), which bounds a whole pattern; call it after {called}")
-        if any(it.during is None for it in bounds_of(self.tree) if isinstance(it, Absence)):
-            raise _error(f"{self} waits for the end of the whole pattern, so nothing can follow; {_DURING}")
+        check_can_go_on(self, called)
         gap = _gap(called, by, within, without)
         items: tuple[Tree, ...] = (self.tree,)
         gaps: tuple[Gap, ...] = ()
@@ -429,17 +398,6 @@ class Pattern(Generic[V_co]):
 
     def _made(self, tree: Tree) -> Pattern[Any]:
         return _checked(replace(self, tree=tree))
-
-    def _check_inner(self, called: str) -> None:
-        """Check that a pattern can be a part of another one.
-
-        Raises:
-            GraphError: if it has what only a whole pattern has.
-        """
-        if self.span is not None:
-            raise _error(f"{self} has a within(), which bounds a whole pattern; call it after {called}")
-        if self.lead is not None and called != "then_not()":
-            raise _error(f"{self} begins with absent(), which stands in front of a whole pattern, not in {called}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +414,7 @@ class Absent:
         """
         checked = _pattern("absent().then()", pattern, whole=True)
         if checked.lead is not None:
-            raise _error(f"{checked} begins with absent() already")
+            raise malformed(f"{checked} begins with absent() already")
         return _checked(replace(checked, lead=self.absence))
 
     def __str__(self) -> str:
@@ -482,141 +440,8 @@ def absent(step: Pattern[Any], *, during: Any) -> Absent:
     'not login for 30 -> login'
     """
     if during is None:
-        raise _error("absent() needs a number or a timedelta as its during; got None")
+        raise malformed("absent() needs a number or a timedelta as its during; got None")
     return Absent(_absence("absent()", step, during))
-
-
-@overload
-def step(
-    name: str,
-    kind: UnionType,
-    where: Callable[[Any], object] | None = None,
-    *,
-    given: Callable[[Any, SoFar[Any]], object] | None = None,
-) -> Pattern[Any]: ...
-@overload
-def step(
-    name: str,
-    kind: type[V],
-    where: Callable[[V], object] | None = None,
-    *,
-    given: Callable[[V, SoFar[Any]], object] | None = None,
-) -> Pattern[V]: ...
-@overload
-def step(
-    name: str, kind: Callable[[V], object], /, *, given: Callable[[V, SoFar[Any]], object] | None = None
-) -> Pattern[V]: ...
-@overload
-def step(
-    name: str, *, where: Callable[[V], object], given: Callable[[V, SoFar[Any]], object] | None = None
-) -> Pattern[V]: ...
-@overload
-def step(name: str, *, given: Callable[[V, SoFar[Any]], object]) -> Pattern[V]: ...
-@overload
-def step(name: str, kind: Callable[[Any], object], /) -> Pattern[Any]: ...  # for lambdas
-@overload
-def step(
-    name: str,
-    kind: _KindValue | None = None,
-    where: Callable[[Any], object] | None = None,
-    *,
-    given: Callable[[Any, SoFar[Any]], object] | None = None,
-) -> Pattern[Any]: ...
-def step(name: str, kind: Any = None, where: Any = None, *, given: Any = None) -> Pattern[Any]:
-    """Return the pattern of one event.
-
-    The functions must depend on their arguments alone: they are not called again after a restart, and not for each
-    partial match.
-
-    Args:
-        name: the name of the step, unique in a pattern. The very same step may come again; its events share the name.
-        kind: a class, or a union of classes, of which the value must be an instance; a value that the `kind` of
-            ``match(kind=...)`` returns; or a predicate, in place of `where`.
-        where: a predicate of a value, called only for values of the kind.
-        given: ``(value, so_far) -> object``: a predicate of a value and the match so far, called only where the other
-            conditions hold and a partial match waits for this step. ``so_far["name"]`` is a list, and
-            ``so_far.last("name")`` its last value, or None.
-
-    Raises:
-        GraphError: if an argument is not of this kind.
-
-    >>> str(step("failed", lambda login: not login["ok"]))
-    'failed'
-    """
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise _error(f"step() needs a printable, non-blank string as its name; got {short_repr(name)}")
-    if not _is_class(kind) and callable(kind):
-        if where is not None:
-            raise _error(f"step {name!r} has two predicates; write one, behind a class or a kind")
-        kind, where = None, kind
-    _check_kind(name, kind)
-    _check_predicate(name, "where", where, "value")
-    _check_predicate(name, "given", given, "value, so_far")
-    return Pattern(Single(Step(name, kind, where, given)))
-
-
-def check_after(after: object) -> None:
-    """Check what a match uses up.
-
-    Raises:
-        GraphError: if it is nothing known.
-    """
-    if after not in ("end", "start", "all"):
-        raise _error(f"after= needs 'end', 'start' or 'all'; got {short_repr(after)}")
-
-
-_DURING = "write then_not(..., during=...)"
-
-
-def _error(message: str) -> GraphError:
-    return GraphError(message, location=location())
-
-
-def _is_class(kind: Any) -> bool:
-    return isinstance(kind, (type, UnionType, GenericAlias)) or (isinstance(kind, tuple) and any(map(_is_class, kind)))
-
-
-def _check_kind(name: str, kind: Any) -> None:
-    """Check that a kind is None, a class, a union of classes, or a value that can be looked up.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    members = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if isinstance(kind, (GenericAlias, tuple)) and _is_class(kind):
-        raise _error(
-            f"step {name!r} has {short_repr(kind)} as its kind; write a class, or several as One | Other, without "
-            "parameters"
-        )
-    for member in members:
-        if _is_class(member) and not isinstance(member, type):
-            raise _error(f"step {name!r} has {short_repr(kind)} as its kind; write classes without parameters")
-        try:
-            hash(member)
-        except TypeError:
-            raise _error(
-                f"step {name!r} needs a class, a predicate, or a hashable value as its kind; got {short_repr(member)}"
-            ) from None
-
-
-def _check_predicate(name: str, role: str, predicate: Any, arguments: str) -> None:
-    """Check that a predicate is a plain function with these arguments; None is allowed.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    if predicate is None:
-        return
-    if not callable(predicate):
-        raise _error(f"step {name!r} needs a function as its {role}; got {short_repr(predicate)}")
-    kind = deferred(predicate)
-    if kind is not None:
-        raise _error(
-            f"step {name!r} needs a plain function as its {role}; got {kind}, {describe(predicate)}, which runs "
-            "nothing when it is called"
-        )
-    if not takes(predicate, arguments.count(",") + 1):
-        raise _error(f"step {name!r} calls {role}({arguments}), but {describe(predicate)} takes other arguments")
 
 
 def _pattern(called: str, other: Any, *, whole: bool = False) -> Pattern[Any]:
@@ -626,9 +451,9 @@ def _pattern(called: str, other: Any, *, whole: bool = False) -> Pattern[Any]:
         GraphError: if it is not.
     """
     if not isinstance(other, Pattern):
-        raise _error(f"{called} needs a pattern, such as step(...); got {short_repr(other)}")
+        raise malformed(f"{called} needs a pattern, such as step(...); got {short_repr(other)}")
     if not whole:
-        other._check_inner(called)  # noqa: SLF001 - of this class
+        check_is_part(other, called)
     return other
 
 
@@ -636,52 +461,24 @@ def _single(called: str, role: str, pattern: Any) -> Step:
     tree = pattern.tree if isinstance(pattern, Pattern) else None
     if not isinstance(tree, Single) or pattern.lead is not None or pattern.span is not None:
         got = str(pattern) if isinstance(pattern, Pattern) else short_repr(pattern)
-        raise _error(f"{called} needs one step(...) as its {role}; got {got}")
+        raise malformed(f"{called} needs one step(...) as its {role}; got {got}")
     return tree.step
 
 
 def _gap(called: str, by: By, within: Any, without: Any) -> Gap:
     if within is not None:
-        _check_duration(called, "within", within)
+        check_duration(called, "within", within)
     if without is None:
         return Gap(by, within)
     if by == "next":
-        raise _error(f"{called} has a without, but between an event and the next one there is nothing; use 'then'")
+        raise malformed(f"{called} has a without, but between an event and the next one there is nothing; use 'then'")
     return Gap(by, within, _single(called, "without", without))
 
 
 def _absence(called: str, step: Any, during: Any) -> Absence:
     if during is not None:
-        _check_duration(called, "during", during)
+        check_duration(called, "during", during)
     return Absence(_single(called, "step", step), during)
-
-
-def _check_duration(called: str, role: str, duration: Any) -> None:
-    """Check that a duration is a number or a timedelta, and not negative.
-
-    Raises:
-        GraphError: if it is not.
-    """
-    is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and isfinite(duration)
-    if not is_number and not isinstance(duration, timedelta):
-        raise _error(f"{called} needs a number or a timedelta as its {role}; got {short_repr(duration)}")
-    if duration < duration - duration:
-        raise _error(f"{called} needs a {role} that is not negative; got {short_repr(duration)}")
-
-
-def _check_counts(low: Any, high: Any) -> None:
-    """Check how often a pattern is repeated.
-
-    Raises:
-        GraphError: if it can't be.
-    """
-    for count in (low,) if high is None else (low, high):
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise _error(f"times() needs integers; got {short_repr(count)}")
-    if low < 0 or (high is not None and high < 1):
-        raise _error(f"times() needs a low of at least 0 and a high of at least 1; got {low} and {high}")
-    if high is not None and low > high:
-        raise _error(f"times() needs a low that is not above the high; got {low} and {high}")
 
 
 def _checked(pattern: Pattern[Any]) -> Pattern[Any]:
@@ -690,51 +487,9 @@ def _checked(pattern: Pattern[Any]) -> Pattern[Any]:
     Raises:
         GraphError: if they do not.
     """
-    count = positions(pattern.tree)
-    if count > _MOST_POSITIONS:
-        raise _error(f"a pattern has up to {_MOST_POSITIONS:,} steps, repetitions included; this one has {count:,}")
-    if depth(pattern.tree) > _DEEPEST:
-        raise _error(f"a pattern is up to {_DEEPEST} deep; call .then() on the whole, not inside of each argument")
-    _check_names(pattern)
-    _check_units(pattern)
+    check_parts(pattern)
     return pattern
-
-
-def _check_names(pattern: Pattern[Any]) -> None:
-    known: dict[str, Step] = {}
-    for one in pattern.all_steps:
-        if known.setdefault(one.name, one) != one:
-            raise _error(f"{pattern} has two different steps named {one.name!r}; name each of them differently")
-
-
-def _check_units(pattern: Pattern[Any]) -> None:
-    durations = [pattern.span, None if pattern.lead is None else pattern.lead.during]
-    durations += [it.during if isinstance(it, Absence) else it.within for it in bounds_of(pattern.tree)]
-    given = [it for it in durations if it is not None]
-    if len({isinstance(it, timedelta) for it in given}) > 1:
-        shown = ", ".join(map(short_repr, given))
-        raise _error(f"{pattern} has durations of different types: {shown}; write timedeltas, or numbers")
 
 
 def _parts(tree: Tree, kind: type[Either]) -> tuple[Tree, ...]:
     return tree.items if isinstance(tree, kind) else (tree,)
-
-
-def _ends_silent(tree: Tree) -> bool:
-    """Whether a match of a tree can end with an absence."""
-    match tree:
-        case Silenced():
-            return True
-        case Chain(items=items):
-            for item in reversed(items):
-                if _ends_silent(item):
-                    return True
-                if not can_be_empty(item):
-                    return False
-            return False
-        case Either(items=items):
-            return any(map(_ends_silent, items))
-        case Repeated(item=item):
-            return _ends_silent(item)
-        case _:
-            return False

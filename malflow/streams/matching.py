@@ -11,8 +11,8 @@ from malflow.graph import check_name
 from malflow.operators.match import MatchByArrival, MatchByTime
 from malflow.operators.reached_epoch import REACHED
 from malflow.patterns import Match, Pattern
+from malflow.patterns.arguments import check_after
 from malflow.patterns.flat import PartialMigration
-from malflow.patterns.pattern import check_after
 from malflow.state_kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_function, location, malformed
 from malflow.streams.stateful import StatefulOperators

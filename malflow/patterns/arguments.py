@@ -1,0 +1,139 @@
+"""Checks of what the methods of patterns are called with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from math import isfinite
+from numbers import Real
+from types import GenericAlias, UnionType
+from typing import Any, get_args
+
+from malflow.callables import deferred, takes
+from malflow.diagnostics import describe, location, short_repr
+from malflow.errors import GraphError
+
+__all__ = [
+    "check_after",
+    "check_connector",
+    "check_counts",
+    "check_duration",
+    "check_kind",
+    "check_name",
+    "check_predicate",
+    "is_class",
+    "malformed",
+]
+
+_CONNECTORS = ("then", "next", "then_any")
+
+
+def malformed(message: str) -> GraphError:
+    """Return the error of a pattern that can't be built, with the user's line."""
+    return GraphError(message, location=location())
+
+
+def is_class(kind: Any) -> bool:
+    """Whether a step's kind is a class, or made of classes."""
+    return isinstance(kind, (type, UnionType, GenericAlias)) or (isinstance(kind, tuple) and any(map(is_class, kind)))
+
+
+def check_name(name: Any) -> None:
+    """Check the name of a step.
+
+    Raises:
+        GraphError: if it is no printable, non-blank string.
+    """
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise malformed(f"step() needs a printable, non-blank string as its name; got {short_repr(name)}")
+
+
+def check_kind(name: str, kind: Any) -> None:
+    """Check that a kind is None, a class, a union of classes, or a value that can be looked up.
+
+    Raises:
+        GraphError: if it is not.
+    """
+    members = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if isinstance(kind, (GenericAlias, tuple)) and is_class(kind):
+        raise malformed(
+            f"step {name!r} has {short_repr(kind)} as its kind; write a class, or several as One | Other, without "
+            "parameters"
+        )
+    for member in members:
+        if is_class(member) and not isinstance(member, type):
+            raise malformed(f"step {name!r} has {short_repr(kind)} as its kind; write classes without parameters")
+        try:
+            hash(member)
+        except TypeError:
+            raise malformed(
+                f"step {name!r} needs a class, a predicate, or a hashable value as its kind; got {short_repr(member)}"
+            ) from None
+
+
+def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> None:
+    """Check that a predicate is a plain function with these arguments; None is allowed.
+
+    Raises:
+        GraphError: if it is not.
+    """
+    if predicate is None:
+        return
+    if not callable(predicate):
+        raise malformed(f"step {name!r} needs a function as its {role}; got {short_repr(predicate)}")
+    kind = deferred(predicate)
+    if kind is not None:
+        raise malformed(
+            f"step {name!r} needs a plain function as its {role}; got {kind}, {describe(predicate)}, which runs "
+            "nothing when it is called"
+        )
+    if not takes(predicate, arguments.count(",") + 1):
+        raise malformed(f"step {name!r} calls {role}({arguments}), but {describe(predicate)} takes other arguments")
+
+
+def check_duration(called: str, role: str, duration: Any) -> None:
+    """Check that a duration is a number or a timedelta, and not negative.
+
+    Raises:
+        GraphError: if it is not.
+    """
+    is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and isfinite(duration)
+    if not is_number and not isinstance(duration, timedelta):
+        raise malformed(f"{called} needs a number or a timedelta as its {role}; got {short_repr(duration)}")
+    if duration < duration - duration:
+        raise malformed(f"{called} needs a {role} that is not negative; got {short_repr(duration)}")
+
+
+def check_connector(by: Any) -> None:
+    """Check the connector between repetitions.
+
+    Raises:
+        GraphError: if it is nothing known.
+    """
+    if by not in _CONNECTORS:
+        raise malformed(f"times() needs 'then', 'next' or 'then_any' as its by; got {short_repr(by)}")
+
+
+def check_counts(low: Any, high: Any) -> None:
+    """Check how often a pattern is repeated.
+
+    Raises:
+        GraphError: if it can't be.
+    """
+    for count in (low,) if high is None else (low, high):
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise malformed(f"times() needs integers; got {short_repr(count)}")
+    if low < 0 or (high is not None and high < 1):
+        raise malformed(f"times() needs a low of at least 0 and a high of at least 1; got {low} and {high}")
+    if high is not None and low > high:
+        raise malformed(f"times() needs a low that is not above the high; got {low} and {high}")
+
+
+def check_after(after: object) -> None:
+    """Check what a match uses up.
+
+    Raises:
+        GraphError: if it is nothing known.
+    """
+    if after not in ("end", "start", "all"):
+        raise malformed(f"after= needs 'end', 'start' or 'all'; got {short_repr(after)}")

@@ -1,0 +1,192 @@
+"""Checks that the parts of patterns fit together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Protocol
+
+from malflow.diagnostics import short_repr
+from malflow.patterns.arguments import malformed
+from malflow.patterns.masks import has_class
+from malflow.patterns.tree import (
+    Absence,
+    Chain,
+    Either,
+    Repeated,
+    Silenced,
+    Step,
+    Tree,
+    bounds_of,
+    can_be_empty,
+    depth,
+    positions,
+    steps_of,
+)
+
+__all__ = [
+    "Parts",
+    "check_can_end",
+    "check_can_follow",
+    "check_can_go_on",
+    "check_can_repeat",
+    "check_is_part",
+    "check_kind_function",
+    "check_parts",
+]
+
+_MOST_POSITIONS = 1_000
+_DEEPEST = 100
+_DURING = "write then_not(..., during=...)"
+
+
+class Parts(Protocol):
+    """What a pattern is made of."""
+
+    @property
+    def tree(self) -> Tree:
+        """The steps, and what connects them."""
+
+    @property
+    def span(self) -> Any:
+        """The greatest distance of the last event from the first; None for no limit."""
+
+    @property
+    def lead(self) -> Absence | None:
+        """The absence before the first event; None for none."""
+
+
+def check_is_part(pattern: Parts, called: str) -> None:
+    """Check that a pattern can be a part of another one.
+
+    Raises:
+        GraphError: if it has what only a whole pattern has.
+    """
+    _check_has_no_span(pattern, called)
+    if pattern.lead is not None:
+        raise malformed(f"{pattern} begins with absent(), which stands in front of a whole pattern, not in {called}")
+
+
+def check_can_go_on(pattern: Parts, called: str) -> None:
+    """Check that another pattern can follow.
+
+    Raises:
+        GraphError: if the pattern ends with the whole.
+    """
+    _check_has_no_span(pattern, called)
+    if _waits_for_the_end(pattern.tree):
+        raise malformed(f"{pattern} waits for the end of the whole pattern, so nothing can follow; {_DURING}")
+
+
+def check_can_follow(pattern: Parts, called: str) -> None:
+    """Check that an absence can follow.
+
+    Raises:
+        GraphError: if it can't.
+    """
+    _check_has_no_span(pattern, called)
+    if _ends_silent(pattern.tree):
+        raise malformed(
+            f"{pattern} ends with an absence, which then_not() follows; write one step that stands for both: "
+            'step("either", lambda value: ...)'
+        )
+
+
+def check_can_repeat(pattern: Parts) -> None:
+    """Check that a pattern can come several times in a row.
+
+    Raises:
+        GraphError: if it can't.
+    """
+    if _waits_for_the_end(pattern.tree):
+        raise malformed(f"{pattern} waits for the end of the whole pattern, so it can't be repeated; {_DURING}")
+
+
+def check_can_end(pattern: Parts) -> None:
+    """Check that a pattern is whole: that it needs an event, and that its absences end.
+
+    Raises:
+        GraphError: if it is not.
+    """
+    if can_be_empty(pattern.tree):
+        raise malformed(f"{pattern} needs no event at all; write one step that is not optional()")
+    if pattern.span is None and _waits_for_the_end(pattern.tree):
+        raise malformed(f"{pattern} waits for ever; {_DURING}, or call .within() on the whole pattern")
+
+
+def check_parts(pattern: Parts) -> None:
+    """Check that a pattern is not too large, and that its names and durations go together.
+
+    Raises:
+        GraphError: if it is, or they do not.
+    """
+    count = positions(pattern.tree)
+    if count > _MOST_POSITIONS:
+        raise malformed(f"a pattern has up to {_MOST_POSITIONS:,} steps, repetitions included; this one has {count:,}")
+    if depth(pattern.tree) > _DEEPEST:
+        raise malformed(f"a pattern is up to {_DEEPEST} deep; call .then() on the whole, not inside of each argument")
+    _check_names(pattern)
+    _check_units(pattern)
+
+
+def check_kind_function(pattern: Parts, kind: Any) -> None:
+    """Check that the function that returns the kind of a value is there if and only if steps need it.
+
+    Raises:
+        GraphError: if it is missing, of no use, or no function.
+    """
+    kinds = [it for it in steps_of(pattern.tree, pattern.lead) if it.kind is not None and not has_class(it)]
+    if kinds and kind is None:
+        raise malformed(
+            f"step {kinds[0].name!r} of {pattern} has the kind {short_repr(kinds[0].kind)}, which is no class; pass "
+            'kind=, a function that returns the kind of a value, such as itemgetter("type")'
+        )
+    if kind is not None and not kinds:
+        raise malformed(f'{pattern} has no step with a kind that kind= could return; write step("name", "the kind")')
+    if kind is not None and not callable(kind):
+        raise malformed(f"kind= needs a function that returns the kind of a value; got {short_repr(kind)}")
+
+
+def _check_has_no_span(pattern: Parts, called: str) -> None:
+    if pattern.span is not None:
+        raise malformed(f"{pattern} has a within(), which bounds a whole pattern; call it after {called}")
+
+
+def _check_names(pattern: Parts) -> None:
+    known: dict[str, Step] = {}
+    for one in steps_of(pattern.tree, pattern.lead):
+        if known.setdefault(one.name, one) != one:
+            raise malformed(f"{pattern} has two different steps named {one.name!r}; name each of them differently")
+
+
+def _check_units(pattern: Parts) -> None:
+    durations = [pattern.span, None if pattern.lead is None else pattern.lead.during]
+    durations += [it.during if isinstance(it, Absence) else it.within for it in bounds_of(pattern.tree)]
+    given = [it for it in durations if it is not None]
+    if len({isinstance(it, timedelta) for it in given}) > 1:
+        shown = ", ".join(map(short_repr, given))
+        raise malformed(f"{pattern} has durations of different types: {shown}; write timedeltas, or numbers")
+
+
+def _waits_for_the_end(tree: Tree) -> bool:
+    """Whether an absence of a tree lasts for the rest of the whole pattern's span."""
+    return any(bound.during is None for bound in bounds_of(tree) if isinstance(bound, Absence))
+
+
+def _ends_silent(tree: Tree) -> bool:
+    """Whether a match of a tree can end with an absence."""
+    match tree:
+        case Silenced():
+            return True
+        case Chain(items=items):
+            for item in reversed(items):
+                if _ends_silent(item):
+                    return True
+                if not can_be_empty(item):
+                    return False
+            return False
+        case Either(items=items):
+            return any(map(_ends_silent, items))
+        case Repeated(item=item):
+            return _ends_silent(item)
+        case _:
+            return False
