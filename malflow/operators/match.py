@@ -20,8 +20,9 @@ from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.panes import instant_after
 from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in
-from malflow.patterns.machine import After, Counters, Emitted, LimitReached, Row
+from malflow.patterns.machine import After, LimitReached, Row
 from malflow.patterns.masks import Masks
+from malflow.patterns.results import Counters, Emitted
 from malflow.patterns.tree import ends_with_open_loop
 from malflow.state import Delta, KeyedState
 

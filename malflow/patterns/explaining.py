@@ -9,9 +9,10 @@ from typing import Any
 from malflow.errors import short_repr
 from malflow.message import NoKey
 from malflow.patterns.finding import rows_of
-from malflow.patterns.machine import Emitted, LimitReached, Machine, Run
+from malflow.patterns.machine import LimitReached, Machine, Run
 from malflow.patterns.masks import Masks
 from malflow.patterns.match import Node
+from malflow.patterns.results import Emitted
 
 __all__ = ["ExplainingMachine", "explain"]
 

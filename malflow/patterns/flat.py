@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from malflow.errors import short_repr
-from malflow.patterns.automaton import Automaton, State
+from malflow.patterns.automaton import Automaton
 from malflow.patterns.machine import Machine, Run
 from malflow.patterns.match import Event, Match, Node
+from malflow.patterns.states import State
 
 __all__ = ["Flat", "PartialMigration", "flatten", "load", "waiting_in"]
 

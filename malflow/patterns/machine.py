@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain, islice
-from operator import le
+from itertools import chain
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
-from malflow.patterns.automaton import Automaton, Moves, State
+from malflow.patterns.automaton import Automaton
 from malflow.patterns.match import Event, Match, Node, SoFar
+from malflow.patterns.results import Counters, Emitted
+from malflow.patterns.states import Moves, State
 from malflow.timers import Timers
 
-__all__ = ["COUNTERS", "GAUGES", "After", "Counters", "Emitted", "LimitReached", "Machine", "Row", "Run"]
+__all__ = ["After", "LimitReached", "Machine", "Row", "Run"]
 
 After = Literal["end", "start", "all"]
 """What a match uses up: all that began up to its last event, all with its first event, or nothing."""
@@ -34,54 +34,6 @@ _event = partial(tuple.__new__, Event)
 
 class LimitReached(RuntimeError):
     """A key has more partial matches than allowed."""
-
-
-class Emitted:
-    """Matches as columns."""
-
-    __slots__ = ("keys", "timestamps", "values")
-
-    def __init__(self) -> None:
-        self.keys: list[Any] = []
-        self.values: list[Match[Any, Any, Any]] = []
-        self.timestamps: list[Any] = []
-
-    def sort(self) -> None:
-        """Order the matches by time; those of one time keep their order."""
-        if all(map(le, self.timestamps, islice(self.timestamps, 1, None))):
-            return
-        order = sorted(range(len(self.timestamps)), key=self.timestamps.__getitem__)
-        self.keys = [self.keys[index] for index in order]
-        self.values = [self.values[index] for index in order]
-        self.timestamps = [self.timestamps[index] for index in order]
-
-
-@dataclass(slots=True)
-class Counters:
-    """What became of partial matches.
-
-    Attributes:
-        starts: how many events have begun one.
-        matches: how many matches were emitted.
-        timeouts: how many starts were not finished in time.
-        broken: how many could not be finished, by an event that was passed over or must not come.
-        used_up: how many were used up by a match that was emitted before.
-        dropped: how many were dropped at the limit, or since the pattern has changed.
-    """
-
-    starts: int = 0
-    matches: int = 0
-    timeouts: int = 0
-    broken: int = 0
-    used_up: int = 0
-    dropped: int = 0
-
-
-COUNTERS = (*(field.name for field in fields(Counters)), "late")
-"""The names of what the operator of a pattern counts."""
-
-GAUGES = ("partials",)
-"""The names of what it measures."""
 
 
 class Machine:

@@ -10,7 +10,7 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
-from malflow.patterns.machine import COUNTERS, GAUGES
+from malflow.patterns.results import COUNTERS, GAUGES
 
 __all__ = ["Progress", "finished", "late_of", "patterns_of", "records_of", "written_of"]
 

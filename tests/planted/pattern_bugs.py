@@ -64,7 +64,7 @@ _CONNECTORS = [
     Bug(
         "an optional beginning is obligatory",
         "an optional first step",
-        "patterns/automaton.py",
+        "patterns/positions.py",
         "left.first + right.first if left.can_be_empty else left.first",
         "left.first",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -72,7 +72,7 @@ _CONNECTORS = [
     Bug(
         "an optional end is obligatory",
         "an optional last step",
-        "patterns/automaton.py",
+        "patterns/positions.py",
         "right.last + left.last if right.can_be_empty else right.last",
         "right.last",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -80,7 +80,7 @@ _CONNECTORS = [
     Bug(
         "a loop without limit ends at its least number",
         "at_least(2) is times(2)",
-        "patterns/automaton.py",
+        "patterns/positions.py",
         "            self._link(rounds[-1], gap, rounds[-1])\n",
         "            pass\n",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -88,7 +88,7 @@ _CONNECTORS = [
     Bug(
         "a loop over what may be empty needs all its rounds",
         "an empty round is no event",
-        "patterns/automaton.py",
+        "patterns/positions.py",
         "least = 1 if item_can_be_empty else max(tree.low, 1)",
         "least = max(tree.low, 1)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -147,7 +147,7 @@ _ABSENCE = [
     Bug(
         "the longest of several absences counts",
         "earliest end",
-        "patterns/automaton.py",
+        "patterns/states.py",
         "self.patience = min((wait.during",
         "self.patience = max((wait.during",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -184,7 +184,7 @@ _TIME = [
     Bug(
         "a start expires with the first of its ways on",
         "every open connector's bound",
-        "patterns/automaton.py",
+        "patterns/states.py",
         "self.reach = max(bounded)",
         "self.reach = min(bounded)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -192,7 +192,7 @@ _TIME = [
     Bug(
         "a way on without a bound expires",
         "every open connector's bound",
-        "patterns/automaton.py",
+        "patterns/states.py",
         "if options and len(bounded) == len(options) else None",
         "if bounded else None",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -310,7 +310,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far does",
         "a cache by the event alone",
-        "patterns/automaton.py",
+        "patterns/states.py",
         "all(it.within is None and it.after is None and it.given is None for it in self.questions)",
         "all(it.within is None and it.after is None for it in self.questions)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -318,7 +318,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far ends it",
         "a cache by the event alone",
-        "patterns/automaton.py",
+        "patterns/states.py",
         "and all(it.given is None and not it.timed for it in self.killers)",
         "and all(not it.timed for it in self.killers)",
         (EXAMPLES, MATCHES, TIMEOUTS),

@@ -14,7 +14,7 @@ from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.operators.waiting import OperatorTime
-from malflow.patterns.machine import COUNTERS, GAUGES
+from malflow.patterns.results import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import Changelog, ScratchFolder
 from malflow.tick import Tick
 
