@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 __all__ = [
+    "ConfirmationFailed",
     "Event",
     "Listener",
     "RescaleRefused",
@@ -62,6 +63,21 @@ class SnapshotFailed:
     tick: int
     error: BaseException
     retry_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationFailed:
+    """A reader could not confirm a position outside, by its ``committed``; the run goes on, and so do its snapshots.
+
+    Attributes:
+        tick: the number of the last tick.
+        source: the name of the source.
+        error: names the source and the part.
+    """
+
+    tick: int
+    source: str
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +153,14 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    TickFinished | SnapshotCommitted | SnapshotFailed | Rescaled | RescaleRefused | Restarted | RunFinished
+    TickFinished
+    | SnapshotCommitted
+    | SnapshotFailed
+    | ConfirmationFailed
+    | Rescaled
+    | RescaleRefused
+    | Restarted
+    | RunFinished
 )
 """Any event. Later versions may add kinds: a listener ignores those that it does not know."""
 

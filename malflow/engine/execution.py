@@ -24,6 +24,7 @@ from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
 from malflow.operators.lateness import merge_lateness
+from malflow.operators.reader_methods import Lags
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import Source, list_parts
 from malflow.operators.waiting import OperatorTime
@@ -64,6 +65,7 @@ class Run:
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
         gauges: what they measured in the last tick.
+        lags: the lag of each part, of the sources whose readers tell it, after the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         unfinished: the sources with unfinished parts.
     """
@@ -82,6 +84,7 @@ class Run:
         self.polled = 0
         self.counts: Counter[str] = Counter()
         self.gauges: Counter[str] = Counter()
+        self.lags: dict[str, Lags] = {}
         self.lateness: dict[str, Any] = {}
         self.unfinished: tuple[str, ...] = ()
         self._program = program
@@ -151,6 +154,11 @@ class Run:
         """The workers of each stage."""
         return self._stages
 
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The operators that host a source, of all workers."""
+        return self._sources
+
     def open(self) -> None:
         """Build the readers of the parts."""
         self._is_open = True
@@ -165,6 +173,7 @@ class Run:
         self.clock.skip(max((source.take_skipped() for source in self._sources), default=_NO_TIME))
         self._note_ended()
         self.polled = sum(source.polled for source in self._sources)
+        self.lags = _lags_of(self._sources)
         return self.polled
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[tuple[str, int]]) -> None:
@@ -391,6 +400,15 @@ class Run:
 
 def _place_of(source: Source) -> tuple[str, int]:
     return source.context.operator_name, source.context.worker_id
+
+
+def _lags_of(sources: Iterable[Source]) -> dict[str, Lags]:
+    lags: dict[str, Lags] = {}
+    for source in sources:
+        if source.tells_lag:
+            name = source.context.operator_name
+            lags[name] = {**lags.get(name, {}), **source.lags()}
+    return lags
 
 
 def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:

@@ -24,6 +24,7 @@ from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.pacing import PollPacing
 from malflow.operators.parts import PartOperator
+from malflow.operators.reader_methods import Lags, lag_of, offers_own
 from malflow.partitioners import check_key
 from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
 from malflow.tick import Tick
@@ -107,6 +108,8 @@ class Source(PartOperator):
         self._live: dict[Any, Any] = {}
         self._just_finished: list[Any] = []
         self._parked: dict[Any, Any] = {}
+        self._confirming: set[Any] = set()
+        self._lagging: set[Any] = set()
 
     @property
     def is_finished(self) -> bool:
@@ -126,7 +129,8 @@ class Source(PartOperator):
             self._call(
                 part, refuse_deferred, partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend")
             )
-            self._partitions[part] = self._live[part] = partition
+            self._live[part] = partition
+            self._add_reader(part, partition)
             if self.context.pickle_reader is not None and not isinstance(self._source, StatefulSource):
                 self._pickled(part, partition)  # one that can't is refused before it is read
         self._live = {part: self._live[part] for part in self._listed if part in self._live}
@@ -187,6 +191,8 @@ class Source(PartOperator):
                 holder.state[part] = self._collect(part)
             del self._partitions[part]
             self._live.pop(part, None)
+            self._confirming.discard(part)
+            self._lagging.discard(part)
             if not rebuilt:
                 holder.attach(part, partition, live=live)
             elif hasattr(partition, "suspend"):
@@ -194,16 +200,58 @@ class Source(PartOperator):
 
     def attach(self, part: Any, partition: Any, *, live: bool) -> None:
         """Take over the reader of a part."""
-        self._partitions[part] = partition
+        self._add_reader(part, partition)
         if live:
             self._live[part] = partition
         else:
             self._just_finished.append(part)
 
+    @property
+    def confirms(self) -> bool:
+        """Whether a reader confirms positions, by ``committed``."""
+        return bool(self._confirming)
+
+    def positions(self) -> dict[Any, Any]:
+        """Return the positions in the last delta, of the parts whose readers confirm them."""
+        return {part: self.state[part] for part in self._confirming if part in self.state}
+
+    def confirm(self, positions: Mapping[Any, Any]) -> list[Exception]:
+        """Pass positions in a durable snapshot to the readers of these parts; return the errors of those that fail.
+
+        A part that is not read here any more is left out.
+        """
+        errors: list[Exception] = []
+        for part in positions:
+            if part not in self._confirming or part not in self._partitions:
+                continue
+            try:
+                self._partitions[part].committed(positions[part])
+            except Exception as error:  # noqa: BLE001 - the run goes on, and its listeners hear of it
+                errors.append(self.error(error, about=f"part {short_repr(part)}"))
+                errors[-1].__cause__ = error
+        return errors
+
+    @property
+    def tells_lag(self) -> bool:
+        """Whether a reader tells how much waits behind its position, by ``lag``."""
+        return bool(self._lagging)
+
+    def lags(self) -> Lags:
+        """Return the lag of each unfinished part whose reader tells it."""
+        return {part: self._call(part, lag_of, it) for part, it in self._live.items() if part in self._lagging}
+
+    def _add_reader(self, part: Any, partition: Any) -> None:
+        self._partitions[part] = partition
+        if isinstance(self._source, StatefulSource) and offers_own(partition, "committed"):
+            self._confirming.add(part)
+        if offers_own(partition, "lag"):
+            self._lagging.add(part)
+
     def close(self) -> None:
         """Suspend the readers."""
         held = [*self._partitions.items(), *self._parked.items()]
         self._is_open, self._partitions, self._live, self._just_finished, self._parked = False, {}, {}, [], {}
+        self._confirming, self._lagging = set(), set()
         release_all(partial(self._call, part, it.suspend) for part, it in held if hasattr(it, "suspend"))
 
     def park(self) -> None:

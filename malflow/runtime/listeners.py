@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 
 from malflow.diagnostics import short_repr
-from malflow.events import Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
+from malflow.events import ConfirmationFailed, Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
 
 __all__ = ["Listeners", "LoggingListener"]
 
@@ -32,6 +32,8 @@ class LoggingListener:
                 _snapshot_log.warning(
                     "a snapshot of job '%s' failed and will be retried in %.1f s: %s", self._job, pause, error
                 )
+            case ConfirmationFailed(error=error):
+                _log.warning("a position in a durable snapshot was not confirmed outside: %s", error)
             case RescaleRefused(error=error):
                 _log.warning("the dataflow was not rescaled: %s", error)
             case Restarted(error=error, pause=pause):

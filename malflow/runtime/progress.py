@@ -10,9 +10,10 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
+from malflow.operators.reader_methods import Lags
 from malflow.patterns.results import COUNTERS, GAUGES
 
-__all__ = ["Progress", "finished", "late_of", "patterns_of", "records_of", "written_of"]
+__all__ = ["Progress", "finished", "lag_of", "lags_of", "late_of", "patterns_of", "records_of", "written_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Progress:
             the limit; how many records were ``late``; and how many ``partials`` (partial matches) there are now.
         lateness: the greatest difference between the epoch and the timestamp of a late record, at each that had late
             records with timestamps that can be subtracted.
+        lag: how much waits outside behind the position of each source whose readers tell it, in the source's own unit:
+            records, bytes; None where one of its parts does not know. Sources whose readers don't tell it are left out.
+        lag_by_part: the same for each unfinished part.
         unfinished: the sources that have not given their last record: those that a run waits for.
     """
 
@@ -45,6 +49,22 @@ class Progress:
     lateness: dict[str, Any] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
     patterns: dict[str, dict[str, int]] = field(default_factory=dict)
+    lag: dict[str, int | None] = field(default_factory=dict)
+    lag_by_part: dict[str, dict[Any, int | None]] = field(default_factory=dict)
+
+
+def lag_of(lags: Mapping[str, Lags]) -> dict[str, int | None]:
+    """Return the lag of each source, from those of its parts."""
+    return {name: None if None in by_part.values() else _total(by_part) for name, by_part in lags.items()}
+
+
+def _total(by_part: Lags) -> int:
+    return sum(lag for lag in by_part.values() if lag is not None)
+
+
+def lags_of(lags: Mapping[str, Lags]) -> dict[str, dict[Any, int | None]]:
+    """Return a copy of the lags of the parts of each source."""
+    return {name: dict(by_part) for name, by_part in lags.items()}
 
 
 def records_of(counts: Mapping[str, int]) -> dict[str, int]:

@@ -17,7 +17,16 @@ from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fa
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import RunOptions
-from malflow.runtime.progress import Progress, finished, late_of, patterns_of, records_of, written_of
+from malflow.runtime.progress import (
+    Progress,
+    finished,
+    lag_of,
+    lags_of,
+    late_of,
+    patterns_of,
+    records_of,
+    written_of,
+)
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.runtime.time_table import TimeTable, explain
@@ -75,6 +84,8 @@ class SingleThreadRun:
             lateness=dict(run.lateness),
             unfinished=run.unfinished,
             patterns=patterns_of(program, counts, run.gauges),
+            lag=lag_of(run.lags),
+            lag_by_part=lags_of(run.lags),
         )
 
     def explain_time(self, timeout: float) -> TimeTable:
@@ -111,6 +122,7 @@ class SingleThreadRun:
             with signals_stop(self.requests.stop, lambda: self.requests.stopping), rarer_collections(), snapshots, run:
                 snapshots.restore(run)
                 run.open()
+                snapshots.confirm_restored(run)
                 self._loop(program, run, snapshots)
         except BaseException as error:
             self.requests.listeners.notify(finished(program, self.progress, error))
@@ -130,6 +142,7 @@ class SingleThreadRun:
         while not self.requests.stopping and not run.is_finished:
             polled = self._tick(run)
             snapshots.check()
+            snapshots.confirm(run)
             if run.reader_is_gone:
                 self.requests.stop()
             self._serve(run, snapshots)

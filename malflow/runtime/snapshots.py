@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from malflow.engine.execution import Run
 from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
+from malflow.runtime.confirmations import Confirmations
 from malflow.runtime.control import Request, abandon, follow
 from malflow.runtime.listeners import Listeners
 from malflow.snapshot.persistence import Persistence, RestoreOptions, Session, StateNotSerializable, job_of
@@ -56,6 +57,7 @@ class RunSnapshots:
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
         self._pending: deque[tuple[int, Future[int]]] = deque()
         self._announced: int | None = None
+        self._confirmations = Confirmations(self._listeners)
 
     @property
     def is_busy(self) -> bool:
@@ -90,6 +92,15 @@ class RunSnapshots:
         self._announce()
         if self._session is not None:
             self._session.check()
+
+    def confirm(self, run: Run) -> None:
+        """Confirm positions in a snapshot that has become durable to the readers; called between two ticks."""
+        self._confirmations.confirm(run)
+
+    def confirm_restored(self, run: Run) -> None:
+        """Confirm the positions in the snapshot that an open run was restored from, if any."""
+        if self.snapshot is not None:
+            self._confirmations.confirm_restored(run)
 
     def keep(self, run: Run) -> None:
         """Take a snapshot if one is due or a failed one is to be retried; never two at once.
@@ -127,6 +138,7 @@ class RunSnapshots:
             made = self._session.commit(run.ticks, run.parallelism, self._states, deltas)
         except StateNotSerializable as unwritable:
             raise unwritable.as_operator_error() from unwritable.__cause__
+        self._confirmations.capture(run, made)
         made.add_done_callback(self._note)
         self._pending.append((run.ticks, made))
         return made
@@ -168,6 +180,7 @@ class RunSnapshots:
             self._announce()
             last.result()
             self.check()
+            self.confirm(run)
 
     def __enter__(self) -> RunSnapshots:
         """Return this object; `restore` opens the session."""

@@ -79,6 +79,24 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         del position
         return False
 
+    def committed(self, position: S) -> None:
+        """Confirm a position outside: the snapshot that contains it is durable. Optional; the default does nothing.
+
+        It is called between two ticks, in the process that reads the part, with the part's position in that snapshot,
+        which the reader has usually passed. The positions of several snapshots may be confirmed by one call, with the
+        newest. Nothing is confirmed twice on purpose, but after a restart the restored position may come again.
+
+        What confirms only informs others, or allows them to delete: if this raises, the run goes on, the error is
+        logged as a `malflow.events.ConfirmationFailed`, and the next snapshot's position is confirmed in its turn.
+        """
+
+    def lag(self) -> int | None:
+        """Return how much waits outside behind the position, in the source's own unit; None if that is not known.
+
+        It is called at the end of each tick, so it must not ask a server. Optional; `malflow.Progress` shows it.
+        """
+        return None
+
 
 class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.

@@ -69,6 +69,8 @@ class ChangelogEntry:
             since a state that did not change has none.
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
+        lags, unconfirmed: what the tick's report says of the readers, and must say again if the tick is repeated: see
+            `malflow.runtime.spark.protocol.StageReport`.
     """
 
     tick: int
@@ -78,6 +80,8 @@ class ChangelogEntry:
     taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
     whole: bool = False
     recent: Mapping[str, Delta] | None = None
+    lags: Mapping[str, Mapping[Any, int | None]] = field(default_factory=dict)
+    unconfirmed: Sequence[bytes] = ()
 
 
 class Changelog:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 from malflow.engine.clock import RunClock
@@ -16,10 +17,11 @@ from malflow.engine.lifts import Lifts
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
-from malflow.errors import RunFailed
-from malflow.events import TickFinished
+from malflow.errors import OperatorError, RunFailed
+from malflow.events import ConfirmationFailed, TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.lateness import merge_lateness
+from malflow.operators.reader_methods import Lags
 from malflow.operators.sink import open_sink
 from malflow.operators.waiting import OperatorTime
 from malflow.runtime.control import Request, RunRequests, abandon
@@ -101,6 +103,7 @@ class TickCoordinator:
         gauges: what operators measured in the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         polled: how many records were polled in the last tick.
+        lags: the lag of each part, of the sources whose readers tell it.
         unfinished: the sources with unfinished parts.
         rescaling: the request for a rescale that ended the query, if any.
         processes: the last tick of each process.
@@ -127,6 +130,8 @@ class TickCoordinator:
         self.gauges: dict[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.polled = 0
+        self.lags: Mapping[str, Lags] = {}
+        self._lags: dict[tuple[str, int], Lags] = {}
         self.unfinished = tuple(sorted(name for name, by_worker in parts.items() if any(by_worker)))
         self.rescaling: Request | None = None
         self.processes: dict[str, int] = {}
@@ -211,12 +216,27 @@ class TickCoordinator:
         self.counts.update(found_counts)
         for it in reports:
             merge_lateness(self.lateness, it.lateness)
+        self._note_readers(reports)
         if command.explains:
             self._explain(reports)
         if not command.final:
             self.index.note(reports)
             self._note_quiet(reports)
             self._note_ended(reports)
+
+    def _note_readers(self, reports: list[StageReport]) -> None:
+        """Note the lags of parts, and announce the readers that could not confirm a position."""
+        for it in reports:
+            for error in map(loaded_error, it.unconfirmed):
+                name = error.operator if isinstance(error, OperatorError) else ""
+                self._requests.listeners.notify(ConfirmationFailed(it.tick, name, error))
+        found = {(name, it.worker): lags for it in reports for name, lags in it.lags.items()}
+        if found:
+            self._lags |= found
+            lags: dict[str, dict[Any, int | None]] = {}
+            for (name, _), by_part in sorted(self._lags.items(), key=itemgetter(0)):
+                lags.setdefault(name, {}).update(by_part)
+            self.lags = lags
 
     def _explain(self, reports: list[StageReport]) -> None:
         """Explain the run's time, as it was before the tick."""
@@ -312,6 +332,9 @@ class TickCoordinator:
         now, started = self._clock.read()
         quiet = self._quiet
         quiet.begin_tick(now)
+        snapshots = self._snapshots
+        if snapshots is not None:
+            how |= {"durable": snapshots.durable, "writing": snapshots.writing}
         self._command = TickCommand(
             self.tick + 1,
             self.index.last,

@@ -9,9 +9,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from malflow.runtime.spark.error_transport import loaded_error, spark_message
+from malflow.runtime.spark.position_memory import LastSnapshot
 from malflow.runtime.spark.shuffle import SCHEMA, RowKind
 from malflow.runtime.spark.spark_session import is_alive
-from malflow.runtime.spark.worker_cache import ReleaseTask
+from malflow.runtime.spark.worker_cache import UNCONFIRMED, ReleaseTask
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,43 +30,60 @@ _FORGOTTEN_AFTER = 256
 """Ticks after which an inactive process counts as gone."""
 
 
-def release_processes(session: SparkSession, run: str, processes: Mapping[str, int]) -> None:
+def release_processes(
+    session: SparkSession, run: str, processes: Mapping[str, int], snapshot: LastSnapshot | None = None
+) -> list[Exception]:
     """Evict a run's workers and sinks from every process of Spark, unless Java is gone.
 
     Args:
         session: the session.
         run: the id of the run.
         processes: the last tick of each process, by its name.
+        snapshot: the snapshot whose positions the readers are to confirm before; None if there is none.
+
+    Returns:
+        The errors of readers that could not confirm a position.
 
     Raises:
         Exception: the error of a sink or worker that could not be closed.
     """
     if not is_alive(session):
-        return
+        return []
     released: Future[list[Any]] = Future()
-    how = session, run, processes, released
+    how = session, (run, snapshot), processes, released
     threading.Thread(target=_release_all, args=how, name="malflow-release", daemon=True).start()
     try:
         rows = released.result(_SECONDS)
     except Exception as error:  # noqa: BLE001 - an unreachable process releases its workers by ending
         _log.warning("not every process of Spark could release the run: %s", spark_message(error))
-        return
+        return []
     failures = [loaded_error(bytes(row.blob)) for row in rows if row.kind == RowKind.FAILURE]
     if failures:
         first, *others = failures
         for other in others:
             first.add_note(f"and while closing: {other}")
         raise first
+    return [loaded_error(bytes(row.blob)) for row in rows if _is_unconfirmed(row)]
 
 
-def _release_all(session: SparkSession, run: str, processes: Mapping[str, int], released: Future[list[Any]]) -> None:
+def _is_unconfirmed(row: Any) -> bool:
+    return bool(row.kind == RowKind.REPORT and row.number == UNCONFIRMED)
+
+
+def _release_all(
+    session: SparkSession,
+    task: tuple[str, LastSnapshot | None],
+    processes: Mapping[str, int],
+    released: Future[list[Any]],
+) -> None:
     try:
         rows: list[Any] = []
         last = max(processes.values(), default=0)
         waiting = {name for name, tick in processes.items() if tick > last - _FORGOTTEN_AFTER}
         for pause in _PAUSES:
-            rows += _released(session, run, pause)
-            waiting -= {bytes(row.blob).decode() for row in rows if row.kind == RowKind.REPORT}
+            rows += _released(session, task, pause)
+            reports = (row for row in rows if row.kind == RowKind.REPORT and not _is_unconfirmed(row))
+            waiting -= {bytes(row.blob).decode() for row in reports}
             if not waiting:  # otherwise some are busy or have ended
                 break
         released.set_result(rows)
@@ -73,9 +91,10 @@ def _release_all(session: SparkSession, run: str, processes: Mapping[str, int], 
         released.set_exception(error)
 
 
-def _released(session: SparkSession, run: str, pause: float) -> list[Any]:
-    slots = _slots(session.sparkContext)
-    rows: list[Any] = session.range(slots, numPartitions=slots).mapInArrow(ReleaseTask(run, pause), SCHEMA).collect()
+def _released(session: SparkSession, task: tuple[str, LastSnapshot | None], pause: float) -> list[Any]:
+    slots, (run, snapshot) = _slots(session.sparkContext), task
+    release = ReleaseTask(run, pause, snapshot)
+    rows: list[Any] = session.range(slots, numPartitions=slots).mapInArrow(release, SCHEMA).collect()
     return rows
 
 

@@ -8,14 +8,15 @@ from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
+from malflow.operators.reader_methods import Lags
 from malflow.operators.waiting import OperatorTime
 from malflow.patterns.results import COUNTERS, GAUGES
-from malflow.runtime.spark.changelog import Changelog, ScratchFolder
+from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.tick import Tick
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
 
 COMMAND: Final = "malflow.command"
 """The Spark local property that carries the command of a tick to its tasks."""
+
+_Pickled: TypeAlias = bytes
 
 _LARGEST = 64 << 10
 """Bytes of the largest program that is sent with each task; each process reads a larger one once."""
@@ -84,6 +87,8 @@ class TickCommand:
         whole: whether every worker writes a full changelog entry, not only its changes.
         rewrites: the stages and workers that write a full entry where `whole` is false.
         most: the most records that a worker may poll; None for as many as the spec allows.
+        durable: the tick of the newest durable snapshot; `NEVER` if there is none.
+        writing: the tick of the snapshot that is being written; `NEVER` if there is none.
         live_runs: the fields of a `malflow.runtime.spark.live_runs.LiveRuns`.
     """
 
@@ -103,7 +108,14 @@ class TickCommand:
     whole: bool = False
     rewrites: Sequence[tuple[int, int]] = ()
     most: int | None = None
+    durable: int = NEVER
+    writing: int = NEVER
     live_runs: tuple[int, Collection[int]] = (0, ())
+
+    @property
+    def snapshots(self) -> tuple[int, int]:
+        """The ticks of the newest durable snapshot, and of the one that is being written."""
+        return self.durable, self.writing
 
     def asks_full_entry(self, stage: int, worker: int) -> bool:
         """Whether a stage of a worker must write a full changelog entry."""
@@ -154,6 +166,8 @@ class StageReport:
         noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
         reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator goes
             on without input.
+        lags: the lag of each unfinished part, of the sources on this worker whose readers tell it.
+        unconfirmed: pickled errors of readers that could not confirm a position.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
     """
@@ -174,6 +188,8 @@ class StageReport:
     emitting: Sequence[str] = ()
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     skipped: timedelta = timedelta(0)
+    lags: Mapping[str, Lags] = field(default_factory=dict)
+    unconfirmed: Sequence[_Pickled] = ()
     process: str = ""
 
 

@@ -12,16 +12,17 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
-from malflow.errors import FencedError, MalflowError, SnapshotError, StoreError, release_all
-from malflow.events import Rescaled, RescaleRefused
+from malflow.errors import FencedError, MalflowError, OperatorError, SnapshotError, StoreError, release_all
+from malflow.events import ConfirmationFailed, Rescaled, RescaleRefused
 from malflow.runtime.control import Request, RunRequests, abandon, fail
-from malflow.runtime.progress import Progress, late_of, patterns_of, records_of
+from malflow.runtime.progress import Progress, lag_of, lags_of, late_of, patterns_of, records_of
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.position_memory import LastSnapshot
 from malflow.runtime.spark.process_release import release_processes
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, pack_program
@@ -105,6 +106,8 @@ class RunAttempt:
             lateness={} if coordinator is None else dict(coordinator.lateness),
             unfinished=() if coordinator is None else coordinator.unfinished,
             patterns=patterns_of(self._program, counts, {} if coordinator is None else coordinator.gauges),
+            lag={} if coordinator is None else lag_of(coordinator.lags),
+            lag_by_part={} if coordinator is None else lags_of(coordinator.lags),
         )
 
     @property
@@ -195,7 +198,7 @@ class RunAttempt:
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
             self._clock.advance_to(restored.time)
-            snapshots.resume(restored.snapshot, run.kept_positions)
+            snapshots.resume(restored.snapshot, run.ticks, run.kept_positions)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             snapshots.kept_at = run.ticks - 1 if moved else run.ticks
         else:
@@ -288,7 +291,7 @@ class RunAttempt:
         """Release everything; errors raised here are added to `error` as notes."""
         self._answer(error)
         snapshots = self._snapshots
-        releases = [self._release, *(writer.close for writer in self._sinks.writers)]
+        releases = [lambda: self._release(ended=error is None), *(writer.close for writer in self._sinks.writers)]
         if snapshots is not None:
             releases.insert(0, lambda: snapshots.close(wait=error is None))
         if self._sweep is not None:
@@ -308,9 +311,18 @@ class RunAttempt:
         if not isinstance(error, PASSING):
             self._requests.end(error)
 
-    def _release(self) -> None:
-        if self.query is not None:
-            release_processes(self._session, self._settings.scratch.run, self._processes)
+    def _release(self, *, ended: bool) -> None:
+        """Release the processes; where the run has not failed, their readers confirm the last snapshot first."""
+        coordinator, snapshots = self._coordinator, self._snapshots
+        if self.query is None or coordinator is None:
+            return
+        last = None
+        if ended and snapshots is not None:
+            last = LastSnapshot(self._generation, snapshots.durable, coordinator.index.last[0])
+        run = self._settings.scratch.run
+        for error in release_processes(self._session, run, self._processes, last):
+            name = error.operator if isinstance(error, OperatorError) else ""
+            self._requests.listeners.notify(ConfirmationFailed(coordinator.tick, name, error))
 
     def _clear(self, generation: int) -> None:
         Changelog(self._settings.scratch, generation).clear()

@@ -50,6 +50,7 @@ class SparkRunSnapshots:
     Attributes:
         kept_at: the tick of the last snapshot.
         snapshot: the id of the last snapshot.
+        durable: the tick of the newest durable snapshot with positions of sources.
         began_with: the id of the snapshot that the run started from, taken before its first record.
     """
 
@@ -66,6 +67,7 @@ class SparkRunSnapshots:
         self.kept_at = NEVER
         self.snapshot: int | None = None
         self.began_with: int | None = None
+        self.durable = NEVER
         self._session = session
         self._listeners = listeners
         self._specs = states_of(program)
@@ -93,9 +95,10 @@ class SparkRunSnapshots:
         self.began_with = self.snapshot
         self.kept_at = NEVER  # it does not hold the workers' initial state
 
-    def resume(self, snapshot: int, positions: Mapping[str, Any]) -> None:
-        """Continue from a restored snapshot with the sinks' positions in it."""
+    def resume(self, snapshot: int, tick: int, positions: Mapping[str, Any]) -> None:
+        """Continue from a restored snapshot of a tick with the sinks' positions in it."""
         self.snapshot = self.began_with = snapshot
+        self.durable = tick
         self._kept_positions = positions
 
     def keep_sinks(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex) -> None:
@@ -140,7 +143,8 @@ class SparkRunSnapshots:
             self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
             return
         previous, self.snapshot = self.snapshot, made.result()
-        self.kept_at, self._kept_positions = tick, positions
+        self.kept_at = self.durable = tick
+        self._kept_positions = positions
         if self.snapshot != previous:  # otherwise nothing had changed
             self._listeners.notify(SnapshotCommitted(self.snapshot, tick))
 
@@ -148,6 +152,11 @@ class SparkRunSnapshots:
     def is_busy(self) -> bool:
         """Whether a snapshot is being written."""
         return self._session.is_busy
+
+    @property
+    def writing(self) -> int:
+        """The tick of the snapshot that is being written; `NEVER` if there is none."""
+        return NEVER if self._making is None else self._making[0]
 
     @property
     def claimed(self) -> Claimed | None:

@@ -14,12 +14,14 @@ from malflow.batch import BATCH_SIZE, Batch
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.lateness import merge_lateness
+from malflow.operators.reader_methods import Lags
 from malflow.operators.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import collected
 from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.position_memory import PositionMemory
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import (
     Chunk,
@@ -100,6 +102,8 @@ class StageAttempt:
         self._may_come = False
         self._times: Mapping[int, OperatorTime] = {}
         self._recount: Recount | None = None
+        self._memory = PositionMemory()
+        self._unconfirmed: Sequence[bytes] = ()
         self._name = (spec.scratch.run, spec.generation, stage, worker)
 
     def take(self, rows: list[Row]) -> Iterator[Row]:
@@ -171,6 +175,7 @@ class StageAttempt:
                 f"{self._worker}: it received {before.taken} before, and {self._taken} now"
             )
         if self._stage == 0:
+            self._confirm(worker)
             self._poll(worker, polls, None if before is None else before.polls)
         else:
             self._process(worker, arrived)
@@ -183,8 +188,17 @@ class StageAttempt:
             worker.close()
             return report
         last = self._last if report.bytes is None else self._command.tick
-        LIVE_WORKERS[self._name] = LiveWorker(worker, self._command.tick, last, self._recount)
+        LIVE_WORKERS[self._name] = LiveWorker(worker, self._command.tick, last, self._recount, self._memory)
         return report
+
+    def _confirm(self, worker: Worker) -> None:
+        """Confirm the positions of the newest durable snapshot to the readers."""
+        command = self._command
+        sources = [source for source in worker.sources if source.confirms]
+        if sources:
+            self._memory.note(sources, self._last, command.tick, command.snapshots)
+            errors = self._memory.confirm(sources, command.durable)
+            self._unconfirmed = [dumps_error(error) for error in errors if isinstance(error, MalflowError)]
 
     def _process(self, worker: Worker, arrived: _Arrived) -> None:
         """Process the input chunk by chunk, unpacking one at a time, if that gives the same result."""
@@ -217,10 +231,11 @@ class StageAttempt:
         """Return the worker with its state after the previous tick: cached, caught up, or rebuilt."""
         held = LIVE_WORKERS.pop(self._name, None)  # so that no later attempt finds it in a partial state
         if held is not None and held.tick < self._command.tick and held.last == self._last:
-            self._recount = held.recount
+            self._recount, self._memory = held.recount, held.memory
             return held.worker
         if held is not None and (missed := self._missed_entries(held)):
-            self._begin_to_recount(_caught_up(held.worker, missed))
+            self._memory = held.memory
+            self._begin_to_recount(self._caught_up(held.worker, missed, held.last))
             return held.worker
         worker = Worker(
             self._program,
@@ -233,8 +248,28 @@ class StageAttempt:
             pickle_reader=_pickle_reader,
         )
         SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
-        worker = _caught_up(worker, self._changelog.since(self._stage, self._worker, self._last, NEVER))
+        worker = self._caught_up(worker, self._changelog.since(self._stage, self._worker, self._last, NEVER), NEVER)
         self._begin_to_recount(worker)
+        return worker
+
+    def _caught_up(self, worker: Worker, changes: Iterable[ChangelogEntry], since: int) -> Worker:
+        """Apply changelog entries to a worker, and open its readers at the positions in them.
+
+        Args:
+            worker: the worker.
+            changes: the entries that it has not applied.
+            since: the tick of the last one that it has; `NEVER` if it has none.
+        """
+        try:
+            for change in changes:
+                if worker.sources and change.before == since > NEVER:
+                    self._memory.note(worker.sources, since, change.tick, self._command.snapshots)
+                worker.apply(change.deltas)
+                since = change.tick
+            worker.open()
+        except BaseException as error:
+            release_all((worker.close,), error)
+            raise
         return worker
 
     def _missed_entries(self, held: LiveWorker) -> Sequence[ChangelogEntry]:
@@ -322,6 +357,7 @@ class StageAttempt:
             times=self._times,
             skipped=max((source.take_skipped() for source in worker.sources), default=timedelta(0)),
             emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
+            unconfirmed=self._unconfirmed if before is None else before.unconfirmed,
         )
         if self._command.final:
             return report, 0
@@ -331,7 +367,17 @@ class StageAttempt:
             self._check(worker, recent)
         self._check(worker, deltas)
         polls = polls if polled else []
-        change = before or ChangelogEntry(self._command.tick, self._last, deltas, polls, self._taken, whole, recent)
+        change = before or ChangelogEntry(
+            tick=self._command.tick,
+            before=self._last,
+            deltas=deltas,
+            polls=polls,
+            taken=self._taken,
+            whole=whole,
+            recent=recent,
+            lags=_lags_of(worker),
+            unconfirmed=self._unconfirmed,
+        )
         is_empty = not change.deltas and not change.polls
         if before is None and is_empty and not self._may_come:
             return report, 0
@@ -339,6 +385,7 @@ class StageAttempt:
             size = write_entry(self._changelog, self._stage, self._worker, change)
         else:  # the same size as before, since Spark compares repeated output with the original
             size = self._changelog.size(self._stage, self._worker, self._command.tick)
+        report = replace(report, lags=change.lags)
         if is_empty:  # only a later attempt needs it: it must poll nothing, whatever input there is by then
             return replace(report, noted=True), size
         states = worker.states()
@@ -363,22 +410,14 @@ class StageAttempt:
             self._recount.check(changes, states, base=False)
 
 
+def _lags_of(worker: Worker) -> dict[str, Lags]:
+    return {source.context.operator_name: source.lags() for source in worker.sources if source.tells_lag}
+
+
 def _times_of(worker: Worker) -> dict[int, OperatorTime]:
     """Return how far each operator has come; without what only this process knows, since a repetition must agree."""
     times = worker.explain().items()
     return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}
-
-
-def _caught_up(worker: Worker, changes: Iterable[ChangelogEntry]) -> Worker:
-    """Apply changelog entries to a worker, and open its readers at the positions in them."""
-    try:
-        for change in changes:
-            worker.apply(change.deltas)
-        worker.open()
-    except BaseException as error:
-        release_all((worker.close,), error)
-        raise
-    return worker
 
 
 def _pickle_reader(partition: Any) -> bytes:

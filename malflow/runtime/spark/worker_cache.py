@@ -8,7 +8,7 @@ import platform
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.main_module import install_classes
+from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
 from malflow.runtime.spark.transfer import missing_module
@@ -28,7 +29,7 @@ from malflow.snapshot.recount import Recount
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LIVE_WORKERS", "SHARED", "LiveWorker", "ReleaseTask", "load", "process_name"]
+__all__ = ["LIVE_WORKERS", "SHARED", "UNCONFIRMED", "LiveWorker", "ReleaseTask", "load", "process_name"]
 
 
 @dataclass(slots=True)
@@ -40,13 +41,18 @@ class LiveWorker:
         tick: the last tick that it ran.
         last: the tick of the last changelog entry included in its state.
         recount: with `debug`, its state as recounted from the changelog.
+        memory: where its sources were in the snapshots that are being written.
     """
 
     worker: Worker
     tick: int
     last: int
     recount: Recount | None = None
+    memory: PositionMemory = field(default_factory=PositionMemory)
 
+
+UNCONFIRMED = 1
+"""The number of a row of `ReleaseTask` that reports a reader which could not confirm a position."""
 
 LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 """The cached workers, by run, generation, stage and number."""
@@ -71,19 +77,34 @@ class ReleaseTask:
     Args:
         run: the id of the run.
         pause: seconds to occupy the process, so that other tasks run in other processes.
+        snapshot: the snapshot whose positions are to be confirmed before; None if there is none, or the run failed.
     """
 
-    def __init__(self, run: str, pause: float) -> None:
+    def __init__(self, run: str, pause: float, snapshot: LastSnapshot | None) -> None:
         self._run = run
         self._pause = pause
+        self._snapshot = snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Close sinks, suspend readers, forget states."""
         for _ in batches:
             pass
-        rows = [Row(0, RowKind.FAILURE, 0, 0, error) for error in _release(self._run)]
+        unconfirmed = [] if self._snapshot is None else _confirm(self._run, self._snapshot)
+        rows = [Row(0, RowKind.REPORT, UNCONFIRMED, 0, error) for error in unconfirmed]
+        rows += [Row(0, RowKind.FAILURE, 0, 0, error) for error in _release(self._run)]
         threading.Event().wait(self._pause)
         return write_rows([Row(0, RowKind.REPORT, 0, 0, process_name().encode()), *rows])
+
+
+def _confirm(run: str, snapshot: LastSnapshot) -> list[bytes]:
+    """Confirm the positions of the last snapshot, where workers are in its state; return the errors of readers."""
+    errors: list[Exception] = []
+    for (of, generation, stage, worker), live in LIVE_WORKERS.items():
+        if (of, generation, stage) == (run, snapshot.generation, 0) and live.last == snapshot.last[worker]:
+            sources = [source for source in live.worker.sources if source.confirms]
+            live.memory.note(sources, live.last, snapshot.tick + 1, (snapshot.tick,))
+            errors += live.memory.confirm(sources, snapshot.tick)
+    return [dumps_error(error) for error in errors if isinstance(error, MalflowError)]
 
 
 def _release(run: str) -> list[bytes]:
