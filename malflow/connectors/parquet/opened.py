@@ -1,0 +1,220 @@
+"""An open Parquet file, and how to find out that it has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from fsspec.asyn import AsyncFileSystem
+from pyarrow.fs import LocalFileSystem
+
+from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.filesystem import filesystem_of, is_local
+from malflow.store.redaction import redacted, secrets_in
+
+__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet"]
+
+_BUFFER = 1 << 20
+"""Bytes of a column that are read at once, so that a large row group is not in memory as a whole."""
+
+_REMOTE_BUFFER = 8 << 20
+_ROWS = 8192
+"""Rows decoded at once: they stay in the CPU's cache."""
+
+_NUMBER = "malflow row number"
+
+
+class FileVersion(NamedTuple):
+    """What shows that a file is still the one that was read.
+
+    Attributes:
+        size: its bytes.
+        written: its ETag or, without one, when it was last modified.
+        row_groups: how many row groups it has.
+        rows: how many rows it has.
+    """
+
+    size: int
+    written: str
+    row_groups: int
+    rows: int
+
+
+class RowBatch(NamedTuple):
+    """Rows of one row group that lie side by side, without those that the filter drops.
+
+    Attributes:
+        rows: the rows.
+        start: the number of the first one in its row group, before the filter.
+        end: the number behind the last one.
+        numbers: the numbers of the rows; None if the filter dropped none.
+    """
+
+    rows: pa.RecordBatch
+    start: int
+    end: int
+    numbers: list[int] | None
+
+    def indices(self, start: int, stop: int) -> Sequence[int]:
+        """Return the numbers of the rows from place `start` to `stop` of the batch."""
+        return range(self.start + start, self.start + stop) if self.numbers is None else self.numbers[start:stop]
+
+
+class Filter:
+    """A condition on rows, and the columns it reads.
+
+    Args:
+        condition: an expression of `pyarrow.dataset`.
+        schema: the schema of the file.
+        path: the file, for errors.
+
+    Raises:
+        InputFileError: if the condition does not fit the schema.
+    """
+
+    def __init__(self, condition: Any, schema: pa.Schema, path: str) -> None:
+        self._condition = condition
+        self._path = path
+        empty = schema.empty_table()
+        self._apply(empty)
+        self.reads = [name for name in dict.fromkeys(schema.names) if not _works(empty, name, condition)]
+
+    def kept(self, batch: pa.RecordBatch, start: int) -> tuple[pa.RecordBatch, list[int] | None]:
+        """Return the rows that fulfil the condition, and their numbers if some don't."""
+        numbers = pa.array(range(start, start + batch.num_rows), pa.int64())
+        found = self._apply(pa.Table.from_batches([batch]).append_column(_NUMBER, numbers))
+        if len(found) == batch.num_rows:
+            return batch, None
+        kept: list[int] = found.column(_NUMBER).to_pylist()
+        whole = found.drop_columns([_NUMBER]).combine_chunks().to_batches()
+        return whole[0] if whole else batch.slice(0, 0), kept
+
+    def _apply(self, table: pa.Table) -> pa.Table:
+        try:
+            return table.filter(self._condition)
+        except (pa.ArrowException, TypeError) as error:
+            raise InputFileError(self._path, f"does not fit filter={self._condition}: {error}") from error
+
+
+class OpenParquet:
+    """A Parquet file that is open, read batch by batch.
+
+    Attributes:
+        schema: its schema.
+        version: what shows that it changes.
+    """
+
+    def __init__(self, path: str, file: Any, parquet: pq.ParquetFile, written: tuple[int, str]) -> None:
+        self._path = path
+        self._file = file
+        self._parquet = parquet
+        metadata = parquet.metadata
+        self.schema = parquet.schema_arrow
+        self.version = FileVersion(*written, metadata.num_row_groups, metadata.num_rows)
+        sizes = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+        self._sizes: list[int] = list(sizes)
+
+    def rows_in(self, group: int) -> int:
+        """Return how many rows a row group has."""
+        return self._sizes[group]
+
+    def rows_before(self, group: int) -> int:
+        """Return how many rows the row groups before this one have."""
+        return sum(self._sizes[:group])
+
+    def groups_for(self, condition: Any) -> frozenset[int]:
+        """Return the row groups which may have rows for which a condition holds, by their statistics."""
+        local = LocalFileSystem() if self._file is None else None
+        fragment = ds.ParquetFileFormat().make_fragment(self._path if local else self._file, local)
+        return frozenset(group.id for part in fragment.split_by_row_group(condition) for group in part.row_groups)
+
+    def batches(self, group: int, columns: Sequence[str], skip: int, condition: Filter | None) -> Iterator[RowBatch]:
+        """Yield the rows of a row group, from row `skip` on.
+
+        Raises:
+            InputFileError: if the file is damaged, or has changed.
+        """
+        self.require_unchanged()
+        end, found = 0, self._parquet.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        while True:
+            try:
+                batch = next(found, None)
+            except (pa.ArrowException, OSError) as error:
+                self.require_unchanged()
+                raise InputFileError(self._path, f"is damaged in row group {group}: {error}") from error
+            if batch is None:
+                return
+            start, end = end, end + batch.num_rows
+            if end > skip:
+                start, batch = max(start, skip), batch.slice(max(0, skip - start))
+                rows, numbers = (batch, None) if condition is None else condition.kept(batch, start)
+                yield RowBatch(rows, start, end, numbers)
+
+    def require_unchanged(self) -> None:
+        """Check that a local file is still the one that was opened; an object store checks it at each request.
+
+        Raises:
+            ReplacedFileError: if it is not.
+        """
+        if self._file is not None:
+            return
+        try:
+            now = _local_version(self._path)
+        except OSError as error:
+            raise ReplacedFileError(self._path, f"went away while it was read ({error.strerror})") from error
+        if now != (self.version.size, self.version.written):
+            raise ReplacedFileError(self._path, "was changed while it was read")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._parquet.close()
+        if self._file is not None:
+            self._file.close()
+
+
+def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
+    """Open a Parquet file.
+
+    Raises:
+        InputFileError: if it is missing, or not a Parquet file.
+    """
+    file = None
+    try:
+        if is_local(path):
+            written = _local_version(path)
+            return OpenParquet(path, None, pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER), written)
+        filesystem, inner = filesystem_of(path, storage_options)
+        written = _remote_version(filesystem.info(inner))
+        file = filesystem.open(inner, "rb", **_UNCACHED if isinstance(filesystem, AsyncFileSystem) else {})
+        return OpenParquet(path, file, pq.ParquetFile(file, pre_buffer=False, buffer_size=_REMOTE_BUFFER), written)
+    except (pa.ArrowException, OSError) as error:
+        if file is not None:
+            file.close()
+        problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as Parquet: {error}"
+        failure = InputFileError(path, redacted(problem, secrets_in(storage_options, path)))
+    raise failure  # without its cause, which may show secrets
+
+
+_UNCACHED = {"cache_type": "none"}
+
+
+def _local_version(path: str) -> tuple[int, str]:
+    found = os.stat(path)  # noqa: PTH116 - called for each row group
+    return found.st_size, str(found.st_mtime_ns)
+
+
+def _remote_version(info: Mapping[str, Any]) -> tuple[int, str]:
+    written = next((info[name] for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime") if name in info), "")
+    return int(info["size"]), str(written).strip('"')
+
+
+def _works(empty: pa.Table, without: str, condition: Any) -> bool:
+    try:
+        empty.drop_columns([without]).filter(condition)
+    except (pa.ArrowException, TypeError):
+        return False
+    return True

@@ -1,0 +1,301 @@
+"""A source that reads Parquet files as columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
+from malflow.connectors.files.source import OnReplaced
+from malflow.connectors.parquet.opened import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
+from malflow.connectors.parquet.rows import (
+    Nanoseconds,
+    Row,
+    RowMaker,
+    RowOptions,
+    Timestamp,
+    UnreadableColumn,
+    row_options,
+)
+from malflow.errors import GraphError, short_repr
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.store.redaction import redacted, secrets_in
+
+__all__ = ["ParquetPartition", "ParquetPosition", "ParquetSource"]
+
+PlainPosition: TypeAlias = tuple[int, int, tuple[Any, ...] | None]
+
+_LOG = logging.getLogger("malflow")
+
+
+class ParquetPosition(NamedTuple):
+    """The read position in one Parquet file; in snapshots, plain tuples.
+
+    Attributes:
+        row_group: the row group of the next row.
+        row: the next row in it.
+        file: what shows that the file has changed; None if it was never open.
+    """
+
+    row_group: int = 0
+    row: int = 0
+    file: FileVersion | None = None
+
+    @classmethod
+    def of(cls, plain: PlainPosition) -> ParquetPosition:
+        """Return the position that is a plain tuple in a snapshot."""
+        row_group, row, file = plain
+        return cls(row_group, row, None if file is None else FileVersion(*file))
+
+    @property
+    def plain(self) -> PlainPosition:
+        """The position as a plain tuple."""
+        return self.row_group, self.row, None if self.file is None else tuple(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of a source. The repr never shows credentials."""
+
+    rows: RowOptions
+    condition: Any
+    on_replaced: OnReplaced
+    storage_options: Mapping[str, Any] = field(repr=False)
+
+
+class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
+    """The reader of one file. The file is open from the first poll until its end, or until `suspend`."""
+
+    def __init__(self, path: str, options: _Options, position: ParquetPosition) -> None:
+        self._path = path
+        self._options = options
+        self._position = position
+        self._file: OpenParquet | None = None
+        self._batches: Iterator[RowBatch] = iter(())
+        self._batch: RowBatch | None = None
+        self._at = 0
+        self._finished = False
+
+    def poll(self) -> tuple[Any, Any] | None:
+        """Return the next record."""
+        values, timestamps = self.poll_batch(1)
+        return (values[0], timestamps[0]) if values else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the next records of a row group, at most `limit`.
+
+        Raises:
+            InputFileError: if the file is missing, damaged, not the one that was read before, or lacks a column.
+        """
+        try:
+            batch = self._next_batch()
+            return ((), ()) if batch is None else self._take(batch, limit)
+        except UnreadableColumn as error:
+            self.suspend()
+            raise InputFileError(self._path, str(error)) from error.__cause__
+        except BaseException:
+            self.suspend()
+            raise
+
+    def is_finished(self) -> bool:
+        """Whether the end of the file was reached."""
+        return self._finished
+
+    def snapshot(self) -> PlainPosition:
+        """Return the position after the last record returned."""
+        return self._position.plain
+
+    def go_on_from(self, position: PlainPosition) -> bool:
+        """Continue from a position that another reader of the file has reached, without opening it again."""
+        reached = ParquetPosition.of(position)
+        if self._file is not None and reached.file != self._file.version:
+            return False
+        if reached != self._position:
+            self._position = reached
+            self._batches, self._batch, self._finished = iter(()), None, False
+        return True
+
+    def suspend(self) -> None:
+        """Close the file."""
+        self._batches, self._batch = iter(()), None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _take(self, batch: RowBatch, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        start = self._at
+        stop = min(start + limit, batch.rows.num_rows)
+        before = self._rows_before
+        numbers = batch.indices(start, stop)
+        indices = (
+            range(before + numbers.start, before + numbers.stop)
+            if isinstance(numbers, range)
+            else [before + number for number in numbers]
+        )
+        taken = self._maker.make(batch.rows.slice(start, stop - start), indices)
+        self._at = stop
+        if stop < batch.rows.num_rows:
+            self._position = self._position._replace(row=batch.indices(stop, stop + 1)[0])
+        else:
+            self._pass(batch)
+        return taken
+
+    def _pass(self, batch: RowBatch) -> None:
+        """Move the position behind a batch, and to the next row group if that was the last of its own."""
+        self._batch, self._at = None, 0
+        self._position = self._position._replace(row=batch.end)
+        if self._file is not None and batch.end >= self._file.rows_in(self._position.row_group):
+            self._end_group()
+
+    def _end_group(self) -> None:
+        self._batches = iter(())
+        self._position = self._position._replace(row_group=self._position.row_group + 1, row=0)
+
+    def _next_batch(self) -> RowBatch | None:
+        file = self._file or self._open()
+        while self._batch is None:
+            batch = next(self._batches, None)
+            if batch is None:
+                if not self._start_group(file):
+                    self._finished = True
+                    self.suspend()
+                    return None
+            elif batch.rows.num_rows:
+                self._batch, self._at = batch, 0
+            else:
+                self._pass(batch)
+        return self._batch
+
+    def _start_group(self, file: OpenParquet) -> bool:
+        """Begin to read the next row group that may have rows; return whether there is one."""
+        while self._position.row_group < file.version.row_groups:
+            group, row, _ = self._position
+            if row < file.rows_in(group) and (self._groups is None or group in self._groups):
+                self._rows_before = file.rows_before(group)
+                self._batches = file.batches(group, self._columns, row, self._filter)
+                return True
+            self._end_group()
+        file.require_unchanged()
+        return False
+
+    def _open(self) -> OpenParquet:
+        options = self._options
+        self._file = file = open_parquet(self._path, options.storage_options)
+        was = self._position.file
+        if was is not None and was != file.version:
+            replaced = ReplacedFileError(self._path, f"was changed since it was read: {_difference(was, file.version)}")
+            if options.on_replaced == "fail":
+                raise replaced
+            _LOG.warning("source file '%s' %s; reading it from the beginning", self._path, replaced.problem)
+            self._position = ParquetPosition()
+        self._position = self._position._replace(file=file.version)
+        self._maker = RowMaker(options.rows, file.schema)
+        condition = options.condition
+        self._filter = None if condition is None else Filter(condition, file.schema, self._path)
+        self._groups = None if condition is None else file.groups_for(condition)
+        self._columns = [*self._maker.reads, *(() if self._filter is None else self._filter.reads)]
+        return file
+
+
+class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
+    """Emit each row of Parquet files; by default a dict by column name, with its index in the file as timestamp.
+
+    Each file is a part, named by its full path or URL, and read through fsspec: local paths, ``s3://`` and so on.
+    Columns are read in batches of some thousand rows, so that memory stays small whatever the size of the file. A run
+    that resumes reads at most one row group again. A file that was changed since is an error.
+
+    Args:
+        path: a path, URL or glob, or several; each file is a part.
+        columns: the columns of a record, in order; all by default. Others are not read.
+        filter: which rows to read: an expression such as ``pyarrow.compute.field("n") > 3``, or a list of tuples such
+            as ``[("n", ">", 3)]``. Row groups that have none, by their statistics, are not read.
+        timestamp: the column that is the record's timestamp, or a function of the record's value; by default the
+            index of the row in its file, from 0.
+        row: what a record is: `dict`; `tuple`; the name of a column, whose value it is then; or any function or class
+            that is called with the values of the columns in order, such as a named tuple or a dataclass.
+        nanoseconds: what to do with times that have a fraction of a microsecond, which Python can't hold: ``"fail"``,
+            or ``"truncate"`` them.
+        on_replaced: how to handle a file that has changed when a run resumes: ``"fail"``, or ``"restart"`` to read
+            the present file from the beginning.
+        storage_options: options for the file system, such as credentials.
+        in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
+            their names.
+
+    Raises:
+        GraphError: if an argument is not valid.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"town": ["Ulm", "Bonn"], "people": [130_000, 336_000]}), f"{folder}/t.parquet")
+    ...     ParquetSource(f"{folder}/t.parquet", row=tuple).build_part(f"{folder}/t.parquet", None).poll_batch(10)
+    ([('Ulm', 130000), ('Bonn', 336000)], range(0, 2))
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        timestamp: Timestamp = None,
+        row: Row = dict,
+        nanoseconds: Nanoseconds = "fail",
+        on_replaced: OnReplaced = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
+    ) -> None:
+        if on_replaced not in ("fail", "restart"):
+            raise GraphError(f"ParquetSource on_replaced must be 'fail' or 'restart'; got {on_replaced!r}")
+        rows = row_options("ParquetSource", columns, row, timestamp, nanoseconds)
+        self._paths = path_list(path, "ParquetSource")
+        self._options = _Options(rows, _condition(filter), on_replaced, dict(storage_options or {}))
+        self.in_order = in_order
+
+    def list_parts(self) -> list[str]:
+        """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
+
+        Raises:
+            InputFileError: if a path does not exist, or a glob matches no file.
+        """
+        options = self._options.storage_options
+        if not self.in_order:
+            return expand(self._paths, options)
+        return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
+
+    def present_part(self, part: str) -> str:
+        """Return the canonical name of a file."""
+        return one_name(part, self._options.storage_options) if isinstance(part, str) else part
+
+    def build_part(self, part: str, state: PlainPosition | None) -> ParquetPartition:
+        """Return a reader of one file, which opens it at the first poll."""
+        return ParquetPartition(part, self._options, ParquetPosition() if state is None else ParquetPosition.of(state))
+
+    def __repr__(self) -> str:
+        secrets = secrets_in(self._options.storage_options)
+        return f"ParquetSource({', '.join(repr(redacted(path, secrets)) for path in self._paths)})"
+
+
+def _condition(given: Any) -> Any:
+    if given is None or isinstance(given, pc.Expression):
+        return given
+    try:
+        return pq.filters_to_expression(given)
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise GraphError(
+            f"ParquetSource filter must be an expression, such as pyarrow.compute.field('n') > 3, or a list of "
+            f"tuples, such as [('n', '>', 3)]; got {short_repr(given)} ({error})"
+        ) from error
+
+
+def _difference(before: FileVersion, now: FileVersion) -> str:
+    for name in ("size", "row_groups", "rows"):
+        if getattr(before, name) != getattr(now, name):
+            what = {"size": "bytes", "row_groups": "row groups"}.get(name, name)
+            return f"it had {getattr(before, name)} {what}, and has {getattr(now, name)}"
+    return "it was written again"
