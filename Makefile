@@ -11,7 +11,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark check format docs clean
+.PHONY: run quick test spark servers check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -21,12 +21,16 @@ run: $(VENV)/.installed
 quick: check
 	$(PYTEST) -m "not spark and not slow"
 
-test: check
+test: check servers
 	$(PYTEST)
 
 # The tests on Spark only; they need Java 17, and are skipped where there is none.
 spark: $(VENV)/.dev
 	$(PYTEST) -m spark
+
+# The servers that tests need, where they are missing: Postgres, Redis, Kafka and versitygw, the last two in .servers.
+servers: $(VENV)/.dev
+	$(BIN)/python -m tests.servers.install
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check

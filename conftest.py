@@ -18,7 +18,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.windows import tumbling
 
-pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session"]
+pytest_plugins = ["tests.kit.checked_snapshots", "tests.kit.spark_session", "tests.servers.plugin"]
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)

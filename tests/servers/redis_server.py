@@ -1,0 +1,47 @@
+"""Redis, of Debian's package, which has every acknowledged write on disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tests.servers.debian import require
+from tests.servers.server import Server
+
+__all__ = ["RedisServer"]
+
+
+class RedisServer(Server):
+    """A Redis server without a password."""
+
+    name = "Redis"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what is not installed, or None if the server can be started."""
+        return None if shutil.which("redis-server") else "Debian's package redis-server is not installed"
+
+    @classmethod
+    def install(cls) -> None:
+        """Install Debian's package."""
+        require("redis-server", "redis-server")
+
+    @property
+    def address(self) -> str:
+        """The URL of database 0."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def command(self) -> Sequence[str]:
+        """Return the command that is the server, in the foreground."""
+        network = ["--bind", "127.0.0.1", "--port", str(self.port)]
+        durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"]
+        return ["redis-server", *network, *durable, "--dir", str(self.folder), "--daemonize", "no"]
+
+    def answers(self) -> bool:
+        """Whether clients are served: not while it loads."""
+        import redis  # noqa: PLC0415 - only the extra has it
+
+        with redis.Redis(port=self.port) as client, suppress(redis.ConnectionError, redis.BusyLoadingError):
+            return bool(client.ping())
+        return False
