@@ -27,6 +27,7 @@ operators and sinks; a runtime runs it, and a later run resumes exactly from the
 
 from typing import TYPE_CHECKING, Any
 
+from malflow.connectors.by_name import connect
 from malflow.errors import (
     CommitUnknown,
     FencedError,
@@ -90,6 +91,7 @@ __all__ = [
     "TimeTable",
     "UnsupportedOperator",
     "__version__",
+    "connect",
     "index_select",
     "limit_out_of_orderness",
     "rendezvous_select",

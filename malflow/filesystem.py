@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import fsspec
+from fsspec import available_protocols
 from fsspec.core import url_to_fs
 from fsspec.utils import get_protocol
 
 from malflow.errors import GraphError, MissingDependency
 
-__all__ = ["filesystem_of", "is_local", "local_path"]
+__all__ = ["filesystem_of", "is_known", "is_local", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
 
@@ -40,6 +41,11 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
         raise GraphError(f"'{shown}' has a protocol unknown to fsspec: {protocol}") from unknown
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner
+
+
+def is_known(protocol: str) -> bool:
+    """Whether a scheme of a URL is that of a file system; its library need not be installed."""
+    return protocol in available_protocols()
 
 
 def is_local(path: str) -> bool:

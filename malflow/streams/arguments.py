@@ -12,6 +12,7 @@ from typing import Any
 
 from malflow.aggregators.fields import read
 from malflow.callables import deferred, misspelt, takes
+from malflow.connectors.by_name import Connection
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError, offers
 from malflow.graph import check_name
@@ -78,6 +79,8 @@ _INSTEAD = {
 def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
     """Return the source, wrapped if it is an implementation."""
     check_name(name, location())
+    if isinstance(source, Connection):
+        source = source.source()
     if isinstance(source, StatelessSourceImpl):
         return StatelessSource(source)
     if isinstance(source, StatefulSourceImpl):
@@ -92,6 +95,8 @@ def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | S
 def checked_sink(name: str, sink: Any) -> StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]:
     """Return the sink, wrapped if it is an implementation."""
     check_name(name, location())
+    if isinstance(sink, Connection):
+        sink = sink.sink()
     if isinstance(sink, StatelessSinkImpl):
         return StatelessSink(sink)
     if isinstance(sink, StatefulSinkImpl):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 from malflow.callables import advice
+from malflow.connectors.by_name import Connection
 from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
@@ -84,12 +85,15 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
         | StatelessSourceImpl[KO, VO, TO]
         | StatefulSourceImpl[KO, VO, TO, Any],
     ) -> KeyedStream[KO, VO, TO]: ...
+    @overload
+    def source(self, name: str, source: Connection) -> KeyedStream[Any, Any, Any]: ...
     def source(self, name: str, source: Any) -> Any:
         """Read from a source; the key of each record is its part, unless the source declares ``keyed = False``.
 
         Args:
             name: the operator's name; snapshots store the positions under it.
-            source: a `StatelessSource` or `StatefulSource`, or an instance of a subclass of their ``Impl`` classes.
+            source: a `StatelessSource` or `StatefulSource`, an instance of a subclass of their ``Impl`` classes, or
+                what `malflow.connect` returns for a URL.
         """
         source = checked_source(name, source)
         if self._port is not None:
@@ -104,13 +108,15 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
         sink: StatelessSink[K, V_co, T]
         | StatefulSink[K, V_co, T, Any, Any]
         | StatelessSinkImpl[K, V_co, T]
-        | StatefulSinkImpl[K, V_co, T, Any, Any],
+        | StatefulSinkImpl[K, V_co, T, Any, Any]
+        | Connection,
     ) -> None:
         """Write the stream to a sink.
 
         Args:
             name: the operator's name; snapshots store the state of a stateful sink under it.
-            sink: a `StatelessSink` or `StatefulSink`, or an instance of a subclass of their ``Impl`` classes.
+            sink: a `StatelessSink` or `StatefulSink`, an instance of a subclass of their ``Impl`` classes, or what
+                `malflow.connect` returns for a URL.
         """
         sink = checked_sink(name, sink)
         if isinstance(sink, StatelessSink):

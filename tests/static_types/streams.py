@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
-from malflow import DataMessage, ExpireMap, KeyedStream, Stream, StreamProvider, limit_out_of_orderness
+from malflow import DataMessage, ExpireMap, KeyedStream, Stream, StreamProvider, connect, limit_out_of_orderness
 from malflow.message import NoKeyType
 from malflow.operators.contract import Output
 from malflow.sinks import StatelessSink, StdOutSink, VecSink
@@ -19,6 +19,8 @@ def sources(provider: StreamProvider, files: StatefulSourceImpl[str, bytes, int,
     assert_type(numbers, Stream[NoKeyType, int, int])
     assert_type(provider.new_stream().source("bare", SingleIteratorSource("ab")), Stream[NoKeyType, str, int])
     assert_type(provider.new_stream().source("files", StatefulSource(files)), KeyedStream[str, bytes, int])
+    assert_type(provider.new_stream().source("named", connect("towns.csv")), KeyedStream[Any, Any, Any])
+    numbers.sink("named out", connect("towns.txt"))
     return numbers
 
 

@@ -1,0 +1,95 @@
+"""The URL of a source or sink, taken apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from malflow.errors import GraphError
+from malflow.store.redaction import redacted, secrets_in
+
+__all__ = ["Address"]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_QUERY = re.compile(r"(.*)\?([^?=&/]+=[^?]*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL without its options; ``str()`` shows it without secrets.
+
+    Attributes:
+        scheme: in lower case; empty if there is none, as with a plain path.
+        user, password: from before the ``@``, unquoted; None if missing.
+        netloc: everything between user and path, such as ``"a:9092,b:9092"``.
+        path: unquoted, without the slash before it. Of a URL without scheme, the path as it was written.
+        url: the URL as it was written, without the part that holds the options.
+        query: the options in the URL: what stands behind the ``?``.
+    """
+
+    scheme: str
+    user: str | None = field(repr=False)
+    password: str | None = field(repr=False)
+    netloc: str
+    path: str
+    url: str = field(repr=False)
+    query: Mapping[str, str] = field(repr=False)
+
+    def __str__(self) -> str:
+        return redacted(self.url, secrets_in({}, self.url))
+
+    @property
+    def host(self) -> str:
+        """The host, without a port; the first if there are several."""
+        return self.netloc.partition(",")[0].rpartition("]:" if self.netloc.startswith("[") else ":")[0] or self.netloc
+
+    @property
+    def authority(self) -> str:
+        """Everything between the scheme and the path, as it was written, with user and password."""
+        return self.url.partition("://")[2].partition("/")[0]
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Take a URL apart. What stands behind a ``?`` are options only if they have the form ``name=value``.
+
+        Raises:
+            GraphError: if it is empty, or an option comes twice.
+        """
+        if not isinstance(url, str) or not url:
+            raise GraphError(f"connect needs a URL or a path; got {type(url).__name__}{'' if url else ', empty'}")
+        scheme, rest = "", url
+        if found := _SCHEME.fullmatch(url):
+            scheme, rest = found[1].lower(), found[2]
+        query: dict[str, str] = {}
+        if found := _QUERY.fullmatch(rest):
+            rest, query = found[1], _options(found[2])
+        base = f"{url[: url.index('://')]}://{rest}" if scheme else rest
+        if not scheme:
+            return cls("", None, None, "", rest, base, query)
+        authority, _, path = rest.partition("/")
+        userinfo, at, netloc = authority.rpartition("@")
+        user, colon, password = userinfo.partition(":")
+        return cls(
+            scheme,
+            unquote(user) if at else None,
+            unquote(password) if colon else None,
+            netloc,
+            unquote(path),
+            base,
+            query,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an Address is not pickled: it may hold a password")
+
+
+def _options(query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in options:
+            raise GraphError(f"option '{name}' comes twice in the URL; write each option once")
+        options[name] = value
+    return options

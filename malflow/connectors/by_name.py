@@ -1,0 +1,192 @@
+"""Sources and sinks by their URL: schemes are entry points, so that other packages may add theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from malflow.connectors.address import Address
+from malflow.connectors.option_texts import options_for
+from malflow.errors import GraphError, MissingDependency
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
+    from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
+
+AnySource: TypeAlias = (
+    "StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any] | StatelessSourceImpl[Any, Any, Any] "
+    "| StatefulSourceImpl[Any, Any, Any, Any]"
+)
+AnySink: TypeAlias = (
+    "StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any] | StatelessSinkImpl[Any, Any, Any] "
+    "| StatefulSinkImpl[Any, Any, Any, Any, Any]"
+)
+
+__all__ = ["SINKS", "SOURCES", "Connection", "connect"]
+
+SOURCES: Final = "malflow.sources"
+"""The group of entry points of sources: a scheme, and a function ``(address, *, option=...)`` that returns a source."""
+
+SINKS: Final = "malflow.sinks"
+"""The same of sinks."""
+
+OF_FILES: Final = "file+"
+"""The beginning of an entry point's name that is the format of a file; it serves all schemes of file systems."""
+
+_EXTRAS: Final = {
+    "kafka": "kafka",
+    "postgres": "postgres",
+    "postgresql": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
+    "file+parquet": "parquet",
+    "delta": "delta",
+    "http": "http",
+    "https": "http",
+}
+"""The extras of schemes, for installations that don't know the scheme."""
+
+
+def connect(url: str, /, **options: Any) -> Connection:
+    r"""Return a source or sink by its URL, for `Stream.source` and `Stream.sink`.
+
+    The scheme says which connector it is, such as ``kafka``, ``postgres`` or ``redis``; a path, or the URL of a file
+    system such as ``s3``, is a file, whose format is its extension or the option ``format``. Options stand behind a
+    ``?``, as text, or are arguments, as objects. An option that is a mapping has entries, as in
+    ``?settings.linger.ms=5``.
+
+    Args:
+        url: the URL, or a path. Neither its user's password nor other secrets are shown in messages.
+        options: options of the connector, as in its class.
+
+    Raises:
+        GraphError: if no connector has the scheme; and where it is used, if the connector can't be read, or written
+            to, or has no such option.
+        MissingDependency: where it is used, if the connector's library is not installed.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/towns.csv", b"Ulm;130000\n")
+    >>> connect("memory://towns.csv?delimiter=;&header=no").source().build_part("memory://towns.csv", None).poll()
+    (['Ulm', '130000'], 0)
+    >>> fsspec.filesystem("memory").rm("/towns.csv")
+    """
+    return Connection(Address.parse(url), options)
+
+
+class Connection:
+    """What `connect` returns: a source or a sink, whichever is asked for.
+
+    Args:
+        address: the URL.
+        options: the options passed as arguments.
+
+    Raises:
+        GraphError: if no connector has the scheme.
+    """
+
+    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
+        self._address = address
+        self._options = dict(options)
+        self._texts = dict(address.query)
+        self._name = self._named()
+        self._found = {group: _entry_point(group, self._name) for group in (SOURCES, SINKS)}
+        if not any(self._found.values()):
+            raise self._unknown()
+
+    def __repr__(self) -> str:
+        return f"connect({str(self._address)!r})"
+
+    def source(self) -> AnySource:
+        """Return a new source.
+
+        Raises:
+            GraphError: if the connector can't be read, or an option is wrong.
+            MissingDependency: if its library is not installed.
+        """
+        made: AnySource = self._made(SOURCES, "read")
+        return made
+
+    def sink(self) -> AnySink:
+        """Return a new sink.
+
+        Raises:
+            GraphError: if the connector can't be written to, or an option is wrong.
+            MissingDependency: if its library is not installed.
+        """
+        made: AnySink = self._made(SINKS, "written to")
+        return made
+
+    def _made(self, group: str, done: str) -> Any:
+        entry = self._found[group]
+        if entry is None:
+            raise GraphError(f"{self!r} can't be {done}: its connector has no such side")
+        make = _loaded(entry, repr(self))
+        return make(self._address, **options_for(make, repr(self), self._texts, self._options))
+
+    def _named(self) -> str:
+        """Return the name of the entry point: the scheme, or the format of a file."""
+        scheme = self._address.scheme
+        if scheme and (_entry_point(SOURCES, scheme) or _entry_point(SINKS, scheme) or not _is_of_files(scheme)):
+            return scheme
+        from malflow.connectors.files.formats import format_of  # noqa: PLC0415 - loads fsspec
+
+        chosen = self._options.pop("format", None) or self._texts.pop("format", None)
+        return OF_FILES + str(chosen or format_of(f"{self._address.netloc}/{self._address.path}".lstrip("/")))
+
+    def _unknown(self) -> GraphError:
+        name, known = self._name, sorted(_names(SOURCES) | _names(SINKS))
+        if name.startswith(OF_FILES):
+            kind, named = f"files of format '{name.removeprefix(OF_FILES)}'", "format="
+            known = [it.removeprefix(OF_FILES) for it in known if it.startswith(OF_FILES)]
+        else:
+            kind, named = f"scheme '{name}'", "scheme"
+            known = [it for it in known if not it.startswith(OF_FILES)]
+        if name in _EXTRAS:
+            return GraphError(f"{self!r}: no connector for {kind}; pip install 'malflow[{_EXTRAS[name]}]'")
+        near = get_close_matches(name.removeprefix(OF_FILES), known, 1)
+        instead = f"did you mean '{near[0]}'?" if near else f"{named} may be one of {', '.join(known)}"
+        return GraphError(
+            f"{self!r}: no connector for {kind}; {instead}; other packages add theirs as entry points of '{SOURCES}' "
+            f"and '{SINKS}'"
+        )
+
+
+def _is_of_files(scheme: str) -> bool:
+    """Whether a scheme is that of a file system."""
+    from malflow.filesystem import is_known  # noqa: PLC0415 - loads fsspec
+
+    return is_known(scheme)
+
+
+def _names(group: str) -> set[str]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
+    return set(entry_points(group=group).names)
+
+
+def _entry_point(group: str, name: str) -> EntryPoint | None:
+    """Return an entry point; None if there is none.
+
+    Raises:
+        GraphError: if two packages have it.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
+    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    if len(found) > 1:
+        raise GraphError(f"two packages have a connector for '{name}': {' and '.join(sorted(found))}; remove one")
+    return next(iter(found.values()), None)
+
+
+def _loaded(entry: EntryPoint, shown: str) -> Callable[..., Any]:
+    try:
+        make: Callable[..., Any] = entry.load()
+    except MissingDependency:
+        raise
+    except ImportError as error:
+        extra = f"; pip install 'malflow[{_EXTRAS[entry.name]}]'" if entry.name in _EXTRAS else ""
+        raise MissingDependency(f"{shown} needs {entry.value}, which can't be imported: {error}{extra}") from error
+    return make

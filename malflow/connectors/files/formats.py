@@ -1,0 +1,63 @@
+"""Which format a file has, by its name, and the files that `malflow.connect` reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import PurePosixPath
+from typing import Any, Final, TypeVar
+
+from malflow.connectors.address import Address
+from malflow.connectors.files.csv_source import CsvSource
+from malflow.connectors.files.json_sink import JsonLinesSink
+from malflow.connectors.files.json_source import JsonLinesSource
+from malflow.connectors.files.text_sink import TextFileSink
+from malflow.connectors.files.text_source import TextFileSource
+from malflow.errors import GraphError
+
+__all__ = ["csv_source", "format_of", "json_sink", "json_source", "text_sink", "text_source"]
+
+T = TypeVar("T")
+
+_COMPRESSED: Final = frozenset({".gz", ".bz2", ".xz", ".lz4", ".zst", ".zip"})
+_FORMATS: Final = {
+    "jsonl": "json",
+    "ndjson": "json",
+    "txt": "text",
+    "log": "text",
+    "pq": "parquet",
+}
+"""The format of an extension that is not its name."""
+
+
+def format_of(path: str) -> str:
+    """Return the format of a file or glob, which is its extension.
+
+    Raises:
+        GraphError: if it has none.
+
+    >>> format_of("orders/*.jsonl.gz"), format_of("towns.csv")
+    ('json', 'csv')
+    """
+    endings = [it for it in PurePosixPath(path).suffixes if it.lower() not in _COMPRESSED]
+    if not endings:
+        raise GraphError(f"the format of file '{path}' is not known by its name; pass format=, such as format=csv")
+    ending = endings[-1][1:].lower()
+    return _FORMATS.get(ending, ending)
+
+
+def _of_path(kind: Callable[..., T]) -> Callable[..., T]:
+    """Return a function that makes an object of a class whose first argument is a path; the others are the options."""
+
+    @wraps(kind)
+    def make(address: Address, /, **options: Any) -> T:
+        return kind(address.url, **options)
+
+    return make
+
+
+csv_source = _of_path(CsvSource)
+json_source = _of_path(JsonLinesSource)
+text_source = _of_path(TextFileSource)
+json_sink: Callable[..., JsonLinesSink[Any, Any, Any]] = _of_path(JsonLinesSink)
+text_sink: Callable[..., TextFileSink[Any, Any, Any]] = _of_path(TextFileSink)

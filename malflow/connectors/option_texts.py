@@ -1,0 +1,152 @@
+"""The options of a connector: which there are, by a function's signature, and what their text in a URL means."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from malflow.errors import GraphError
+from malflow.store.redaction import is_secret_name
+
+__all__ = ["options_for"]
+
+_TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNREADABLE: Final = object()
+
+
+def options_for(
+    make: Callable[..., Any], where: str, texts: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the keyword arguments for a connector's function.
+
+    Args:
+        make: the function, or class; its keyword-only parameters are the options, and their annotations say how text is
+            read.
+        where: names the connector, for errors.
+        texts: the options in the URL. ``name.rest`` is the entry ``rest`` of an option that is a mapping.
+        given: the options passed as objects.
+
+    Raises:
+        GraphError: if an option is unknown, comes twice, is missing, or its text can't be read.
+    """
+    signature = inspect.signature(make, eval_str=True)
+    parameters = {name: it for name, it in signature.parameters.items() if it.kind is it.KEYWORD_ONLY}
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        _check_known(name, parameters, where)
+        options[name] = value
+    for name, text in texts.items():
+        option, dot, entry = name.partition(".")
+        _check_known(option, parameters, where)
+        if option in given:
+            raise GraphError(f"{where} has option '{option}' both in its URL and as an argument; give it once")
+        annotation = parameters[option].annotation
+        hint = str if annotation is inspect.Parameter.empty else annotation
+        if dot:
+            options.setdefault(option, {})[entry] = _entry(text, hint, option, where)
+        else:
+            options[option] = _read(text, hint, option, where)
+    missing = [name for name, it in parameters.items() if it.default is it.empty and name not in options]
+    if missing:
+        raise GraphError(f"{where} needs the option '{missing[0]}'; write ?{missing[0]}=... or pass {missing[0]}=")
+    return options
+
+
+def _check_known(name: str, parameters: Iterable[str], where: str) -> None:
+    known = list(parameters)
+    if name in known:
+        return
+    near = get_close_matches(name, known, 1)
+    instead = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(known)) or 'none'}"
+    raise GraphError(f"{where} has no option '{name}'; {instead}")
+
+
+def _entry(text: str, hint: Any, name: str, where: str) -> str:
+    if not any(_is_mapping(kind) for kind in _kinds(hint)):
+        raise GraphError(f"{where} has an option '{name}', which has no entries; write ?{name}=...")
+    return text
+
+
+def _read(text: str, hint: Any, name: str, where: str) -> Any:
+    kinds = _kinds(hint)
+    for kind in sorted(kinds, key=_rank):
+        value = _read_as(text, kind)
+        if value is not _UNREADABLE:
+            return value
+    shown = "***" if is_secret_name(name) else repr(text)
+    forms = [form for kind in kinds if (form := _form(kind))]
+    if not forms:
+        raise GraphError(f"{where} has an option '{name}' that text can't say; pass it as an argument: {name}=...")
+    raise GraphError(f"{where} needs {' or '.join(dict.fromkeys(forms))} as option '{name}'; got {shown}")
+
+
+def _kinds(hint: Any) -> Sequence[Any]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return [kind for it in get_args(hint) if it is not type(None) for kind in _kinds(it)]
+    return [hint]
+
+
+def _is_mapping(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _rank(kind: Any) -> int:
+    """Return the place of a kind in the order in which they are tried: the narrowest first."""
+    order = (Literal, bool, int, float, timedelta, datetime, str)
+    origin = get_origin(kind) or kind
+    return order.index(origin) if origin in order else len(order)
+
+
+def _read_as(text: str, kind: Any) -> Any:
+    origin = get_origin(kind) or kind
+    try:
+        if origin is Literal:
+            return text if text in get_args(kind) else _UNREADABLE
+        if origin is bool:
+            return _TRUTH.get(text.lower(), _UNREADABLE)
+        if origin in (int, float):
+            return origin(text)
+        if origin is timedelta:
+            found = _SPAN.fullmatch(text)
+            return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else _UNREADABLE
+        if origin is datetime:
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if origin is str:
+            return text
+        if isinstance(origin, type) and issubclass(origin, Iterable) and not _is_mapping(kind):
+            return _list_of(text, kind, origin)
+    except ValueError:
+        pass
+    return _UNREADABLE
+
+
+def _list_of(text: str, kind: Any, origin: type) -> Any:
+    inner = next((it for it in get_args(kind) if it is not ...), str)
+    values = [_read_as(part, inner) for part in text.split(",")]
+    if _UNREADABLE in values:
+        return _UNREADABLE
+    return tuple(values) if origin is tuple else values
+
+
+def _form(kind: Any) -> str:
+    """Return what text says a value of this kind; nothing if none does."""
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    forms: dict[Any, str] = {
+        bool: "true or false",
+        int: "an integer",
+        float: "a number",
+        timedelta: "a time such as 500ms, 30s, 5m, 2h, 1d",
+        datetime: "a time in ISO format",
+    }
+    return forms.get(origin, "")
