@@ -1,4 +1,4 @@
-"""An S3 server in this process that fails on demand, over real HTTP connections."""
+"""An S3 server that fails on demand, over real HTTP connections: one in this process, or another behind a proxy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from itertools import count
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import s3fs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -48,7 +50,7 @@ class QuietHandler(MotoRequestHandler):
 
 
 class FaultyS3:
-    """A moto server, and faults in front of it.
+    """A moto server, or another S3 server, and faults in front of it.
 
     Kinds of fault, beside those of `tests.kit.faults.Fault`:
 
@@ -58,21 +60,26 @@ class FaultyS3:
     - ``reset_before``, ``reset_after`` (drops the connection, before or after it is done), ``truncate`` (does it, and
       drops the connection in the middle of the body), ``trickle`` (answers a bit now and then, and never all).
 
+    Args:
+        port: the port, or 0 for any.
+        upstream: the options that lead to another server; by default moto is in this process.
+
     Attributes:
         endpoint: its URL.
-        bucket: a bucket that no other server of this process uses.
+        bucket: a bucket that nobody else uses.
         requests: what was asked, in its order.
     """
 
-    def __init__(self, port: int = 0) -> None:
-        self._app = DomainDispatcherApplication(create_backend_app)
+    def __init__(self, port: int = 0, upstream: dict[str, Any] | None = None) -> None:
+        self._upstream = upstream
+        self._app = DomainDispatcherApplication(create_backend_app) if upstream is None else _proxy_of(upstream)
         self._server = make_server("127.0.0.1", port, self._serve, threaded=True, request_handler=QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._faults = ArmedFaults()
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self.bucket = f"bucket{next(_BUCKETS)}"
+        self.bucket = f"bucket{next(_BUCKETS)}-{uuid4().hex[:8]}"
         self.requests: list[Request] = []
         self._released = threading.Event()
         self._plain: Any = None
@@ -91,7 +98,8 @@ class FaultyS3:
     @property
     def options(self) -> dict[str, Any]:
         """The `storage_options` that lead here."""
-        return {"key": "an-access-key", "secret": "a-secret-key", "client_kwargs": {"endpoint_url": self.endpoint}}
+        credentials = self._upstream or {"key": "an-access-key", "secret": "a-secret-key"}
+        return {**credentials, "client_kwargs": {"endpoint_url": self.endpoint}}
 
     def filesystem(self) -> Any:
         """A plain s3fs, to look behind the store under test."""
@@ -163,6 +171,8 @@ class FaultyS3:
         return [body.encode()]
 
     def _do(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self._upstream is not None:
+            return self._app(environ, start_response)
         with self._one_at_a_time:  # moto looks before it writes
             return list(self._app(environ, start_response))
 
@@ -170,6 +180,30 @@ class FaultyS3:
         with self._lock:
             self.requests.append(request)
             return self._faults.take(request.method, request.path)
+
+
+def _proxy_of(options: dict[str, Any]) -> Callable[[dict[str, Any], Any], list[bytes]]:
+    """Return an application that passes requests on, signed as they are."""
+    host, _, port = options["client_kwargs"]["endpoint_url"].removeprefix("http://").partition(":")
+
+    def serve(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        headers = {
+            name[5:].replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_") and name not in ("HTTP_CONNECTION", "HTTP_EXPECT")
+        }
+        if environ.get("CONTENT_TYPE"):
+            headers["content-type"] = environ["CONTENT_TYPE"]
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+            connection.request(environ["REQUEST_METHOD"], environ["REQUEST_URI"], body, headers)
+            response = connection.getresponse()
+            own = ("connection", "date", "keep-alive", "server", "transfer-encoding")
+            kept = [(name, value) for name, value in response.getheaders() if name.lower() not in own]
+            start_response(f"{response.status} {response.reason}", kept)
+            return [response.read()]
+
+    return serve
 
 
 def _half(body: Iterable[bytes], environ: dict[str, Any]) -> Iterable[bytes]:

@@ -23,17 +23,19 @@ from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
 from tests.kit.backends import kept_states
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.jobs import KEY, Clock, steady
+from tests.kit.s3_servers import S3_SERVERS, s3_options
 from tests.kit.waiting import wait_until
 
+ON_BOTH_SERVERS = pytest.mark.parametrize("s3", S3_SERVERS, indirect=True)
 EVERY_TICK = timedelta(microseconds=1)
 SCRIPT: Mapping[Any, list[Any]] = {"x": [1, PAUSE, 2, PAUSE, 3, CRASH, 4], "y": [10, 20, PAUSE, 30, PAUSE, 40]}
 TOTALS = {"odd": 4, "even": 106}
 _PLACES = count(1)
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[FaultyS3]:
-    with FaultyS3() as server:
+@pytest.fixture(scope="module", params=["moto"])
+def s3(request: pytest.FixtureRequest) -> Iterator[FaultyS3]:
+    with FaultyS3(upstream=s3_options(request)) as server:
         yield server
 
 
@@ -142,6 +144,7 @@ FAULTS = [
 ]
 
 
+@ON_BOTH_SERVERS
 @pytest.mark.fault("C5", "C7", "C11", "C12")
 @pytest.mark.parametrize("folder", ["/d/", "/m/"])
 def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Place, folder: str) -> None:
@@ -223,6 +226,7 @@ def test_deletions_that_fail_are_made_up_for(place: Place) -> None:
     assert len(server.filesystem().find(f"{place.url}/default/m")) == 3
 
 
+@ON_BOTH_SERVERS
 @pytest.mark.fault("D1")
 def test_of_two_runs_on_one_bucket_the_older_is_fenced_and_leaves_nothing(place: Place) -> None:
     with pytest.raises(FencedError, match=r"was claimed by another run, [0-9a-f]{16} at 2026-01-01"):
@@ -283,6 +287,7 @@ def test_expired_credentials_are_named_without_a_secret(place: Place, caplog: py
     assert place.totals == {"odd": 4, "even": 2}
 
 
+@ON_BOTH_SERVERS
 @pytest.mark.fault("G8")
 def test_runs_go_on_with_other_numbers_of_workers(place: Place) -> None:
     source = ScriptedSource({"x": [1, PAUSE, 2, CRASH, 3, CRASH, 4], "y": [10, PAUSE, 20], "z": [5, PAUSE, 7]})
@@ -329,6 +334,7 @@ def test_an_unsigned_snapshot_that_somebody_put_there_is_not_loaded(place: Place
         place.run(paced(1))
 
 
+@ON_BOTH_SERVERS
 def test_backend_of_url_and_options_alone(place: Place) -> None:
     source, server = paced(*range(1, 6), CRASH, 6), place.server
 

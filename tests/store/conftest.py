@@ -22,8 +22,13 @@ from malflow.store.contract import Store
 from malflow.store.opening import open_store
 from malflow.store.remote import FsspecStore
 from tests.kit.faulty_s3 import FaultyS3
+from tests.servers.versitygw import Versitygw
 
 _PLACES = count(1)
+S3_PLACES = [
+    pytest.param("s3", marks=pytest.mark.slow),
+    pytest.param("gateway", marks=[pytest.mark.slow, pytest.mark.servers]),
+]
 
 
 class LinkingFileSystem(LocalFileSystem):
@@ -73,9 +78,20 @@ def s3() -> Iterator[FaultyS3]:
 @pytest.fixture(scope="session")
 def s3_clients(s3: FaultyS3) -> list[Store]:
     """Open two stores, each with a client of its own: that takes long."""
-    stores = [open_store(f"s3://{s3.bucket}/x", s3.options) for _ in range(2)]
-    assert [store.list("") for store in stores] == [[], []]
-    return stores
+    return _two_clients(s3)
+
+
+@pytest.fixture(scope="session")
+def gateway(versitygw: Versitygw) -> Iterator[FaultyS3]:
+    """Return a server that checks signatures and creates exclusively by itself."""
+    with FaultyS3(upstream=versitygw.options) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway_clients(gateway: FaultyS3) -> list[Store]:
+    """Open two stores on it, each with a client of its own."""
+    return _two_clients(gateway)
 
 
 def moved(store: Any, url: str) -> Store:
@@ -85,10 +101,11 @@ def moved(store: Any, url: str) -> Store:
     return other  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=["memory", "local", "generic", pytest.param("s3", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "local", "generic", *S3_PLACES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return an empty place for a store."""
-    return {"memory": _memory, "local": _local, "generic": _generic, "s3": _s3}[request.param](request, tmp_path)
+    places = {"memory": _memory, "local": _local, "generic": _generic, "s3": _s3, "gateway": _s3}
+    return places[request.param](request, tmp_path)
 
 
 @pytest.fixture
@@ -108,6 +125,12 @@ def run_python(source: str, *arguments: str, prefix: tuple[str, ...] = ()) -> su
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
+def _two_clients(server: FaultyS3) -> list[Store]:
+    stores = [open_store(f"s3://{server.bucket}/x", server.options) for _ in range(2)]
+    assert [store.list("") for store in stores] == [[], []]
+    return stores
+
+
 def _memory(_request: pytest.FixtureRequest, _tmp_path: Path) -> Place:
     url = f"memory://place{next(_PLACES)}/job"
     return Place(partial(open_store, url), lambda name, data: MemoryFileSystem().pipe_file(f"{url}/{name}", data), 150)
@@ -124,8 +147,8 @@ def _generic(_request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def _s3(request: pytest.FixtureRequest, _tmp_path: Path) -> Place:
-    server: FaultyS3 = request.getfixturevalue("s3")
-    clients: list[Any] = request.getfixturevalue("s3_clients")
+    server: FaultyS3 = request.getfixturevalue(request.param)
+    clients: list[Any] = request.getfixturevalue(f"{request.param}_clients")
     url = f"s3://{server.bucket}/place{next(_PLACES)}/job"
 
     def open_one() -> Store:

@@ -12,7 +12,7 @@ import pytest
 
 from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Store, is_key
-from tests.store.conftest import Place, run_python
+from tests.store.conftest import S3_PLACES, Place, run_python
 
 LARGE = b"".join(number.to_bytes(4) for number in range(750_000)) + b"!"
 BODIES = {
@@ -156,7 +156,7 @@ def test_a_listing_is_of_now(place: Place) -> None:
         ours.get("m/1", 10)
 
 
-@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("place", ["local", *S3_PLACES], indirect=True)
 def test_another_process_shares_the_store(place: Place) -> None:
     store = place.open()
     store.put_new("m/1", b"ours")

@@ -7,22 +7,28 @@ from typing import Any
 import fsspec
 import pytest
 import s3fs.core
-from moto.server import ThreadedMotoServer
 
 from malflow.connectors.files.fingerprint import SPAN
 from malflow.sinks import TextFileSink
 from malflow.sources import CsvSource, InputFileError, TextFileSource
+from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.s3_servers import S3_SERVERS, s3_options
 
 
-@pytest.fixture(scope="module")
-def options() -> Iterator[dict[str, Any]]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "key", "secret": "hush", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
+@pytest.fixture(scope="module", params=S3_SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[FaultyS3]:
+    with FaultyS3(upstream=s3_options(request)) as server:
+        yield server
+
+
+@pytest.fixture
+def options(server: FaultyS3) -> dict[str, Any]:
+    return server.options
+
+
+@pytest.fixture
+def bucket(server: FaultyS3) -> str:
+    return server.bucket
 
 
 def read(source: Any, part: str, state: Any, limit: int) -> tuple[list[Any], Any]:
@@ -35,20 +41,20 @@ def read(source: Any, part: str, state: Any, limit: int) -> tuple[list[Any], Any
     return values, partition.snapshot()
 
 
-def test_a_gzipped_csv_is_found_by_glob_and_resumed(options: dict[str, Any]) -> None:
+def test_a_gzipped_csv_is_found_by_glob_and_resumed(options: dict[str, Any], bucket: str) -> None:
     expected = [{"n": str(n), "note": f'a "long"\nnote, {n}'} for n in range(5_000)]
     text = "n,note\n" + "".join(f'{n},"a ""long""\nnote, {n}"\n' for n in range(5_000))
     s3 = fsspec.filesystem("s3", **options)
     s3.pipe(
         {
-            "bucket/in/1.csv.gz": gzip.compress(text.encode()),
-            "bucket/in/2.csv.gz": gzip.compress(b""),
-            "bucket/in/no": b"",
+            f"{bucket}/in/1.csv.gz": gzip.compress(text.encode()),
+            f"{bucket}/in/2.csv.gz": gzip.compress(b""),
+            f"{bucket}/in/no": b"",
         }
     )
-    source = CsvSource("s3://bucket/in/*.csv.gz", storage_options=options)
+    source = CsvSource(f"s3://{bucket}/in/*.csv.gz", storage_options=options)
     parts = source.list_parts()
-    assert parts == ["s3://bucket/in/1.csv.gz", "s3://bucket/in/2.csv.gz"]
+    assert parts == [f"s3://{bucket}/in/1.csv.gz", f"s3://{bucket}/in/2.csv.gz"]
     first, state = read(source, parts[0], None, 1_234)
     rest, _ = read(source, parts[0], state, 10_000)
     assert first + rest == expected
@@ -56,11 +62,11 @@ def test_a_gzipped_csv_is_found_by_glob_and_resumed(options: dict[str, Any]) -> 
 
 
 def test_a_plain_file_is_resumed_without_reading_it_again(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3 = fsspec.filesystem("s3", **options)
-    s3.pipe("bucket/big.txt", b"".join(b"%09d\n" % n for n in range(1_000_000)))
-    source = TextFileSource("s3://bucket/big.txt", storage_options=options)
+    s3.pipe(f"{bucket}/big.txt", b"".join(b"%09d\n" % n for n in range(1_000_000)))
+    source = TextFileSource(f"s3://{bucket}/big.txt", storage_options=options)
     [part] = source.list_parts()
     _, state = read(source, part, None, 950_000)
     fetched: list[int] = []
@@ -76,36 +82,38 @@ def test_a_plain_file_is_resumed_without_reading_it_again(
     assert min(fetched) >= 9_500_000 - SPAN
 
 
-def test_source_reads_the_output_of_a_sink(options: dict[str, Any]) -> None:
+def test_source_reads_the_output_of_a_sink(options: dict[str, Any], bucket: str) -> None:
     s3 = fsspec.filesystem("s3", use_listings_cache=False, **options)
     for name in ("out.txt", "out.txt.gz"):
-        sink: TextFileSink[Any, Any, Any] = TextFileSink(f"s3://bucket/{name}", storage_options=options)
+        sink: TextFileSink[Any, Any, Any] = TextFileSink(f"s3://{bucket}/{name}", storage_options=options)
         sink.sink_batch([0, 0], ["one", "zwölf"], [0, 1])
         sink.flush()
-        assert not s3.exists(f"bucket/{name}")
+        assert not s3.exists(f"{bucket}/{name}")
         sink.close()
-        source = TextFileSource(f"s3://bucket/{name}", storage_options=options)
-        assert read(source, f"s3://bucket/{name}", None, 10)[0] == ["one", "zwölf"]
+        source = TextFileSource(f"s3://{bucket}/{name}", storage_options=options)
+        assert read(source, f"s3://{bucket}/{name}", None, 10)[0] == ["one", "zwölf"]
 
 
-def test_an_empty_stream_leaves_an_empty_object(options: dict[str, Any]) -> None:
-    sink: TextFileSink[Any, Any, Any] = TextFileSink("s3://bucket/empty", storage_options=options)
+def test_an_empty_stream_leaves_an_empty_object(options: dict[str, Any], bucket: str) -> None:
+    sink: TextFileSink[Any, Any, Any] = TextFileSink(f"s3://{bucket}/empty", storage_options=options)
     sink.flush()
     sink.close()
-    assert fsspec.filesystem("s3", **options).cat_file("bucket/empty") == b""
+    assert fsspec.filesystem("s3", **options).cat_file(f"{bucket}/empty") == b""
 
 
 @pytest.mark.parametrize("name", ["gone", "gone/*", "nobucket"])
-def test_a_missing_object_is_an_error_without_credentials_in_it(options: dict[str, Any], name: str) -> None:
-    source = TextFileSource(f"s3://bucket/{name}", storage_options=options)
-    with pytest.raises(InputFileError, match=f"s3://bucket/{name[:4]}") as missing:
+def test_a_missing_object_is_an_error_without_credentials_in_it(
+    options: dict[str, Any], bucket: str, name: str
+) -> None:
+    source = TextFileSource(f"s3://{bucket}/{name}", storage_options=options)
+    with pytest.raises(InputFileError, match=f"s3://{bucket}/{name[:4]}") as missing:
         source.list_parts()
-    assert "hush" not in repr(missing.value) + str(missing.value) + repr(source)
+    assert options["secret"] not in repr(missing.value) + str(missing.value) + repr(source)
 
 
-def test_a_listing_is_not_remembered(options: dict[str, Any]) -> None:
+def test_a_listing_is_not_remembered(options: dict[str, Any], bucket: str) -> None:
     s3 = fsspec.filesystem("s3", skip_instance_cache=True, **options)
-    source = TextFileSource("s3://bucket/new/*", storage_options=options)
+    source = TextFileSource(f"s3://{bucket}/new/*", storage_options=options)
     for name in ("a", "b"):
-        s3.pipe(f"bucket/new/{name}", b"")
-        assert source.list_parts()[-1] == f"s3://bucket/new/{name}"
+        s3.pipe(f"{bucket}/new/{name}", b"")
+        assert source.list_parts()[-1] == f"s3://{bucket}/new/{name}"

@@ -1,0 +1,20 @@
+"""The S3 servers that tests run on: moto, which everybody has, and versitygw, which checks signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+__all__ = ["S3_SERVERS", "s3_options"]
+
+S3_SERVERS = ["moto", pytest.param("versitygw", marks=[pytest.mark.servers, pytest.mark.slow])]
+"""Parameters of a fixture."""
+
+
+def s3_options(request: pytest.FixtureRequest) -> dict[str, Any] | None:
+    """Return the storage options of the server that is the fixture's parameter; None for moto."""
+    if request.param == "moto":
+        return None
+    options: dict[str, Any] = request.getfixturevalue(request.param).options
+    return options
