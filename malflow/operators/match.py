@@ -16,6 +16,7 @@ from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_time import Floors, Marks
+from malflow.operators.moments import check_timestamps
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.panes import instant_after
 from malflow.patterns import Pattern
@@ -132,6 +133,8 @@ class MatchOperator(Operator):
         done, epoch = 0, self.reached.epoch
         if self._is_on_time and self.reached.floors is None and self._last_epoch is epoch:
             return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
+        if not self._is_on_time:
+            check_timestamps(self, batch, batch.timestamps)
         for position, after in (*batch.epochs, (len(batch), None)):
             timestamps = batch.timestamps[done:position] if done or position < len(batch) else batch.timestamps
             if self.reached.floors is not None:

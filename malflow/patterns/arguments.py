@@ -97,11 +97,18 @@ def check_duration(called: str, role: str, duration: Any) -> None:
     Raises:
         GraphError: if it is not.
     """
-    is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and isfinite(duration)
+    is_number = not isinstance(duration, bool) and isinstance(duration, (Real, Decimal)) and _is_finite(duration)
     if not is_number and not isinstance(duration, timedelta):
         raise malformed(f"{called} needs a number or a timedelta as its {role}; got {short_repr(duration)}")
     if duration < duration - duration:
         raise malformed(f"{called} needs a {role} that is not negative; got {short_repr(duration)}")
+
+
+def _is_finite(number: Any) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # beyond floats
+        return True
 
 
 def check_connector(by: Any) -> None:

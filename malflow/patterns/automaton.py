@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from malflow.patterns.positions import Positions, Wait
 from malflow.patterns.states import Killer, Moves, Option, Question, State
-from malflow.patterns.tree import Absence, Step, Tree, steps_of
+from malflow.patterns.tree import Absence, Step, Tree, durations_of, steps_of
 
 __all__ = ["Automaton"]
 
@@ -27,6 +27,7 @@ class Automaton:
     Attributes:
         steps: the steps, by number: those that take events first, in the order in which they are written.
         names: their names.
+        durations: all durations of the pattern.
         is_bounded: whether the pattern has a span.
         starts: the bit and the number of each step that may begin a match, and the state after it.
         start_mask: the bits of those.
@@ -49,6 +50,7 @@ class Automaton:
         if checks:
             self.steps = [replace(step, given=_called_twice(step)) for step in self.steps]
         self.names = tuple(step.name for step in self.steps)
+        self.durations = durations_of(tree, span, lead)
         self.is_bounded = span is not None
         self._numbers = {step.name: number for number, step in enumerate(self.steps)}
         self._positions = positions = Positions(tree, self._numbers)

@@ -19,6 +19,7 @@ from malflow.patterns.tree import (
     bounds_of,
     can_be_empty,
     depth,
+    durations_of,
     positions,
     steps_of,
 )
@@ -159,9 +160,7 @@ def _check_names(pattern: Parts) -> None:
 
 
 def _check_units(pattern: Parts) -> None:
-    durations = [pattern.span, None if pattern.lead is None else pattern.lead.during]
-    durations += [it.during if isinstance(it, Absence) else it.within for it in bounds_of(pattern.tree)]
-    given = [it for it in durations if it is not None]
+    given = durations_of(pattern.tree, pattern.span, pattern.lead)
     if len({isinstance(it, timedelta) for it in given}) > 1:
         shown = ", ".join(map(short_repr, given))
         raise malformed(f"{pattern} has durations of different types: {shown}; write timedeltas, or numbers")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from malflow.errors import short_repr
 from malflow.message import MAX, DataMessage, NoKey
 from malflow.patterns.machine import Machine
 from malflow.patterns.masks import Masks
@@ -33,11 +34,17 @@ def rows_of(records: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
 
     Args:
         records: messages; or values, whose timestamps are 0, 1, 2, ...
+
+    Raises:
+        ValueError: if a timestamp can't be ordered, since it is None or does not equal itself.
     """
     rows = [
         (it.timestamp, it.key, it.value) if isinstance(it, DataMessage) else (number, NoKey, it)
         for number, it in enumerate(records)
     ]
+    for time, _, value in rows:
+        if time is None or time != time:  # noqa: PLR0124 - as NaN
+            raise ValueError(f"{time!r} is not a timestamp; give the record with value {short_repr(value)} another one")
     rows.sort(key=itemgetter(0))
     return rows
 

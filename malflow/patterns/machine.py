@@ -106,9 +106,24 @@ class Machine:
                     take(key, mask, value, time)
                 if mask & lead:
                     self._break_silence(key, value, time)
+        except OverflowError as error:
+            self.at = (key, value, time)
+            raise self._out_of_range(time) or error from error
         except Exception:
             self.at = (key, value, time)
             raise
+
+    def _out_of_range(self, time: Any) -> OverflowError | None:
+        """Return the error of a timestamp to which a duration of the pattern can't be added; None if all can be."""
+        for duration in self.automaton.durations:
+            try:
+                time + duration
+            except OverflowError as error:
+                return OverflowError(
+                    f"{short_repr(duration)} after {short_repr(time)} is out of range ({error}); filter such "
+                    "records, or shorten the duration"
+                )
+        return None
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
         """Take an event that fulfils the steps of a mask."""

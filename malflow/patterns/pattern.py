@@ -288,6 +288,7 @@ class Pattern(Generic[V_co]):
         Raises:
             GraphError: if the pattern is not whole, or an argument is not of its kind.
             RuntimeError: if a key has more partial matches than `limit`.
+            ValueError: if a timestamp is None or does not equal itself.
 
         >>> rise = step("rise", given=lambda value, so_far: not so_far["rise"] or value > so_far.last("rise"))
         >>> [match["rise"] for match in rise.times(3, by="next").find([5, 1, 2, 4, 3])]

@@ -23,6 +23,7 @@ __all__ = [
     "bounds_of",
     "can_be_empty",
     "depth",
+    "durations_of",
     "ends_with_open_loop",
     "orders",
     "positions",
@@ -251,6 +252,19 @@ def bounds_of(tree: Tree) -> Iterator[Absence | Gap]:
             yield from bounds_of(item)
         case _:
             assert_never(tree)
+
+
+def durations_of(tree: Tree, span: Any, lead: Absence | None) -> list[Any]:
+    """Return all durations of a pattern.
+
+    Args:
+        tree: the tree.
+        span: the greatest distance of the last event from the first; None for no limit.
+        lead: the absence before the first event; None for none.
+    """
+    found = [span, None if lead is None else lead.during]
+    found += [bound.during if isinstance(bound, Absence) else bound.within for bound in bounds_of(tree)]
+    return [duration for duration in found if duration is not None]
 
 
 def steps_of(tree: Tree, lead: Absence | None = None) -> list[Step]:
