@@ -171,7 +171,13 @@ _JOBS = {
 def _matching(job: Job, columns: Sequence[Any]) -> int:
     """Return how many matches the operator alone finds."""
     operator = MatchByTime(
-        OperatorContext("match"), job.pattern, kind=job.kind, after="end", limit=1_000, drops_oldest=False
+        OperatorContext("match"),
+        job.pattern,
+        kind=job.kind,
+        after="end",
+        limit=1_000,
+        drops_oldest=False,
+        is_on_time=True,  # as in a dataflow, where epochs come from the same stream
     )
     found = sum(len(operator.process(batch)[0]) for batch in columns)
     return found + len(operator.process(Batch(None, (), (), [(0, MAX)]))[0])
