@@ -10,7 +10,7 @@ from itertools import chain, compress
 from operator import itemgetter
 from typing import Any
 
-from malflow.batch import Batch
+from malflow.batch import BATCH_SIZE, Batch
 from malflow.errors import OperatorError
 from malflow.message import MAX
 from malflow.operators.admission import admission_of
@@ -37,6 +37,10 @@ _TIME_AND_TIE = itemgetter(0, 4)
 
 _FEW = 32
 """How many times more records must wait than are new, so that these are inserted one by one."""
+
+
+_PLACES = tuple(range(BATCH_SIZE))
+"""The places of a batch: a range makes its numbers anew each time, which takes longer than to look for hits."""
 
 
 class MatchOperator(Operator):
@@ -179,7 +183,8 @@ class MatchOperator(Operator):
         if self.machine.automaton.is_strict:
             rows = list(zip(timestamps, keys, masks, values, strict=True))
         else:
-            rows = [(timestamps[at], keys[at], masks[at], values[at]) for at in compress(range(len(masks)), masks)]
+            places = _PLACES if len(masks) <= len(_PLACES) else range(len(masks))
+            rows = [(timestamps[at], keys[at], masks[at], values[at]) for at in compress(places, masks)]
         if self._admit is not None:
             for key in dict.fromkeys(map(_KEY, rows)):
                 self._admit(key)

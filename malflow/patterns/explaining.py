@@ -43,7 +43,7 @@ class ExplainingMachine(Machine):
         super().__init__(*arguments, **options)
         self.stories: dict[int, _Story] = {}
         self._mask = 0
-        self._merges = False  # each first event has a story of its own
+        self._merges = self._only_span = False  # each first event has a story of its own
 
     def take(self, key: Any, mask: int, value: Any, time: Any) -> None:
         """Take an event, and note what it does."""

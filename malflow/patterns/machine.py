@@ -463,7 +463,9 @@ class Machine:
     def _expire(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> Sequence[Run]:
         """Expire what is due of a key; return the partial matches that are left."""
         soonest, before = None, runs
-        while runs:
+        if self._only_span and runs:
+            runs, soonest = self._expire_starts(key, runs, now, inclusive=inclusive)
+        while runs and soonest is None:
             soonest, ends = None, list(map(self._deadline, runs))
             for end in ends:
                 if end is not None and (soonest is None or end < soonest):
@@ -484,6 +486,25 @@ class Machine:
         else:
             self.timers.set(key, soonest)
         return runs
+
+    def _expire_starts(self, key: Any, runs: Sequence[Run], now: Any, *, inclusive: bool) -> tuple[Sequence[Run], Any]:
+        """Emit the starts whose span is over: they come first, and there are no other deadlines.
+
+        Returns:
+            The partial matches that are left, and when the first of them expires.
+        """
+        finished = self.finished.get(key, ())
+        last = None
+        for count, run in enumerate(runs):
+            _, _, time, _, start = run[1]
+            end = time + self._span
+            if end > now or (end == now and not inclusive):
+                return runs[count:], end
+            if start != last and start not in finished:
+                self._add(self.timeouts, key, run, end)
+                self.counters.timeouts += 1
+            last = start
+        return (), None
 
     def _expire_at(self, key: Any, runs: Sequence[Run], ends: Sequence[Any], when: Any) -> list[Run]:
         """Emit what is complete or over at a deadline; return the partial matches that are left."""

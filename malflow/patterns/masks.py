@@ -88,7 +88,8 @@ class Masks:
             case []:
                 masks = [a if p(v) else no for v in values]
             case [(b, q)]:
-                masks = [(a if p(v) else no) | (b if q(v) else 0) for v in values]
+                both, second = a | b, b | no
+                masks = [(both if q(v) else a) if p(v) else (second if q(v) else no) for v in values]
             case [(b, q), (c, r)]:
                 masks = [(a if p(v) else no) | (b if q(v) else 0) | (c if r(v) else 0) for v in values]
             case [(b, q), (c, r), (d, s)]:

@@ -9,7 +9,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from malflow import DataMessage
@@ -18,7 +18,7 @@ from malflow.patterns.states import State
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import afters, histories, often, specs
 
-SECONDS = 20.0
+SECONDS = 20.0 * max(1, settings().max_examples // 100)
 """A bound for tests that take a second or two; without limits they would take minutes, or for ever."""
 
 any_value = step("any")
