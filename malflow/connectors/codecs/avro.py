@@ -1,0 +1,174 @@
+"""Avro: records with a given schema, or framed by the wire format of schema registries."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from malflow.connectors.codecs.contract import Decoder, Encoder
+from malflow.connectors.codecs.registry import SchemaRegistry
+from malflow.connectors.codecs.wire import FRAME_SIZE, frame, schema_id
+from malflow.errors import GraphError, MissingDependency
+
+__all__ = ["AvroDecoder", "AvroEncoder"]
+
+AvroSchema: TypeAlias = str | dict[str, Any] | list[Any] | Path
+"""A schema: parsed JSON, its text, or the path of an ``.avsc`` file."""
+
+
+class AvroDecoder(Decoder[Any]):
+    """Decode Avro records.
+
+    Args:
+        schema: the schema to read with: fields are renamed, dropped and filled in as Avro's rules of resolution say.
+            Without a registry, records are written with this schema. With one, it may be None: each record is read
+            with the schema it was written with.
+        registry: the schema registry that gives the schema with which a framed record was written. If None, records
+            have no frame.
+
+    Raises:
+        GraphError: if the schema is invalid, or there is neither a schema nor a registry.
+        MissingDependency: if fastavro is not installed.
+
+    >>> schema = {"type": "record", "name": "Sale", "fields": [{"name": "shop", "type": "string"}]}
+    >>> AvroDecoder(schema).decode(AvroEncoder(schema).encode({"shop": "Ulm"}))
+    {'shop': 'Ulm'}
+    """
+
+    def __init__(self, schema: AvroSchema | None = None, *, registry: SchemaRegistry | None = None) -> None:
+        self._fastavro = _Fastavro()
+        if schema is None and registry is None:
+            raise GraphError("AvroDecoder needs a schema, or registry=SchemaRegistry(...)")
+        self._reader = None if schema is None else _parsed(self._fastavro, schema, "AvroDecoder")[0]
+        self._registry = registry
+        self._writers: dict[int, Any] = {}
+
+    def decode(self, raw: bytes) -> Any:
+        """Return the value of a record.
+
+        Raises:
+            ValueError: if the frame is damaged, or the registry does not know the schema.
+            RegistryUnavailable: if the registry does not answer.
+        """
+        stream, writer, reader = BytesIO(raw), self._reader, None
+        if self._registry is not None:
+            number = schema_id(raw)
+            writer, reader = self._writers.get(number) or self._writer(self._registry, number), self._reader
+            stream.seek(FRAME_SIZE)
+        value = self._fastavro.read(stream, writer, reader)
+        if stream.tell() != len(raw):
+            raise ValueError(f"{len(raw) - stream.tell()} bytes are left after the value; it has another schema")
+        return value
+
+    def _writer(self, registry: SchemaRegistry, number: int) -> Any:
+        answer = registry.schema(number)
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise ValueError(f"schema {number} of {registry!r} is {answer['schemaType']}, not Avro")
+        named: dict[str, Any] = {}
+        self._parse_references(registry, answer, named, frozenset())
+        writer = self._fastavro.parse(json.loads(answer["schema"]), named)
+        self._writers[number] = writer
+        return writer
+
+    def _parse_references(
+        self, registry: SchemaRegistry, answer: dict[str, Any], named: dict[str, Any], above: frozenset[str]
+    ) -> None:
+        for reference in answer.get("references") or ():
+            name = reference["name"]
+            if name in named:
+                continue
+            if name in above:
+                raise ValueError(f"schemas of {registry!r} refer to each other: {', '.join(sorted(above))}")
+            referred = registry.version(reference["subject"], reference["version"])
+            self._parse_references(registry, referred, named, above | {name})
+            self._fastavro.parse(json.loads(referred["schema"]), named)
+
+
+class AvroEncoder(Encoder[Any]):
+    """Encode Avro records.
+
+    Args:
+        schema: the schema of the records.
+        registry: the schema registry whose frame goes before each record; if None, records have no frame.
+        subject: the registry's name for the schema, such as ``"orders-value"``.
+        register: whether the registry adds the schema to the subject if it is new. If False, it must be there.
+
+    Raises:
+        GraphError: if the schema is invalid, or there is a registry without a subject.
+        MissingDependency: if fastavro is not installed.
+    """
+
+    def __init__(
+        self,
+        schema: AvroSchema,
+        *,
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        register: bool = True,
+    ) -> None:
+        if (registry is None) != (subject is None):
+            raise GraphError("AvroEncoder needs registry= and subject= together, or neither")
+        self._fastavro = _Fastavro()
+        self._schema, self._text = _parsed(self._fastavro, schema, "AvroEncoder")
+        self._registry, self._subject, self._register = registry, subject, register
+        self._frame: bytes | None = b"" if registry is None else None
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value.
+
+        Raises:
+            RegistryUnavailable: if the registry does not answer.
+            ValueError: if the registry does not have the schema and may not add it.
+        """
+        stream = BytesIO()
+        stream.write(self._first() if self._frame is None else self._frame)
+        self._fastavro.write(stream, self._schema, value)
+        return stream.getvalue()
+
+    def _first(self) -> bytes:
+        assert self._registry is not None  # noqa: S101 - narrows the type
+        assert self._subject is not None  # noqa: S101 - narrows the type
+        ask = self._registry.register if self._register else self._registry.look_up
+        self._frame = frame(ask(self._subject, self._text))
+        return self._frame
+
+
+class _Fastavro:
+    """The functions of fastavro that are needed; picklable."""
+
+    def __init__(self) -> None:
+        module = _fastavro()
+        self.read, self.write = module.schemaless_reader, module.schemaless_writer
+        self._module = module
+
+    def parse(self, schema: Any, named: dict[str, Any]) -> Any:
+        return self._module.parse_schema(schema, named_schemas=named)
+
+    def __reduce__(self) -> tuple[type[_Fastavro], tuple[()]]:
+        return _Fastavro, ()
+
+
+def _fastavro() -> ModuleType:
+    try:
+        import fastavro  # noqa: PLC0415 - an extra
+    except ImportError as missing:
+        raise MissingDependency("Avro needs fastavro; pip install 'malflow[avro]'") from missing
+    return fastavro
+
+
+def _parsed(fastavro: _Fastavro, schema: AvroSchema, wanted_by: str) -> tuple[Any, str]:
+    """Return a schema as fastavro wants it, and its text."""
+    try:
+        plain = schema
+        if isinstance(plain, Path):
+            plain = plain.read_text(encoding="utf-8")
+        if isinstance(plain, str):
+            plain = json.loads(plain) if plain.lstrip()[:1] in ("{", "[", '"') else plain
+        return fastavro.parse(plain, {}), json.dumps(plain)
+    except (OSError, ValueError, TypeError, KeyError, LookupError) as error:
+        raise GraphError(f"{wanted_by} cannot read the schema: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise GraphError(f"{wanted_by} got an invalid schema: {type(error).__name__}: {error}") from error

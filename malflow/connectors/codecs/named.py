@@ -1,0 +1,103 @@
+"""What users may pass as `decode` and `encode`: a codec, its name, or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from malflow.callables import deferred
+from malflow.connectors.codecs.contract import Decoder, Encoder
+from malflow.connectors.codecs.plain import (
+    BytesDecoder,
+    BytesEncoder,
+    JsonDecoder,
+    JsonEncoder,
+    TextDecoder,
+    TextEncoder,
+)
+from malflow.errors import GraphError, short_repr
+
+__all__ = ["Decode", "Encode", "decoder_of", "encoder_of"]
+
+Decode: TypeAlias = Literal["bytes", "text", "json"] | Decoder[Any] | Callable[[bytes], Any]
+"""A decoder, its name, or a function of the bytes that raises an exception if they have no value."""
+
+Encode: TypeAlias = Literal["bytes", "text", "json"] | Encoder[Any] | Callable[[Any], bytes]
+"""An encoder, its name, or a function that returns the bytes of a value."""
+
+C = TypeVar("C")
+
+_DECODERS: dict[str, Callable[[], Decoder[Any]]] = {"bytes": BytesDecoder, "json": JsonDecoder, "text": TextDecoder}
+_ENCODERS: dict[str, Callable[[], Encoder[Any]]] = {"bytes": BytesEncoder, "json": JsonEncoder, "text": TextEncoder}
+
+
+class _CalledDecoder(Decoder[Any]):
+    def __init__(self, function: Callable[[bytes], Any]) -> None:
+        self._function = function
+
+    def decode(self, raw: bytes) -> Any:
+        return self._function(raw)
+
+    def decode_column(self, raws: Sequence[bytes]) -> list[Any]:
+        return list(map(self._function, raws))
+
+
+class _CalledEncoder(Encoder[Any]):
+    def __init__(self, function: Callable[[Any], bytes]) -> None:
+        self._function = function
+
+    def encode(self, value: Any) -> bytes:
+        raw = self._function(value)
+        if not isinstance(raw, bytes):
+            raise TypeError(f"the encoding function returned {type(raw).__name__}, not bytes")
+        return raw
+
+
+def decoder_of(decode: Decode, wanted_by: str) -> Decoder[Any]:
+    """Return the decoder that a user asks for.
+
+    Raises:
+        GraphError: if it is none.
+
+    >>> decoder_of("json", "KafkaSource").decode(b"[1]"), decoder_of(float, "KafkaSource").decode(b"1.5")
+    ([1], 1.5)
+    """
+    if isinstance(decode, Decoder):
+        return decode
+    if isinstance(decode, str):
+        return _named(_DECODERS, decode, wanted_by, "decode")
+    _require_function(decode, wanted_by, "decode", Decoder)
+    return _CalledDecoder(decode)
+
+
+def encoder_of(encode: Encode, wanted_by: str) -> Encoder[Any]:
+    """Return the encoder that a user asks for.
+
+    Raises:
+        GraphError: if it is none.
+    """
+    if isinstance(encode, Encoder):
+        return encode
+    if isinstance(encode, str):
+        return _named(_ENCODERS, encode, wanted_by, "encode")
+    _require_function(encode, wanted_by, "encode", Encoder)
+    return _CalledEncoder(encode)
+
+
+def _named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, option: str) -> C:
+    if name in codecs:
+        return codecs[name]()
+    near = get_close_matches(name, codecs, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"names are {', '.join(map(repr, codecs))}"
+    raise GraphError(f"{wanted_by} has no codec {option}={name!r}; {hint}")
+
+
+def _require_function(function: object, wanted_by: str, option: str, kind: type) -> None:
+    if isinstance(function, type) and issubclass(function, kind):
+        raise GraphError(f"{wanted_by} {option} got the class {function.__name__}; write {function.__name__}(...)")
+    if not callable(function) or deferred(function):
+        raise GraphError(
+            f"{wanted_by} {option} must be a name, a codec or a plain function; got "
+            f"{deferred(function) or short_repr(function)}"
+        )

@@ -1,0 +1,115 @@
+"""Codecs that need nothing but Python: bytes, text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from malflow.connectors.codecs.contract import Decoder, Encoder
+
+__all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDecoder", "TextEncoder"]
+
+_json = json.JSONDecoder()
+_scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
+_SPACE = " \t\n\r"
+
+
+class BytesDecoder(Decoder[bytes]):
+    """Return the bytes as they are."""
+
+    def decode(self, raw: bytes) -> bytes:
+        """Return the same bytes."""
+        return raw
+
+    def decode_column(self, raws: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the same column."""
+        return raws
+
+
+class BytesEncoder(Encoder[bytes | bytearray | memoryview]):
+    """Write bytes as they are."""
+
+    def encode(self, value: bytes | bytearray | memoryview) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            TypeError: if the value is not bytes.
+        """
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise TypeError(f"it is {type(value).__name__}, not bytes; pass encode='json' or another encoder")
+
+
+class TextDecoder(Decoder[str]):
+    """Decode text.
+
+    >>> TextDecoder().decode("Köln".encode())
+    'Köln'
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        "".encode(encoding)  # an unknown name is an error here
+        self._encoding = encoding
+
+    def decode(self, raw: bytes) -> str:
+        """Return the text."""
+        return raw.decode(self._encoding)
+
+
+class TextEncoder(Encoder[str]):
+    """Encode text."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        "".encode(encoding)
+        self._encoding = encoding
+
+    def encode(self, value: str) -> bytes:
+        """Return the bytes of a text.
+
+        Raises:
+            TypeError: if the value is not a string.
+        """
+        if not isinstance(value, str):
+            raise TypeError(f"it is {type(value).__name__}, not text; pass encode='json' or another encoder")
+        return value.encode(self._encoding)
+
+
+class JsonDecoder(Decoder[Any]):
+    """Decode JSON in UTF-8, as the `json` module does.
+
+    >>> JsonDecoder().decode_column([b'{"n": 1}', b" [2] "])
+    [{'n': 1}, [2]]
+    """
+
+    def decode(self, raw: bytes) -> Any:
+        """Return the value."""
+        text = raw.decode()
+        try:
+            value, end = _scan(text, 0)
+        except StopIteration:
+            return _json.decode(text)  # leading white space, or an error with its place
+        if end != len(text) and text[end:].strip(_SPACE):
+            return _json.decode(text)
+        return value
+
+
+class JsonEncoder(Encoder[Any]):
+    """Encode JSON in ASCII without white space; values that are not JSON are refused, as are NaN and infinity.
+
+    Args:
+        default: as in `json.dumps`: returns a value to write for one that is not JSON.
+
+    >>> JsonEncoder().encode({"n": [1, None]})
+    b'{"n":[1,null]}'
+    """
+
+    def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
+        self._default = default
+        self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=default).encode
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value."""
+        return self._encode(value).encode("ascii")

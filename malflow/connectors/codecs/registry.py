@@ -1,0 +1,164 @@
+"""A client of schema registries that speak the Confluent REST protocol."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import time
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from malflow.connectors.codecs.contract import CodecUnavailable
+from malflow.errors import GraphError
+
+__all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema"]
+
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_UNKNOWN_FOR = 30.0
+"""Seconds for which an id that the registry does not know is not asked for again."""
+
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class RegistryUnavailable(CodecUnavailable):
+    """The schema registry did not answer, or refused the request."""
+
+
+class UnknownSchema(ValueError):
+    """The registry has no such schema: a record that names it cannot be decoded."""
+
+
+class SchemaRegistry:
+    """A schema registry. Schemas are cached: one never changes.
+
+    Args:
+        url: its address, ``http://`` or ``https://``; may contain a user and a password.
+        username, password: the credentials of basic authentication. Never shown.
+        timeout: how long one request may take.
+        retry_for: how long a request is repeated while the registry does not answer.
+        headers: additional headers, such as a token. Never shown.
+
+    Raises:
+        GraphError: if an argument is invalid.
+
+    >>> SchemaRegistry("http://anna:secret@localhost:8081")
+    SchemaRegistry('http://localhost:8081')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        timeout: timedelta = timedelta(seconds=10),
+        retry_for: timedelta = timedelta(seconds=60),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise GraphError("SchemaRegistry needs a URL that begins with http:// or https:// and names a host")
+        self._https = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.url = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{self._path}"
+        self._timeout, self._retry_for = timeout.total_seconds(), retry_for.total_seconds()
+        self._headers = {"Accept": _TYPE, "Content-Type": _TYPE, **(headers or {})}
+        user = username if username is not None else parts.username and unquote(parts.username)
+        word = password if password is not None else parts.password and unquote(parts.password)
+        if user is not None:
+            pair = base64.b64encode(f"{user}:{word or ''}".encode()).decode("ascii")
+            self._headers["Authorization"] = f"Basic {pair}"
+        self._by_id: dict[int, dict[str, Any]] = {}
+        self._unknown: dict[int, float] = {}
+
+    def schema(self, number: int) -> dict[str, Any]:
+        """Return what the registry says of a schema id: ``schema``, and perhaps ``schemaType`` and ``references``.
+
+        Raises:
+            UnknownSchema: if there is none.
+            RegistryUnavailable: if the registry does not answer.
+        """
+        found = self._by_id.get(number)
+        if found is not None:
+            return found
+        if self._unknown.get(number, 0.0) > time.monotonic():
+            raise UnknownSchema(f"{self!r} has no schema with id {number}")
+        try:
+            found = self._by_id[number] = self._request("GET", f"/schemas/ids/{number}")
+        except UnknownSchema:
+            self._unknown[number] = time.monotonic() + _UNKNOWN_FOR
+            raise
+        return found
+
+    def version(self, subject: str, version: int | str = "latest") -> dict[str, Any]:
+        """Return what the registry says of a version of a subject: ``id``, ``schema`` and so on."""
+        return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+
+    def register(self, subject: str, schema: str) -> int:
+        """Return the id of an Avro schema; the registry adds it to the subject if it is new."""
+        return int(self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+
+    def look_up(self, subject: str, schema: str) -> int:
+        """Return the id of an Avro schema that the subject has."""
+        return int(self._request("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema})["id"])
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        deadline, pause = time.monotonic() + self._retry_for, _FIRST_PAUSE
+        while True:
+            try:
+                status, text = self._send(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                status, text = 0, f"{type(error).__name__}: {error}"
+            if status == http.client.OK:
+                return self._read(path, text)
+            if status == http.client.NOT_FOUND:
+                raise UnknownSchema(f"{self!r} does not know {path}: {_message(text)}")
+            if status and status not in _PASSING:
+                raise RegistryUnavailable(f"{self!r} answers {status} to {method} {path}: {_message(text)}")
+            if time.monotonic() + pause > deadline:
+                raise RegistryUnavailable(
+                    f"{self!r} did not answer {method} {path} for {self._retry_for:g} s; the last failure was "
+                    f"{status or ''} {_message(text)}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, str]:
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout)
+        try:
+            connection.request(
+                method, self._path + path, None if body is None else json.dumps(body).encode(), self._headers
+            )
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode("utf-8", "replace")
+        finally:
+            connection.close()
+
+    def _read(self, path: str, text: str) -> dict[str, Any]:
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise RegistryUnavailable(
+                f"{self!r} answers something else than a JSON object to {path}; is it a registry?"
+            )
+        return answer
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({self.url!r})"
+
+
+def _message(text: str) -> str:
+    try:
+        answer = json.loads(text)
+        return str(answer["message"])[:200]
+    except (ValueError, KeyError, TypeError):
+        return text[:200]

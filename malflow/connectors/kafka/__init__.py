@@ -1,0 +1,7 @@
+"""A source and a sink for Apache Kafka."""
+
+from malflow.connectors.kafka.errors import BadKafkaRecord, KafkaDataLost, KafkaFailed
+from malflow.connectors.kafka.reader import KafkaRecord
+from malflow.connectors.kafka.source import KafkaSource
+
+__all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed", "KafkaRecord", "KafkaSource"]

@@ -1,0 +1,165 @@
+"""The client library: its settings, which of them are ours, and its errors without secrets."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.errors import GraphError, MissingDependency, short_repr
+
+try:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient
+except ImportError as missing:
+    raise MissingDependency("Kafka needs confluent-kafka; pip install 'malflow[kafka]'") from missing
+
+__all__ = ["LOG", "ClientSettings", "KafkaClientError", "server_list"]
+
+LOG = logging.getLogger("malflow.kafka")
+
+C = TypeVar("C")
+
+_SECRET = re.compile(r"password|secret|token|\.pem$|jaas|sasl\.username|oauthbearer\.config|api\.key", re.IGNORECASE)
+_SHARED = re.compile(
+    r"^(client\.|security\.|sasl\.|ssl\.|enable\.ssl|enable\.sasl|socket\.|broker\.|reconnect\.|retry\.|metadata\.|"
+    r"topic\.metadata|api\.version|connections\.|oauth|log_level$|debug$|builtin\.features$|message\.max\.bytes$|"
+    r"receive\.message|resolve_cb$|plugin\.|client_rack$)"
+)
+"""The settings that every kind of client has."""
+
+_REPLACED = {
+    "auto.commit.enable": "positions are in malflow's snapshots",
+    "metadata.broker.list": "pass servers=",
+    "bootstrap.servers": "pass servers=",
+    "default.topic.config": "write its settings beside the others",
+}
+
+
+def server_list(servers: str | Iterable[str], wanted_by: str) -> str:
+    """Return addresses as the client wants them.
+
+    Raises:
+        GraphError: if there are none.
+    """
+    listed = servers if isinstance(servers, str) else ",".join(map(str, servers))
+    if not listed.strip(", "):
+        raise GraphError(f"{wanted_by} needs servers='host:9092' or several; got {short_repr(servers)}")
+    if "://" in listed:
+        raise GraphError(
+            f"{wanted_by} servers are 'host:port', separated by commas; encryption is chosen by "
+            "settings={'security.protocol': ...}"
+        )
+    return listed
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a client is built with. Its repr never shows a setting.
+
+    Attributes:
+        wanted_by: the class that the user built, for errors.
+        servers: the addresses of brokers.
+        settings: the user's settings, which have been checked.
+        fixed: the settings on which correctness rests.
+    """
+
+    wanted_by: str
+    servers: str
+    settings: Mapping[str, Any] = field(repr=False)
+    fixed: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def checked(
+        cls,
+        wanted_by: str,
+        servers: str | Iterable[str],
+        settings: Mapping[str, Any] | None,
+        *,
+        fixed: Mapping[str, tuple[Any, str]],
+        usual: Mapping[str, Any],
+    ) -> ClientSettings:
+        """Return the settings of a user, with ours.
+
+        Args:
+            wanted_by: the class that the user built.
+            servers: addresses.
+            settings: the user's.
+            fixed: our value of each setting that a user may not change, and why.
+            usual: settings that a user may change.
+
+        Raises:
+            GraphError: if the user's settings contradict ours.
+        """
+        given = dict(settings or {})
+        for name, value in given.items():
+            if not isinstance(name, str):
+                raise GraphError(f"{wanted_by} settings are named by strings; got {short_repr(name)}")
+            if name in _REPLACED:
+                raise GraphError(f"{wanted_by} does not take the setting '{name}'; {_REPLACED[name]}")
+            if name in fixed and str(value).lower() != str(fixed[name][0]).lower():
+                raise GraphError(
+                    f"{wanted_by} does not take another '{name}' than {fixed[name][0]!r}: {fixed[name][1]}"
+                )
+        ours = {name: value for name, (value, _why) in fixed.items()}
+        return cls(wanted_by, server_list(servers, wanted_by), {**usual, **given}, ours)
+
+    def consumer(self, **more: Any) -> Consumer:
+        """Return a new consumer."""
+        return self._built(Consumer, {**self.settings, **self.fixed, **more})
+
+    def producer(self, **more: Any) -> Producer:
+        """Return a new producer."""
+        return self._built(Producer, {**self.settings, **self.fixed, **more})
+
+    def admin(self) -> AdminClient:
+        """Return a new client for questions about topics, which has only the settings that it shares with others."""
+        shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
+        return self._built(AdminClient, shared)
+
+    def reader_of_offsets(self, group: str) -> Consumer:
+        """Return a new consumer that only asks for the offsets committed for a group."""
+        shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
+        plain = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        return self._built(Consumer, {**shared, **plain})
+
+    def _built(self, kind: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
+        everything = {"logger": LOG, **settings, "bootstrap.servers": self.servers}
+        try:
+            return kind(everything)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise GraphError(f"{self.wanted_by} cannot build a Kafka client: {self.text(error)}") from None
+
+    def text(self, error: BaseException | KafkaError) -> str:
+        """Return what an error says, without the values of secret settings."""
+        inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+        said = f"{inner.name()}: {inner.str()}" if isinstance(inner, KafkaError) else str(inner)
+        for name, value in self.settings.items():
+            if _SECRET.search(name) and isinstance(value, str) and value:
+                said = said.replace(value, "***")
+        return said
+
+    def failed(self, doing: str, error: BaseException | KafkaError) -> KafkaClientError:
+        """Return the error to raise when a request failed."""
+        inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+        code = inner.code() if isinstance(inner, KafkaError) else None
+        return KafkaClientError(f"{doing} failed on {self.servers}: {self.text(error)}", code)
+
+
+class KafkaClientError(KafkaFailed):
+    """A request failed.
+
+    Attributes:
+        code: the number of the client's error; None if it is none of the client's.
+    """
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (str(self), self.code)

@@ -1,0 +1,396 @@
+"""One consumer for all the partitions that a process reads: it joins no group, and its memory is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from malflow.connectors.kafka.client import LOG, ClientSettings
+from malflow.connectors.kafka.errors import KafkaDataLost, KafkaFailed
+from malflow.connectors.kafka.topics import REQUEST_SECONDS, TopicWatch, describe_known
+
+__all__ = ["Buffer", "OnDataLoss", "Part", "SharedConsumer"]
+
+Part: TypeAlias = tuple[str, int]
+"""A topic and the number of a partition."""
+
+OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
+
+_CHUNK = 1000
+"""Messages taken from the client at once: it is fastest with some hundreds."""
+
+_MOST_BYTES = 64 << 20
+"""Bytes after which no more messages are taken in one go."""
+
+_FULL_MESSAGES = 16_384
+_FULL_BYTES = 32 << 20
+_REPEATED_EVERY = 30.0
+
+_PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors that the client mends by itself."""
+
+_MISSING = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Errors that say that a topic may be gone."""
+
+
+class Buffer:
+    """What has been read of one partition and not yet emitted.
+
+    Attributes:
+        part: the partition.
+        topic_id: the id of its topic.
+        next: the offset after the last message that was taken, or of the end that was reached then.
+        messages: those that wait.
+    """
+
+    def __init__(self, part: Part, topic_id: str, offset: int) -> None:
+        self.part = part
+        self.topic_id = topic_id
+        self.messages: deque[Message] = deque()
+        self.error: KafkaError | None = None
+        self.lost: str | None = None
+        self.paused = False
+        self.had_turn = True
+        self.go_to(offset)
+
+    def go_to(self, offset: int) -> None:
+        """Forget what waits and go on at an offset."""
+        self.next = self._expected = self._end = offset
+        self._bytes = 0
+        self.messages.clear()
+        self.error = self.lost = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more would be too much."""
+        return len(self.messages) >= _FULL_MESSAGES or self._bytes >= _FULL_BYTES
+
+    @property
+    def starves(self) -> bool:
+        """Whether nothing waits although the end was not reached."""
+        return not self.messages and self._end < self._expected
+
+    def add(self, messages: list[Message]) -> None:
+        """Append messages; those from before a seek are dropped."""
+        if _offset(messages[0]) < self._expected:
+            messages = [it for it in messages if _offset(it) >= self._expected]
+        if not messages:
+            return
+        self.messages.extend(messages)
+        self._bytes += sum(map(len, messages))
+        self._expected = _offset(messages[-1]) + 1
+
+    def reach_end(self, offset: int) -> None:
+        """Note that nothing is before an offset but what has been added."""
+        if offset >= self._expected:
+            self._expected = self._end = offset
+
+    def take(self, limit: int) -> list[Message]:
+        """Remove and return up to `limit` messages."""
+        waiting = self.messages
+        if len(waiting) <= limit:
+            taken = list(waiting)
+            waiting.clear()
+            self._bytes = 0
+        else:
+            taken = [waiting.popleft() for _ in range(limit)]
+            self._bytes -= sum(map(len, taken))
+        if taken:
+            self.next = _offset(taken[-1]) + 1
+        if not waiting:
+            self.next = max(self.next, self._end)
+        return taken
+
+
+class SharedConsumer:
+    """A consumer whose partitions are assigned one by one, and read by a `Buffer` each."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        group: str | None = None,
+        on_data_loss: OnDataLoss = "fail",
+        look_every: float = 60.0,
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._on_data_loss = on_data_loss
+        self._buffers: dict[Part, Buffer] = {}
+        self._to_commit: dict[Part, int] = {}
+        self._told: dict[str, float] = {}
+        self._ids: dict[str, str] = {}
+        self._users_on_error: Callable[[KafkaError], object] | None = settings.settings.get("error_cb")
+        self._consumer: Consumer = settings.consumer(on_commit=self._on_commit, error_cb=self._on_error)
+        self._watch = TopicWatch(settings, look_every)
+        self._is_open = True
+
+    def __contains__(self, part: Part) -> bool:
+        return part in self._buffers
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be used."""
+        return self._is_open
+
+    def topic_id(self, topic: str) -> str:
+        """Return the present id of a topic."""
+        if topic not in self._ids:
+            self._ids[topic] = describe_known(self._settings, [topic])[topic].id
+        return self._ids[topic]
+
+    def offsets(self, part: Part) -> tuple[int, int]:
+        """Return the first offset of a partition, and the one after the last that may be read now."""
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(*part), REQUEST_SECONDS)
+        except KafkaException as error:
+            raise self._settings.failed(
+                f"asking for the offsets of topic '{part[0]}' partition {part[1]}", error
+            ) from None
+        if found is None:
+            raise KafkaFailed(
+                f"topic '{part[0]}' partition {part[1]}: {self._settings.servers} did not tell its offsets"
+            )
+        return found
+
+    def offset_at(self, part: Part, milliseconds: int) -> int:
+        """Return the offset of the first record at or after a time; the end if there is none."""
+        try:
+            asked = [TopicPartition(*part, milliseconds)]
+            offset = self._consumer.offsets_for_times(asked, REQUEST_SECONDS)[0].offset
+        except KafkaException as error:
+            raise self._settings.failed(f"asking topic '{part[0]}' partition {part[1]} for a time", error) from None
+        return int(offset) if offset >= 0 else self.offsets(part)[1]
+
+    def assign(self, part: Part, offset: int) -> Buffer:
+        """Begin to read a partition at an offset."""
+        buffer = self._buffers[part] = Buffer(part, self.topic_id(part[0]), offset)
+        self._watch.watch(part[0])
+        self._consumer.incremental_assign([TopicPartition(*part, offset)])
+        return buffer
+
+    def unassign(self, part: Part) -> None:
+        """Stop reading a partition; after the last one the consumer is closed."""
+        self._commit_now(wait=len(self._buffers) == 1)
+        del self._buffers[part]
+        if self._buffers:
+            self._consumer.incremental_unassign([TopicPartition(*part)])
+            return
+        self._is_open = False
+        self._consumer.close()
+
+    def take(self, buffer: Buffer, limit: int) -> list[Message]:
+        """Return up to `limit` messages of a partition without waiting.
+
+        Raises:
+            KafkaDataLost: if messages are gone and `on_data_loss` is ``"fail"``.
+            KafkaFailed: if the partition cannot be read.
+        """
+        if len(buffer.messages) < limit and buffer.had_turn:
+            self._fill(limit)
+        buffer.had_turn = True
+        if buffer.error is None and buffer.lost is None:
+            return buffer.take(limit)
+        if buffer.messages:
+            return buffer.take(limit)
+        self._handle(buffer)
+        return []
+
+    def lag(self, buffer: Buffer) -> int | None:
+        """Return how many offsets of a partition come after what was emitted, as far as is known without asking."""
+        try:
+            _low, high = self._consumer.get_watermark_offsets(TopicPartition(*buffer.part), cached=True)
+        except (KafkaException, RuntimeError, TypeError):
+            return None
+        return max(0, high - buffer.next) if high >= 0 else None
+
+    def commit(self, part: Part, offset: int) -> None:
+        """Commit an offset for the group, for tools that show lag; soon, and without waiting."""
+        if self._group is not None:
+            self._to_commit[part] = offset
+
+    def lose(self, buffer: Buffer, wanted: int, reason: str) -> int:
+        """Return the offset at which to go on.
+
+        Raises:
+            KafkaDataLost: if `on_data_loss` is ``"fail"``.
+        """
+        lost = KafkaDataLost(*buffer.part, wanted, self.offsets(buffer.part), reason)
+        if self._on_data_loss == "fail":
+            raise lost
+        offset = lost.available[0 if self._on_data_loss == "earliest" else 1]
+        LOG.warning(
+            "topic '%s' partition %d: %s; offset %d was wanted, reading on at %d", *buffer.part, reason, wanted, offset
+        )
+        return offset
+
+    def seek(self, buffer: Buffer, offset: int) -> None:
+        """Go on at another offset."""
+        if buffer.paused:
+            self._set_paused([buffer], paused=False)
+        self._consumer.incremental_unassign([TopicPartition(*buffer.part)])
+        buffer.go_to(offset)
+        buffer.topic_id = self.topic_id(buffer.part[0])
+        self._consumer.incremental_assign([TopicPartition(*buffer.part, offset)])
+
+    def _fill(self, limit: int) -> None:
+        """Take messages from the client and pass them to their buffers."""
+        buffers = self._buffers.values()
+        for it in buffers:
+            it.had_turn = False
+        self._hear_of_topics()
+        self._commit_now()
+        if len(buffers) > 1 and not self._make_room():
+            return
+        most, size = limit * len(buffers), 0
+        while most > 0 and size < _MOST_BYTES:
+            wanted = min(most, _CHUNK)
+            messages = self._consumer.consume(wanted, 0)
+            if messages:
+                self._deal(messages)
+            if len(messages) < wanted:
+                return
+            most -= len(messages)
+            size += sum(map(len, messages))
+
+    def _make_room(self) -> bool:
+        """Pause partitions that are full while others starve; return whether to take messages."""
+        full = [it for it in self._buffers.values() if it.is_full and not it.paused]
+        ready = [it for it in self._buffers.values() if it.paused and len(it.messages) < _CHUNK]
+        if ready:
+            self._set_paused(ready, paused=False)
+        if not full:
+            return True
+        if not any(it.starves for it in self._buffers.values()):
+            return False
+        self._set_paused(full, paused=True)
+        return True
+
+    def _set_paused(self, buffers: Sequence[Buffer], *, paused: bool) -> None:
+        for buffer in buffers:
+            buffer.paused = paused
+        (self._consumer.pause if paused else self._consumer.resume)([TopicPartition(*it.part) for it in buffers])
+
+    def _deal(self, messages: list[Message]) -> None:
+        is_good = not any(map(Message.error, messages))
+        if is_good and len(self._buffers) == 1:
+            next(iter(self._buffers.values())).add(messages)
+            return
+        for (topic, partition), run in groupby(messages, _place):
+            buffer = self._buffers.get((topic, partition))  # type: ignore[arg-type] # a message without one has an error
+            if is_good and buffer is not None:
+                buffer.add(list(run))
+                continue
+            for message in run:
+                self._deal_one(buffer, message)
+
+    def _deal_one(self, buffer: Buffer | None, message: Message) -> None:
+        error = message.error()
+        if buffer is None:
+            if error is not None:
+                self._on_error(error)
+        elif error is None:
+            buffer.add([message])
+        elif error.code() == KafkaError._PARTITION_EOF:
+            buffer.reach_end(_offset(message))
+        elif error.code() in _PASSING:
+            self._on_error(error)
+        elif error.code() in _MISSING:
+            self._on_error(error)
+            self._watch.hurry()
+        else:
+            buffer.error = error
+
+    def _handle(self, buffer: Buffer) -> None:
+        """Raise what stopped a partition, or go on where the user said."""
+        error, reason = buffer.error, buffer.lost
+        if reason is None and error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            reason = "records were deleted before they were read"
+        if reason is None:
+            topic, partition = buffer.part
+            assert error is not None  # noqa: S101 - one of them is set
+            raise self._settings.failed(f"reading topic '{topic}' partition {partition} at offset {buffer.next}", error)
+        self.seek(buffer, self.lose(buffer, buffer.next, reason))
+
+    def _hear_of_topics(self) -> None:
+        for topic, now in self._watch.news().items():
+            concerned = [it for it in self._buffers.values() if it.part[0] == topic]
+            if now is None:
+                if self._on_data_loss == "fail" and concerned:
+                    raise KafkaFailed(
+                        f"topic '{topic}' was deleted on {self._settings.servers} while partition "
+                        f"{concerned[0].part[1]} was read up to offset {concerned[0].next}"
+                    )
+                self._tell(f"topic '{topic}' does not exist any more")
+                continue
+            self._ids[topic] = now.id
+            for buffer in concerned:
+                if buffer.topic_id != now.id and buffer.part[1] in now.partitions:
+                    buffer.lost = f"the topic was deleted and made again (its id is {now.id}, it was {buffer.topic_id})"
+
+    def _commit_now(self, *, wait: bool = False) -> None:
+        if not self._to_commit:
+            return
+        offsets = [TopicPartition(*part, offset) for part, offset in self._to_commit.items()]
+        self._to_commit = {}
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except (KafkaException, RuntimeError) as error:
+            self._tell(f"offsets of group '{self._group}' were not committed: {self._settings.text(error)}")
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        failed = error or next((it.error for it in offsets if it.error is not None), None)
+        if failed is not None:
+            self._tell(f"offsets of group '{self._group}' were not committed: {self._settings.text(failed)}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._tell(self._settings.text(error))
+        if self._users_on_error is not None:
+            self._users_on_error(error)
+
+    def _tell(self, what: str) -> None:
+        """Log a message, but not all the time."""
+        now = time.monotonic()
+        if now - self._told.get(what, -_REPEATED_EVERY) >= _REPEATED_EVERY:
+            self._told[what] = now
+            LOG.warning("%s: %s", self._settings.servers, what)
+
+
+def _place(message: Message) -> tuple[str | None, int | None]:
+    return message.topic(), message.partition()
+
+
+def _offset(message: Message) -> int:
+    return message.offset() or 0  # only a message that was not yet sent has none

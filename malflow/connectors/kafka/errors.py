@@ -1,0 +1,83 @@
+"""What goes wrong between malflow and Kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from malflow.errors import MalflowError
+
+__all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed"]
+
+_SHOWN = 80
+
+
+class KafkaFailed(MalflowError, RuntimeError):
+    """Kafka refused a request or did not answer in time."""
+
+
+class KafkaDataLost(KafkaFailed):
+    """Records that have not been read are no longer there.
+
+    Attributes:
+        topic, partition: where.
+        wanted: the offset that was to be read next.
+        available: the first offset that is there, and the one after the last.
+    """
+
+    def __init__(self, topic: str, partition: int, wanted: int, available: tuple[int, int], reason: str) -> None:
+        low, high = available
+        super().__init__(
+            f"topic '{topic}' partition {partition}: {reason}; offset {wanted} is wanted, and there are offsets "
+            f"{low} to {high}; to continue without what is lost, pass on_data_loss='earliest' (from {low}) or "
+            f"'latest' (from {high})"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.available = available
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.topic, self.partition, self.wanted, self.available, self.reason)
+
+
+class BadKafkaRecord(MalflowError, ValueError):
+    """A record that cannot be decoded.
+
+    Attributes:
+        topic, partition, offset: its place.
+        key, value: its bytes; None if it has none.
+        timestamp: its time in milliseconds since 1970.
+        reason: the cause.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, int, int],
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        reason: str,
+    ) -> None:
+        topic, partition, offset = place
+        super().__init__(
+            f"topic '{topic}' partition {partition} offset {offset}: the record cannot be decoded: {reason}; its value "
+            f"is {_shown(value)}; to continue without it, pass on_error='skip', or a function that takes this error"
+        )
+        self.topic, self.partition, self.offset = place
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        place = (self.topic, self.partition, self.offset)
+        return type(self), (place, self.key, self.value, self.timestamp, self.reason)
+
+
+def _shown(raw: bytes | None) -> str:
+    if raw is None or len(raw) <= _SHOWN:
+        return repr(raw)
+    return f"{raw[:_SHOWN]!r}... ({len(raw)} bytes)"

@@ -1,0 +1,225 @@
+"""The reader of one partition: messages become columns of values and timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from confluent_kafka import Message
+
+from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
+from malflow.connectors.kafka.consumer import Buffer, Part, SharedConsumer
+from malflow.connectors.kafka.errors import BadKafkaRecord
+from malflow.errors import error_text
+from malflow.sources.contract import StatefulSourcePartition
+
+__all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
+
+OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadKafkaRecord], Any]
+"""What to do with a record that cannot be decoded: end the run, skip it, or emit what the function returns for it."""
+
+Position: TypeAlias = tuple[str, int, int]
+"""The id of the topic, the next offset, and how many records were skipped."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class KafkaRecord(NamedTuple):
+    """A record with all that Kafka keeps of it.
+
+    Attributes:
+        key: its decoded key; None if it has none.
+        value: its decoded value; None for a tombstone.
+        timestamp: its time in milliseconds since 1970.
+        headers: names and values, in order.
+    """
+
+    key: Any
+    value: Any
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How messages are read."""
+
+    decoder: Decoder[Any]
+    key_decoder: Decoder[Any]
+    records: bool
+    datetimes: bool
+    on_error: OnError
+
+
+class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
+    """The reader of one partition.
+
+    Args:
+        part: the partition.
+        consumer: what it shares with the readers of other partitions.
+        options: how messages are read.
+        buffer: its messages.
+        skipped: how many bad records come before them.
+        stop_at: the offset at which the partition ends for this run; None if it does not end.
+        tally: the counts of bad records of all partitions.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        consumer: SharedConsumer,
+        options: ReadOptions,
+        buffer: Buffer,
+        skipped: int,
+        stop_at: int | None,
+        tally: dict[Part, int],
+    ) -> None:
+        self._part = part
+        self._consumer = consumer
+        self._options = options
+        self._buffer = buffer
+        self._stop_at = stop_at
+        self._tally = tally
+        self._skipped = tally[part] = skipped
+        self._failing: list[Message] = []
+        self._next = buffer.next
+        self._is_open = True
+
+    def poll(self) -> tuple[Any, Any] | None:
+        """Return the next record and its time."""
+        values, timestamps = self.poll_batch(1)
+        return (values[0], timestamps[0]) if values else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the next records and their times, without waiting.
+
+        Raises:
+            BadKafkaRecord: if the next record cannot be decoded and `on_error` is ``"fail"``.
+            KafkaFailed: if the partition cannot be read.
+        """
+        messages = self._failing or self._consumer.take(self._buffer, limit)
+        if self._stop_at is not None:
+            messages = self._before_the_stop(messages, self._stop_at)
+        if not messages:
+            self._next = max(self._next, self._buffer.next) if self._is_open and not self._failing else self._next
+            return (), ()
+        columns = self._decoded(messages) or self._one_by_one(messages)
+        if not self._failing:
+            self._next = self._buffer.next if not self._buffer.messages else (messages[-1].offset() or 0) + 1
+        return columns
+
+    def is_finished(self) -> bool:
+        """Whether the offset was reached at which the partition ends for this run."""
+        return self._stop_at is not None and self._next >= self._stop_at
+
+    def snapshot(self) -> Position:
+        """Return the id of the topic, the next offset, and how many records were skipped."""
+        return self._buffer.topic_id, self._next, self._skipped
+
+    def go_on_from(self, position: Position) -> bool:
+        """Continue if this reader is where the other one came to."""
+        return self._is_open and not self._failing and tuple(position) == self.snapshot()
+
+    def committed(self, state: Position) -> None:
+        """Commit an offset for the group, if there is one."""
+        if self._is_open:
+            self._consumer.commit(self._part, state[1])
+
+    def lag(self) -> int | None:
+        """Return how many offsets come after the position, as far as is known; open transactions count."""
+        return self._consumer.lag(self._buffer) if self._is_open else None
+
+    def suspend(self) -> None:
+        """Stop reading the partition."""
+        if self._is_open:
+            self._is_open = False
+            self._consumer.unassign(self._part)
+
+    def _before_the_stop(self, messages: list[Message], stop_at: int) -> list[Message]:
+        if not messages or (messages[-1].offset() or 0) < stop_at:
+            return messages
+        self._next = stop_at
+        return [it for it in messages if (it.offset() or 0) < stop_at]
+
+    def _decoded(self, messages: list[Message]) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """Return the columns of messages; None if one of them cannot be decoded."""
+        try:
+            values = _column(self._options.decoder, list(map(Message.value, messages)))
+            if self._options.records:
+                values = self._records(messages, values)
+        except CodecUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the bad record is looked for
+            return None
+        return values, self._times(messages)
+
+    def _records(self, messages: list[Message], values: Sequence[Any]) -> list[KafkaRecord]:
+        keys = _column(self._options.key_decoder, list(map(Message.key, messages)))
+        topic, partition = self._part
+        return [
+            KafkaRecord(key, value, topic, partition, it.offset() or 0, it.timestamp()[1], _headers(it))
+            for key, value, it in zip(keys, values, messages, strict=True)
+        ]
+
+    def _times(self, messages: list[Message]) -> list[Any]:
+        if self._options.datetimes:
+            return [_EPOCH + timedelta(milliseconds=it.timestamp()[1]) for it in messages]
+        return [it[1] for it in map(Message.timestamp, messages)]
+
+    def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Any]]:
+        """Decode messages and handle the bad ones; those before an error are returned before it is raised."""
+        values: list[Any] = []
+        good: list[Message] = []
+        self._failing = []
+        for at, message in enumerate(messages):
+            try:
+                values.append(self._decode_one(message))
+            except CodecUnavailable:
+                raise
+            except Exception as error:
+                bad = self._bad(message, error)
+                if self._options.on_error == "fail":
+                    if not good:
+                        raise bad from error
+                    self._failing = messages[at:]
+                    self._next = message.offset() or 0
+                    break
+                self._skipped = self._tally[self._part] = self._skipped + 1
+                instead = self._options.on_error(bad) if callable(self._options.on_error) else None
+                if instead is None:
+                    continue
+                values.append(instead)
+            good.append(message)
+        return values, self._times(good)
+
+    def _decode_one(self, message: Message) -> Any:
+        raw = message.value()
+        value = None if raw is None else self._options.decoder.decode(raw)
+        return self._records([message], [value])[0] if self._options.records else value
+
+    def _bad(self, message: Message, error: Exception) -> BadKafkaRecord:
+        place = (*self._part, message.offset() or 0)
+        reason = f"{type(error).__name__}: {error_text(error)}"
+        return BadKafkaRecord(place, _bytes(message.key()), _bytes(message.value()), message.timestamp()[1], reason)
+
+
+def _column(decoder: Decoder[Any], raws: Sequence[Any]) -> Sequence[Any]:
+    """Return decoded values; None stays None: a record without a value deletes its key."""
+    if None not in raws:
+        return decoder.decode_column(raws)
+    decoded = iter(decoder.decode_column([raw for raw in raws if raw is not None]))
+    return [None if raw is None else next(decoded) for raw in raws]
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    headers: Any = message.headers()
+    return tuple(map(tuple, headers)) if headers else ()
+
+
+def _bytes(raw: str | bytes | None) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else raw

@@ -1,0 +1,215 @@
+"""A source that reads topics of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from malflow.callables import deferred
+from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.kafka.client import LOG, ClientSettings
+from malflow.connectors.kafka.consumer import OnDataLoss, Part, SharedConsumer
+from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, ReadOptions
+from malflow.connectors.kafka.topics import Topic, describe_known
+from malflow.errors import GraphError, short_repr
+from malflow.sources.contract import StatefulSourceImpl
+
+__all__ = ["KafkaSource", "Start"]
+
+Start: TypeAlias = Literal["earliest", "latest"] | datetime
+"""Where partitions begin that the job has not read before."""
+
+_LONGEST_LOOK = 10.0
+_LONGEST_NAME = 249
+
+_ASSIGNED = "partitions are assigned by malflow, and positions are in its snapshots"
+_FIXED: dict[str, tuple[Any, str]] = {
+    "enable.auto.commit": (False, _ASSIGNED),
+    "enable.auto.offset.store": (False, _ASSIGNED),
+    "auto.offset.reset": (
+        "error",
+        "a lost offset is an error; pass on_data_loss= for another answer, start= for the start",
+    ),
+    "enable.partition.eof": (True, "the end of a partition is part of its position"),
+    "isolation.level": ("read_committed", "records of an aborted transaction never happened"),
+}
+_USUAL: dict[str, Any] = {
+    "allow.auto.create.topics": False,
+    "fetch.queue.backoff.ms": 20,
+    "fetch.wait.max.ms": 100,
+}
+
+
+class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
+    """Read topics of Kafka; each partition is a part, and the key of its records: ``(topic, partition)``.
+
+    Positions are in malflow's snapshots. No consumer group is joined, so nothing is rebalanced, and offsets are
+    committed for monitoring only, if `group` is given. A process has one consumer for all partitions that it reads.
+
+    Args:
+        topic: a topic, or several, which must exist.
+        servers: addresses of brokers, ``"host:9092"``, several separated by commas.
+        start: where partitions begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
+            Partitions that are added later begin at their first record.
+        stop: ``"latest"`` ends each partition where it ends when the run starts; None reads on for ever.
+        decode: the decoder of values: ``"bytes"``, ``"text"``, ``"json"``, a `Decoder`, or a function. A record
+            without a value (a tombstone) gives None.
+        decode_key: the decoder of keys, for ``emit="record"``.
+        emit: ``"value"``, or ``"record"`` for a `KafkaRecord` with key, value, headers and so on.
+        timestamps: how the times of records are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
+        on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
+            count it, or call a function with it, whose result is emitted instead unless it is None.
+        on_data_loss: how to go on if records were deleted before they were read, or the topic was made anew: ``"fail"``
+            with `KafkaDataLost`, or read on at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
+        discover_every: how often new partitions are looked for; None: never.
+        group: the group for which offsets are committed after each snapshot, for tools that show lag. No other program
+            may consume as this group.
+        settings: settings of librdkafka, such as ``security.protocol``. Never shown.
+
+    Raises:
+        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+
+    >>> KafkaSource("orders", servers="localhost:9092", decode="json", settings={"sasl.password": "secret"})
+    KafkaSource('orders', servers='localhost:9092')
+    """
+
+    def __init__(
+        self,
+        topic: str | Iterable[str],
+        *,
+        servers: str | Iterable[str],
+        start: Start = "earliest",
+        stop: Literal["latest"] | None = None,
+        decode: Decode = "bytes",
+        decode_key: Decode = "bytes",
+        emit: Literal["value", "record"] = "value",
+        timestamps: Literal["milliseconds", "datetime"] = "milliseconds",
+        on_error: OnError = "fail",
+        on_data_loss: OnDataLoss = "fail",
+        discover_every: timedelta | None = timedelta(minutes=1),
+        group: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        me = "KafkaSource"
+        _require_one_of(me, "stop", stop, (None, "latest"))
+        _require_one_of(me, "emit", emit, ("value", "record"))
+        _require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
+        _require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        if not isinstance(start, datetime):
+            _require_one_of(me, "start", start, ("earliest", "latest"))
+        elif start.tzinfo is None:
+            raise GraphError(f"{me} start must be an aware datetime; got {start!r}; write datetime(..., tzinfo=UTC)")
+        if not callable(on_error):
+            _require_one_of(me, "on_error", on_error, ("fail", "skip"))
+        elif deferred(on_error):
+            raise GraphError(f"{me} on_error must be a plain function; got {deferred(on_error)}")
+        if discover_every is not None and discover_every <= timedelta(0):
+            raise GraphError(f"{me} discover_every must be a positive timedelta or None; got {discover_every!r}")
+        self._topics = _topic_list(topic, me)
+        fixed = {**_FIXED, "group.id": (group or "malflow", "pass group=")}
+        self._settings = ClientSettings.checked(me, servers, settings, fixed=fixed, usual=_USUAL)
+        self._options = ReadOptions(
+            decoder_of(decode, me), decoder_of(decode_key, me), emit == "record", timestamps == "datetime", on_error
+        )
+        self._start, self._stop, self._group, self._on_data_loss = start, stop, group, on_data_loss
+        self.discover_every = None if stop else discover_every
+        self._consumers: list[SharedConsumer] = []
+        self._described: dict[str, Topic] = {}
+        self._tally: dict[Part, int] = {}
+
+    @property
+    def skipped(self) -> dict[Part, int]:
+        """The bad records so far of each partition that was read in this process."""
+        return dict(self._tally)
+
+    def list_parts(self) -> list[Part]:
+        """Return the partitions that the topics have now.
+
+        Raises:
+            KafkaFailed: if a topic does not exist, or the servers do not answer when this is called first.
+            GraphError: if the client refuses a setting.
+        """
+        try:
+            self._described = describe_known(self._settings, self._topics)
+        except KafkaFailed as error:
+            if not self._described:
+                raise
+            LOG.warning("looking for new partitions failed: %s", error)
+        return [(topic, number) for topic in self._topics for number in self._described[topic].partitions]
+
+    def build_part(self, part: Part, state: Position | None) -> KafkaPartition:
+        """Return a reader of one partition.
+
+        Raises:
+            KafkaDataLost: if the topic is not the one in which the position was, and `on_data_loss` is ``"fail"``.
+            KafkaFailed: if the servers do not answer.
+        """
+        return self._build(part, state, self._start)
+
+    def build_discovered_part(self, part: Part) -> KafkaPartition:
+        """Return a reader of a partition that was added later, from its first record."""
+        return self._build(part, None, "earliest")
+
+    def _build(self, part: Part, state: Position | None, start: Start) -> KafkaPartition:
+        topic, number = part
+        part = (topic, number)
+        consumer = self._consumer_without(part)
+        offset = self._first_offset(consumer, part, start) if state is None else state[1]
+        buffer = consumer.assign(part, offset)
+        try:
+            if state is not None and state[0] != buffer.topic_id:
+                reason = f"the topic was deleted and made again (its id is {buffer.topic_id}, it was {state[0]})"
+                consumer.seek(buffer, consumer.lose(buffer, offset, reason))
+            stop_at = consumer.offsets(part)[1] if self._stop else None
+        except BaseException:
+            consumer.unassign(part)
+            raise
+        return KafkaPartition(
+            part, consumer, self._options, buffer, 0 if state is None else state[2], stop_at, self._tally
+        )
+
+    def _consumer_without(self, part: Part) -> SharedConsumer:
+        """Return a consumer that does not read a partition: a source may be used twice in a dataflow."""
+        self._consumers = [it for it in self._consumers if it.is_open]
+        for consumer in self._consumers:
+            if part not in consumer:
+                return consumer
+        every = _LONGEST_LOOK if self.discover_every is None else self.discover_every.total_seconds()
+        consumer = SharedConsumer(
+            self._settings,
+            group=self._group,
+            on_data_loss=self._on_data_loss,
+            look_every=min(every, _LONGEST_LOOK),
+        )
+        self._consumers.append(consumer)
+        return consumer
+
+    def _first_offset(self, consumer: SharedConsumer, part: Part, start: Start) -> int:
+        if isinstance(start, datetime):
+            return consumer.offset_at(part, max(0, int(start.timestamp() * 1000)))
+        low, high = consumer.offsets(part)
+        return low if start == "earliest" else high
+
+    def __repr__(self) -> str:
+        return f"KafkaSource({', '.join(map(repr, self._topics))}, servers={self._settings.servers!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_consumers": [], "_tally": {}}
+
+
+def _topic_list(topic: str | Iterable[str], wanted_by: str) -> list[str]:
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    for it in topics:
+        if not isinstance(it, str) or not 0 < len(it) <= _LONGEST_NAME:
+            raise GraphError(f"{wanted_by} needs the name of a topic, or several; got {short_repr(it)}")
+    if not topics or len(set(topics)) < len(topics):
+        raise GraphError(f"{wanted_by} needs at least one topic, each once; got {short_repr(topics)}")
+    return topics
+
+
+def _require_one_of(wanted_by: str, option: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        choices = " or ".join(map(repr, allowed))
+        raise GraphError(f"{wanted_by} {option} must be {choices}; got {short_repr(value)}")

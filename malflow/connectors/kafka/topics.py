@@ -1,0 +1,118 @@
+"""Questions about topics: their ids and partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from malflow.connectors.kafka.client import ClientSettings
+from malflow.connectors.kafka.errors import KafkaFailed
+
+__all__ = ["Topic", "TopicWatch", "describe", "describe_known"]
+
+REQUEST_SECONDS = 30.0
+
+
+class Topic(NamedTuple):
+    """A topic as it is now.
+
+    Attributes:
+        id: what tells it from another one that has its name later.
+        partitions: their numbers.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+def describe_known(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic]:
+    """Return topics, all of which must exist.
+
+    Raises:
+        KafkaFailed: if one does not, or the servers do not answer.
+    """
+    found = describe(settings, topics)
+    for topic in topics:
+        if topic not in found:
+            raise KafkaFailed(f"topic '{topic}' does not exist on {settings.servers}{_near(settings, topic)}")
+    return found
+
+
+def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic]:
+    """Return those of the topics that exist.
+
+    Raises:
+        KafkaFailed: if the servers do not answer.
+    """
+    admin = settings.admin()
+    try:
+        asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
+        found = {topic: _answer(settings, topic, future) for topic, future in asked.items()}
+    finally:
+        admin.poll(0)
+    return {topic: it for topic, it in found.items() if it is not None}
+
+
+def _answer(settings: ClientSettings, topic: str, future: Future[Any]) -> Topic | None:
+    try:
+        answer = future.result(REQUEST_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+            return None
+        raise settings.failed(f"describing topic '{topic}'", error) from None
+    return Topic(str(answer.topic_id), tuple(sorted(it.id for it in answer.partitions)))
+
+
+def _near(settings: ClientSettings, topic: str) -> str:
+    try:
+        names = [it for it in settings.admin().list_topics(timeout=REQUEST_SECONDS).topics if not it.startswith("__")]
+    except KafkaException:
+        return ""
+    near = get_close_matches(topic, names, 1)
+    return f"; did you mean '{near[0]}'?" if near else "; create it first"
+
+
+class TopicWatch:
+    """Asks now and then for the ids of topics, without waiting for the answers."""
+
+    def __init__(self, settings: ClientSettings, every: float) -> None:
+        self._settings = settings
+        self._every = every
+        self._admin = settings.admin()
+        self._topics: set[str] = set()
+        self._due = time.monotonic() + every
+        self._asked: dict[str, Future[Any]] = {}
+
+    def watch(self, topic: str) -> None:
+        """Include a topic."""
+        self._topics.add(topic)
+
+    def hurry(self) -> None:
+        """Ask at the next occasion."""
+        self._due = min(self._due, time.monotonic() + 0.2)
+
+    def news(self) -> dict[str, Topic | None]:
+        """Return answers that have come since the last call: None for a topic that does not exist."""
+        if not self._asked:
+            if time.monotonic() < self._due or not self._topics:
+                return {}
+            self._asked = self._admin.describe_topics(
+                TopicCollection(sorted(self._topics)), request_timeout=REQUEST_SECONDS
+            )
+        if not all(future.done() for future in self._asked.values()):
+            return {}
+        answers, self._asked = self._asked, {}
+        self._due = time.monotonic() + self._every
+        self._admin.poll(0)
+        news: dict[str, Topic | None] = {}
+        for topic, future in answers.items():
+            try:
+                news[topic] = _answer(self._settings, topic, future)
+            except KafkaFailed:  # a server that is down is no news of a topic
+                continue
+        return news
