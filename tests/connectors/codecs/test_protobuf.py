@@ -49,7 +49,9 @@ def test_first_message_of_a_file() -> None:
     assert ProtobufDecoder(Timestamp, framed=True).decode(raw) == Timestamp(seconds=5)
 
 
-@pytest.mark.parametrize("raw", [b"", b"\0\0\0\0\1", b"\0\0\0\0\1\x80", b"\0\0\0\0\1\x04\x02", b"\0\0\0\0\1\xff\xff\x7f"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"\0\0\0\0\1", b"\0\0\0\0\1\x80", b"\0\0\0\0\1\x04\x02", b"\0\0\0\0\1\xff\xff\x7f"]
+)
 def test_frames_that_are_cut_off(raw: bytes) -> None:
     with pytest.raises(ValueError, match="wire format|message indexes"):
         ProtobufDecoder(Timestamp, framed=True).decode(raw)
