@@ -24,11 +24,9 @@ class FakeRegistry:
 
     def add(self, schema: Any, subject: str | None = None, **more: Any) -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        for number, known in self.schemas.items():
-            if known["schema"] == text:
-                break
-        else:
-            number = 100_000 + len(self.schemas)
+        known = [number for number, it in self.schemas.items() if it["schema"] == text]
+        number = known[0] if known else 100_000 + len(self.schemas)
+        if not known:
             self.schemas[number] = {"schema": text, **more}
         if subject is not None and number not in self.subjects.setdefault(subject, []):
             self.subjects[subject].append(number)

@@ -53,7 +53,7 @@ def test_first_message_of_a_file() -> None:
     "raw", [b"", b"\0\0\0\0\1", b"\0\0\0\0\1\x80", b"\0\0\0\0\1\x04\x02", b"\0\0\0\0\1\xff\xff\x7f"]
 )
 def test_frames_that_are_cut_off(raw: bytes) -> None:
-    with pytest.raises(ValueError, match="wire format|message indexes"):
+    with pytest.raises(ValueError, match=r"wire format|message indexes"):
         ProtobufDecoder(Timestamp, framed=True).decode(raw)
 
 
@@ -64,7 +64,7 @@ def test_another_message_of_the_file() -> None:
 
 
 def test_bytes_that_are_no_message() -> None:
-    with pytest.raises(Exception, match="[Ee]rror parsing|[Tt]runcated|[Pp]arse"):
+    with pytest.raises(Exception, match=r"[Ee]rror parsing|[Tt]runcated|[Pp]arse"):
         ProtobufDecoder(StringValue).decode(b"\xff\xff")
 
 
