@@ -51,6 +51,7 @@ _SLOW = [
         "store/test_s3.py",
         "testing/test_exactly_once.py",
         "timers/test_models.py",
+        "transactions/test_kills.py",
         "windows/test_counting.py",
         "windows/test_early.py",
         "windows/test_late.py",

@@ -13,6 +13,7 @@ from malflow.errors import GraphError
 from malflow.operators.contract import Logic
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
+from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.state_kinds import StateKind
 
@@ -184,6 +185,11 @@ class SinkNode(NodeFacts):
     def is_resumable(self) -> bool:
         """Whether this is a stateless sink with a position that is part of snapshots."""
         return isinstance(self.sink, StatelessSink) and is_resumable(self.sink.impl)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether this is a stateless sink that is committed with snapshots."""
+        return isinstance(self.sink, StatelessSink) and is_transactional(self.sink.impl)
 
     @property
     def is_on_driver(self) -> bool:

@@ -20,6 +20,7 @@ from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.rescale import refuse_local, reroute
 from malflow.engine.silence import QuietSources
 from malflow.engine.states import OldStates
+from malflow.engine.transactions import Transactions
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
@@ -36,7 +37,7 @@ from malflow.tick import Tick
 __all__ = ["POSITION", "Run"]
 
 POSITION = "position"
-"""The one key of the state of a stateless sink that is resumable; worker 0 has it."""
+"""The one key of the state of a stateless sink that is resumable or transactional; worker 0 has it."""
 
 _NO_TIME = timedelta(0)
 
@@ -68,6 +69,7 @@ class Run:
         lags: the lag of each part, of the sources whose readers tell it, after the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         unfinished: the sources with unfinished parts.
+        transactions: the epochs of the transactional sinks.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Run:
         self.lags: dict[str, Lags] = {}
         self.lateness: dict[str, Any] = {}
         self.unfinished: tuple[str, ...] = ()
+        self.transactions = Transactions(program)
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -131,7 +134,7 @@ class Run:
             OperatorError: if a migration or a partitioner fails.
         """
         self._restore_sinks(states)
-        resumable = {sink.context.operator_name for sink in self._resumable_sinks}
+        resumable = {sink.context.operator_name for sink in self._resumable_sinks}.union(self.transactions.names)
         named = with_present_names(self._program, self.listed, states, parallelism)
         present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
         migrated = migrate_states(self._program, states, versions)
@@ -174,6 +177,8 @@ class Run:
         self._note_ended()
         self.polled = sum(source.polled for source in self._sources)
         self.lags = _lags_of(self._sources)
+        if self.polled:
+            self.transactions.note_records()
         return self.polled
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[tuple[str, int]]) -> None:
@@ -189,7 +194,10 @@ class Run:
         self._note_ended()
 
     def end(self) -> None:
-        """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards."""
+        """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards.
+
+        Except for `transaction_deltas`: snapshots keep the states from before the end.
+        """
         self._step(final=True)
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
@@ -206,7 +214,11 @@ class Run:
             states = worker.states() if deltas else {}
             for name, delta in deltas.items():
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
-        return [*found.values(), *self._sink_deltas(whole)]
+        return [*found.values(), *self._sink_deltas(self._sink_positions() if self._tracked else {}, whole=whole)]
+
+    def transaction_deltas(self) -> list[StateDelta]:
+        """Return the epochs of the transactional sinks that have changed since the last deltas."""
+        return self._sink_deltas(self.transactions.positions)
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
         """Return how far each operator has come in event time, by worker and vertex."""
@@ -324,14 +336,16 @@ class Run:
     def _restore_sinks(self, states: OldStates) -> None:
         for sink in self._resumable_sinks:
             name = sink.context.operator_name
-            held = [by_key[POSITION] for by_key in states.get(name, {}).values() if POSITION in by_key]
-            position = held[0] if held else None
+            position = _position_in(states, name)
             sink.restore(position)
             self._positions[name] = position
+        for name in self.transactions.names:
+            self._positions[name] = _position_in(states, name)
+        self.transactions.load(self.kept_positions)
 
-    def _sink_deltas(self, whole: bool) -> list[StateDelta]:
+    def _sink_deltas(self, positions: Mapping[str, Any], *, whole: bool = False) -> list[StateDelta]:
         deltas = []
-        for name, position in self._sink_positions().items() if self._tracked else ():
+        for name, position in positions.items():
             if whole or self._positions.get(name) != position:
                 self._positions[name] = position
                 deltas.append(StateDelta(0, name, Delta({POSITION: position}, whole=True), 1))
@@ -339,6 +353,7 @@ class Run:
 
     def _sink_positions(self) -> dict[str, Any]:
         found = {sink.context.operator_name: sink.position() for sink in self._resumable_sinks}
+        found.update(self.transactions.prepare())
         return {name: position for name, position in found.items() if position is not None}
 
     def _step(self, *, final: bool = False) -> None:
@@ -396,6 +411,12 @@ class Run:
         reports = [(worker.worker_id, worker.reached()) for worker in self._workers]
         self._lifts = self._lifting.after(reports, self._quiet.quiet, self._quiet.passed)
         return self._lifting.waiting(self._lifts, reports)
+
+
+def _position_in(states: OldStates, sink: str) -> Any:
+    """Return the position of a sink in a snapshot; None if it has none."""
+    held = [by_key[POSITION] for by_key in states.get(sink, {}).values() if POSITION in by_key]
+    return held[0] if held else None
 
 
 def _place_of(source: Source) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from malflow.graph import (
     UnionNode,
 )
 from malflow.partitioners import Partitioner, rendezvous_select
-from malflow.sinks.contract import StatefulSink, is_resumable
+from malflow.sinks.contract import StatefulSink
 from malflow.state_kinds import StateKind, StateSpec
 
 __all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
@@ -73,7 +73,8 @@ def _own_spec(node: Node) -> StateSpec | None:
         case SinkNode(sink=sink):
             if isinstance(sink, StatefulSink):
                 return StateSpec(name, StateKind.SINK, 1, name_of(rendezvous_select))
-            return StateSpec(name, StateKind.SINK, 1, None) if is_resumable(sink.impl) else None
+            has_position = node.is_resumable or node.is_transactional
+            return StateSpec(name, StateKind.SINK, 1, None) if has_position else None
         case StatelessNode() | KeyNode() | TimestampsNode() | SplitNode():
             return None
         case _:

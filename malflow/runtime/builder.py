@@ -54,6 +54,10 @@ class RuntimeBuilder:
         """Set who hears of ticks, snapshots and the end of a run."""
         return self._with("listeners", listeners)
 
+    def sinks(self, sinks: Literal["exactly_once", "accept_duplicates"]) -> Self:
+        """Set whether a run may start behind what a transactional sink has committed."""
+        return self._with("sinks", sinks)
+
     def _with(self, name: str, value: object) -> Self:
         self._options[name] = value
         return self

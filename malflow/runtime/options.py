@@ -41,6 +41,7 @@ class RunOptions:
     allow_dropped_state: Collection[str] = ()
     debug: bool = False
     listeners: Sequence[Listener] = ()
+    sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
 
     def __post_init__(self) -> None:
         """Check the options, and copy those that the caller might change later."""
@@ -49,6 +50,8 @@ class RunOptions:
             check_parallelism(self.parallelism)
         _check_restore(self.restore, self.recovery, self.allow_dropped_state)
         _check_listeners(self.listeners)
+        if self.sinks not in ("exactly_once", "accept_duplicates"):
+            raise GraphError(f"sinks must be 'exactly_once' or 'accept_duplicates'; got {short_repr(self.sinks)}")
         object.__setattr__(self, "renamed", dict(self.renamed or {}))
         object.__setattr__(self, "listeners", tuple(self.listeners))
 
@@ -60,7 +63,8 @@ class RunOptions:
     @property
     def restore_options(self) -> RestoreOptions:
         """How the run restores state."""
-        return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state)
+        accepts = self.sinks == "accept_duplicates"
+        return RestoreOptions(self.restore, self.recovery, self.renamed or {}, self.allow_dropped_state, accepts)
 
     @property
     def job(self) -> str:

@@ -42,6 +42,8 @@ class SingleThreadRuntime:
             were emitted, key functions that are not deterministic, changes of keys that would lose state on several
             workers, and states that differ from what snapshots add up to. For tests: records are processed one by one.
         listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
+        sinks: what to do if a transactional sink has committed more than the restored snapshot knows of:
+            ``"exactly_once"`` raises; ``"accept_duplicates"`` goes on, and writes again what was written since.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -60,6 +62,7 @@ class SingleThreadRuntime:
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
         listeners: Sequence[Listener] = (),
+        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
     ) -> None:
         check_build(build_dataflow, "SingleThreadRuntime")
         self._build = build_dataflow
@@ -73,6 +76,7 @@ class SingleThreadRuntime:
             allow_dropped_state=allow_dropped_state,
             debug=debug,
             listeners=listeners,
+            sinks=sinks,
         )
         self._executing = threading.Lock()
         self._run = self._next = SingleThreadRun(self._options)

@@ -11,6 +11,7 @@ from typing import Any
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
+from malflow.engine.transactions import check_deliveries
 from malflow.errors import GraphError, SnapshotError
 from malflow.events import Rescaled, RescaleRefused, TickFinished
 from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail, table_of
@@ -108,6 +109,7 @@ class SingleThreadRun:
             MalflowError: the error that ended it; see `SingleThreadRuntime.execute`.
         """
         options = self._options
+        check_deliveries(program, keeps=self.keeps)
         run = Run(program, parallelism=self._parallelism, tracked=self.keeps, debug=options.debug)
         snapshots = RunSnapshots(
             options.persistence,
@@ -140,7 +142,7 @@ class SingleThreadRun:
     def _loop(self, program: Program, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
         while not self.requests.stopping and not run.is_finished:
-            polled = self._tick(run)
+            polled = 0 if snapshots.is_blocked else self._tick(run)
             snapshots.check()
             snapshots.confirm(run)
             if run.reader_is_gone:
@@ -159,6 +161,7 @@ class SingleThreadRun:
         snapshots.finish(run)
         if not self.requests.stopping:
             self._tick(run, final=True)
+            snapshots.finish_sinks(run)
 
     def _explain(self, program: Program, run: Run) -> None:
         now = run.clock.now

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from malflow.engine.execution import Run
+from malflow.engine.transactions import Transactions
 from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.confirmations import Confirmations
 from malflow.runtime.control import Request, abandon, follow
 from malflow.runtime.listeners import Listeners
-from malflow.snapshot.persistence import Persistence, RestoreOptions, Session, StateNotSerializable, job_of
+from malflow.runtime.sink_claims import begin_transactions
+from malflow.snapshot.persistence import (
+    CoordinatingSession,
+    Persistence,
+    RestoreOptions,
+    Session,
+    StateNotSerializable,
+    job_of,
+)
 from malflow.snapshot.recount import Recount
+from malflow.state import StateDelta
 from malflow.state_kinds import StateSpec
 
 __all__ = ["RunSnapshots"]
@@ -55,9 +66,15 @@ class RunSnapshots:
         self._debug = debug
         self._recount: Recount | None = None
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
-        self._pending: deque[tuple[int, Future[int]]] = deque()
+        self._pending: deque[tuple[int, Future[int], dict[str, Any]]] = deque()
+        self._transactions: Transactions | None = None
         self._announced: int | None = None
         self._confirmations = Confirmations(self._listeners)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the run must wait for a snapshot, because its sinks bear no more uncommitted epochs."""
+        return self._transactions is not None and self._transactions.is_full
 
     @property
     def is_busy(self) -> bool:
@@ -80,16 +97,19 @@ class RunSnapshots:
             self.snapshot = self._announced = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
             run.clock.advance_to(restored.time)
+        begin_transactions(run.transactions, self._persistence, self._session, self._start, self.snapshot)
+        self._transactions = run.transactions
         if run.has_unkept_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
 
     def check(self) -> None:
-        """Announce the snapshots that are done, and raise what went wrong in the background.
+        """Announce the snapshots that are done, commit their sinks, and raise what went wrong in the background.
 
         Raises:
+            OperatorError: if a sink can't be committed.
             SnapshotError: if the run can't go on after it.
         """
-        self._announce()
+        self._settle()
         if self._session is not None:
             self._session.check()
 
@@ -125,7 +145,7 @@ class RunSnapshots:
         """
         if self._session is None:
             return None
-        self._announce()
+        self._settle()
         base = self._session.needs_full_snapshot(run.parallelism)
         try:
             deltas = run.deltas(base)
@@ -134,30 +154,44 @@ class RunSnapshots:
             raise
         if self._recount is not None:
             self._recount.check(deltas, run.states(), base=base)
+        return self._submit(self._session.commit, run, deltas)
+
+    def _submit(self, commit: Callable[..., Future[int]], run: Run, deltas: Sequence[StateDelta]) -> Future[int]:
         try:
-            made = self._session.commit(run.ticks, run.parallelism, self._states, deltas)
+            made = commit(run.ticks, run.parallelism, self._states, deltas)
         except StateNotSerializable as unwritable:
             raise unwritable.as_operator_error() from unwritable.__cause__
         self._confirmations.capture(run, made)
         made.add_done_callback(self._note)
-        self._pending.append((run.ticks, made))
+        self._pending.append((run.ticks, made, run.transactions.positions))
         return made
 
     def _note(self, made: Future[int]) -> None:
         if not made.cancelled() and made.exception() is None:
             self.snapshot = made.result()
 
-    def _announce(self) -> None:
+    def _settle(self) -> None:
+        """Announce the snapshots that are done, and commit the epochs of sinks that the newest of them has."""
+        durable = self._announce()
+        if durable and self._transactions is not None:
+            self._transactions.commit(durable)
+
+    def _announce(self) -> dict[str, Any]:
+        """Announce the snapshots that are done, and return the positions of transactional sinks in the newest."""
+        durable: dict[str, Any] = {}
         while self._pending and self._pending[0][1].done():
-            tick, made = self._pending.popleft()
+            tick, made, positions = self._pending.popleft()
             if made.cancelled() or self._session is None:
                 continue
             error = made.exception()
             if error is not None:
                 self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
-            elif made.result() != self._announced:  # otherwise nothing had changed
+                continue
+            durable = positions
+            if made.result() != self._announced:  # otherwise nothing had changed
                 self._announced = made.result()
                 self._listeners.notify(SnapshotCommitted(made.result(), tick))
+        return durable
 
     def answer(self, run: Run, requests: Sequence[Request]) -> None:
         """Take one snapshot and complete all `requests` with its result."""
@@ -168,19 +202,40 @@ class RunSnapshots:
             follow(requests, made)
 
     def finish(self, run: Run) -> None:
-        """Take the last snapshot and wait for it.
+        """Take the last snapshot, wait for it, and commit the transactional sinks.
 
         Raises:
-            OperatorError: if a state can't be written.
+            OperatorError: if a state can't be written, or a sink fails.
             SnapshotError: if the snapshot can't be written.
         """
         last = self.commit(run)
         if last is not None:
-            last.exception()
-            self._announce()
-            last.result()
-            self.check()
+            self._await(last)
+            self._amend(run)
             self.confirm(run)
+
+    def finish_sinks(self, run: Run) -> None:
+        """Deliver the output of a run's end to the transactional sinks; the snapshot keeps the states before the end.
+
+        Raises:
+            OperatorError: if a sink fails.
+            SnapshotError: if the snapshot can't be written.
+        """
+        if run.transactions and self._session is not None:
+            run.transactions.end()
+            self._amend(run)
+            self._amend(run)
+
+    def _amend(self, run: Run) -> None:
+        """Add to the last snapshot that the epochs in it are committed, or that there is another one."""
+        if isinstance(self._session, CoordinatingSession) and (deltas := run.transaction_deltas()):
+            self._await(self._submit(self._session.amend, run, deltas))
+
+    def _await(self, made: Future[int]) -> None:
+        made.exception()
+        self._settle()
+        made.result()
+        self.check()
 
     def __enter__(self) -> RunSnapshots:
         """Return this object; `restore` opens the session."""

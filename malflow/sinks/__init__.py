@@ -15,6 +15,7 @@ from malflow.sinks.contract import (
     StatelessSinkImpl,
 )
 from malflow.sinks.stdout import StdOutSink
+from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl
 from malflow.sinks.vec import VecSink
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JsonLinesSink",
     "ResumableSinkImpl",
+    "SinkOwner",
     "StatefulSink",
     "StatefulSinkImpl",
     "StatefulSinkPartition",
@@ -32,6 +34,7 @@ __all__ = [
     "StatelessSinkImpl",
     "StdOutSink",
     "TextFileSink",
+    "TransactionalSinkImpl",
     "UnwritableValue",
     "VecSink",
 ]

@@ -13,6 +13,7 @@ from malflow.state import StateDelta
 from malflow.state_kinds import StateSpec
 
 __all__ = [
+    "CoordinatingSession",
     "NamedJob",
     "NoPersistence",
     "Persistence",
@@ -34,12 +35,14 @@ class RestoreOptions:
             newest readable one, and later input is processed again.
         renamed: new names of operators by their old names.
         allow_dropped_state: operators whose state may be dropped if the program has no use for it.
+        accept_duplicates: whether the snapshot may be older than what a transactional sink has committed.
     """
 
     restore: Literal["latest"] | int | None = "latest"
     recovery: Literal["strict", "previous"] = "strict"
     renamed: Mapping[str, str] = field(default_factory=dict)
     allow_dropped_state: Collection[str] = ()
+    accept_duplicates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,27 @@ class Session(Protocol):
 
     def close(self, *, wait: bool = False) -> None:
         """Close the session; with `wait`, finish pending writes and deletions, otherwise abandon them."""
+
+
+@runtime_checkable
+class CoordinatingSession(Session, Protocol):
+    """A session that can decide about the transactions of sinks, as the coordinator of two-phase commits."""
+
+    @property
+    def claimed(self) -> tuple[str, int]:
+        """The unique id of the job and the number of this run's claim; the claim with the highest number is valid."""
+
+    def amend(
+        self,
+        tick: int,
+        parallelism: int,
+        states: Sequence[StateSpec],
+        deltas: Iterable[StateDelta],
+    ) -> Future[int]:
+        """Commit changes on top of the last snapshot, which must have succeeded; otherwise as `commit`.
+
+        Never takes a full snapshot, so that states which are not in `deltas` stay as they were.
+        """
 
 
 class Persistence(Protocol):

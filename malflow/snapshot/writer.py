@@ -176,6 +176,35 @@ class SnapshotSession:
         self._last = self._executor.submit(lambda: self._guarded(lambda: self._write(content, sections, base=base)))
         return self._last
 
+    def amend(
+        self,
+        tick: int,
+        parallelism: int,
+        states: Sequence[StateSpec],
+        deltas: Iterable[StateDelta],
+    ) -> Future[int]:
+        """Commit changes on top of the last snapshot, whatever its increments have grown to."""
+        self.check()
+        held = {entry.name: entry for entry in self._claim.head.operators}
+        versions = {spec.name: spec.version for spec in states}
+        sections: list[Future[Section]] = []
+        changed: Counter[str] = Counter()
+        for worker, name, delta, count in deltas:
+            kinds: set[type] = set()
+            sections.extend(self._capture(worker, name, versions[name], delta, kinds))
+            self._note(self._shapes, [finding(self._codec, worker, name, delta, kinds)])
+            self._keys[worker, name] = count
+            changed[name] += count
+        entries = tuple(
+            _entry(spec, changed[spec.name], self._shapes.of(spec.name))
+            if spec.name in changed
+            else held.get(spec.name, _entry(spec, 0))
+            for spec in states
+        )
+        content = Content(tick, parallelism, self._codec.name, entries, ())
+        self._last = self._executor.submit(lambda: self._guarded(lambda: self._write(content, sections, base=False)))
+        return self._last
+
     def commit_written(
         self,
         tick: int,

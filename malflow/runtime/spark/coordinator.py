@@ -17,6 +17,7 @@ from malflow.engine.lifts import Lifts
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
+from malflow.engine.transactions import Transactions
 from malflow.errors import OperatorError, RunFailed
 from malflow.events import ConfirmationFailed, TickFinished
 from malflow.operators.contract import OperatorContext
@@ -46,9 +47,15 @@ _LONGEST_REST = 0.05
 
 
 class DriverSinks:
-    """The driver's sinks, which stay open across all queries of a run."""
+    """The driver's sinks, which stay open across all queries of a run.
+
+    Attributes:
+        writers: the operators that write to them.
+        transactions: the epochs of those that are transactional.
+    """
 
     def __init__(self, program: Program) -> None:
+        self.transactions = Transactions(program)
         self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in driver_sinks(program)]
 
     @property
@@ -57,13 +64,14 @@ class DriverSinks:
         return any(writer.reader_is_gone for writer in self.writers)
 
     def positions(self) -> dict[str, Any]:
-        """Return the positions of the resumable sinks, by operator.
+        """Return the positions of the resumable sinks, by operator, and end the epochs of the transactional ones.
 
         Raises:
             OperatorError: if a sink fails.
         """
         resumable = (writer for writer in self.writers if writer.is_resumable)
         found = {writer.context.operator_name: writer.position() for writer in resumable}
+        found.update(self.transactions.prepare())
         return {name: position for name, position in found.items() if position is not None}
 
     def deliver(self, rows: list[Row]) -> None:
@@ -186,6 +194,8 @@ class TickCoordinator:
             self._most_polled, seconds
         )
         if self._command.final:
+            if self._snapshots is not None:
+                self._snapshots.finish_sinks(self.index.workers)
             return None
         if self._snapshots is not None:
             self._snapshots.check()
@@ -208,6 +218,8 @@ class TickCoordinator:
         self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
         self.polled = sum(it.polled for it in reports)
+        if self.polled:
+            self._sinks.transactions.note_records()
         found_counts: Counter[str] = Counter()
         for row in rows:
             if row.counts is not None:
@@ -289,6 +301,8 @@ class TickCoordinator:
         if finished:
             return self._next(final=True)
         self._pause()
+        if snapshots is not None and snapshots.is_blocked:
+            return self._next(polls=False)
         return self._next(rewrites=self.index.long)
 
     @property

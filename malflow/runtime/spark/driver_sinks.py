@@ -68,16 +68,19 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
 
 
 def check_sinks(program: Program) -> None:
-    """Check that every sink with a position runs on the driver, since each process would have its own copy.
+    """Check that every sink with a position or epochs runs on the driver, since each process would have its own copy.
 
     Raises:
         GraphError: naming a sink that does not.
     """
     for vertex in program.vertices:
         node = vertex.node
-        if isinstance(node, SinkNode) and node.is_resumable and not node.is_on_driver:
+        if not isinstance(node, SinkNode) or node.is_on_driver:
+            continue
+        if node.is_resumable or node.is_transactional:
+            what = "a position, by its snapshot() and restore()" if node.is_resumable else "epochs, by its prepare()"
             raise GraphError(
-                f"sink '{node.name}' has a position, by its snapshot() and restore(), but each process of Spark would "
+                f"sink '{node.name}' has {what}, but each process of Spark would "
                 "have its own copy; set on_driver = True in its class, or write it as a StatefulSink",
                 operator=node.name,
                 location=vertex.location,

@@ -16,6 +16,7 @@ from malflow.errors import FencedError, MalflowError, OperatorError, SnapshotErr
 from malflow.events import ConfirmationFailed, Rescaled, RescaleRefused
 from malflow.runtime.control import Request, RunRequests, abandon, fail
 from malflow.runtime.progress import Progress, lag_of, lags_of, late_of, patterns_of, records_of
+from malflow.runtime.sink_claims import begin_transactions
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
@@ -30,6 +31,7 @@ from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.time_watch import TimeWatch
+from malflow.snapshot.persistence import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,6 +194,7 @@ class RunAttempt:
             self._settings.scratch,
             options.interval,
             self._sinks.positions,
+            self._sinks.transactions,
             self._requests.listeners,
         )
         self._snapshots = snapshots
@@ -201,9 +204,15 @@ class RunAttempt:
             snapshots.resume(restored.snapshot, run.ticks, run.kept_positions)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             snapshots.kept_at = run.ticks - 1 if moved else run.ticks
-        else:
+        self._begin_transactions(run, session, None if restored is None else restored.snapshot)
+        if restored is None:
             snapshots.begin(self.parallelism, len(self._program.stages))
         return run
+
+    def _begin_transactions(self, run: Run, session: Session, restored: int | None) -> None:
+        transactions, options = self._sinks.transactions, self._settings.options
+        transactions.load(run.kept_positions)
+        begin_transactions(transactions, options.persistence, session, options.restore_options, restored)
 
     def _new_run(self, parallelism: int) -> Run:
         debug = self._settings.options.debug

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.transactions import check_deliveries
 from malflow.errors import GraphError, SnapshotError
 from malflow.events import Listener
 from malflow.graph import Graph
@@ -75,6 +76,7 @@ class SparkRuntime:
             workers from it. A value that changes after it was sent to another process is not an error: the other
             process does not see the change.
         listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
+        sinks: as in `malflow.SingleThreadRuntime`.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -100,6 +102,7 @@ class SparkRuntime:
         allow_dropped_state: Collection[str] = (),
         debug: bool = False,
         listeners: Sequence[Listener] = (),
+        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
     ) -> None:
         check_build(build_dataflow, "SparkRuntime")
         self._build = build_dataflow
@@ -120,6 +123,7 @@ class SparkRuntime:
             allow_dropped_state=allow_dropped_state,
             debug=debug,
             listeners=listeners,
+            sinks=sinks,
         )
         self._executing = threading.Lock()
         self._requests = self._new_requests()
@@ -184,6 +188,7 @@ class SparkRuntime:
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
         check_sinks(program)
+        check_deliveries(program, keeps=self._options.persistence.is_enabled)
         self._check_places()
         session = self._options.spark
         return program, *((session, False) if session is not None else make_session())

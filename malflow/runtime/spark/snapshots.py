@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.execution import POSITION
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
+from malflow.engine.transactions import Transactions
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, fail, follow
@@ -23,7 +24,7 @@ from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.manifest import FileEntry
-from malflow.snapshot.persistence import Session, StateNotSerializable
+from malflow.snapshot.persistence import CoordinatingSession, Session, StateNotSerializable
 from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
 from malflow.snapshot.writer import SnapshotSession
 from malflow.sources.contract import StatefulSource
@@ -45,6 +46,7 @@ class SparkRunSnapshots:
         place: the place of the changelog.
         interval: the seconds between snapshots; None for no periodic ones.
         positions: returns the positions of the driver's sinks, by operator.
+        transactions: the epochs of the driver's transactional sinks.
         listeners: who hears of snapshots.
 
     Attributes:
@@ -62,6 +64,7 @@ class SparkRunSnapshots:
         place: ScratchFolder,
         interval: float | None,
         positions: Callable[[], Mapping[str, Any]],
+        transactions: Transactions,
         listeners: Listeners,
     ) -> None:
         self.kept_at = NEVER
@@ -78,6 +81,7 @@ class SparkRunSnapshots:
         self._due = time.monotonic() + (interval or 0.0)
         self._asked: list[Request] = []
         self._positions = positions
+        self._transactions = transactions
         self._kept_positions: Mapping[str, Any] = {}
         self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
 
@@ -130,23 +134,35 @@ class SparkRunSnapshots:
         Raises:
             SnapshotError: if the run can't go on.
         """
-        self._note_made()
+        self._settle()
         self._session.check()
 
-    def _note_made(self) -> None:
+    def _settle(self) -> None:
+        """Record a committed snapshot, and commit the epochs of sinks in it."""
+        if self._note_made():
+            self._transactions.commit(self._kept_positions)
+
+    def _note_made(self) -> bool:
+        """Record a snapshot that is done; return whether there is one that was committed."""
         if self._making is None or not self._making[2].done():
-            return
+            return False
         tick, positions, made = self._making
         self._making = None
         error = made.exception()
         if error is not None:
             self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
-            return
+            return False
         previous, self.snapshot = self.snapshot, made.result()
         self.kept_at = self.durable = tick
         self._kept_positions = positions
         if self.snapshot != previous:  # otherwise nothing had changed
             self._listeners.notify(SnapshotCommitted(self.snapshot, tick))
+        return True
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the run must wait for a snapshot, because its sinks bear no more uncommitted epochs."""
+        return self._transactions.is_full
 
     @property
     def is_busy(self) -> bool:
@@ -204,11 +220,44 @@ class SparkRunSnapshots:
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
         if ending:
-            made.exception()
-            self._note_made()
-            made.result()
-            self.check()
+            self._await(made)
+            self._amend(parallelism)
         return True
+
+    def finish_sinks(self, parallelism: int) -> None:
+        """Deliver the output of a run's end to the transactional sinks; the snapshot keeps the states before the end.
+
+        Args:
+            parallelism: the number of workers.
+
+        Raises:
+            OperatorError: if a sink fails.
+            SnapshotError: if the snapshot can't be written.
+        """
+        if self._transactions:
+            self._transactions.end()
+            self._amend(parallelism)
+            self._amend(parallelism)
+
+    def _amend(self, parallelism: int) -> None:
+        """Add to the last snapshot that the epochs in it are committed, or that there is another one."""
+        kept, session = self._kept_positions, self._session
+        epochs = {name: it for name, it in self._transactions.positions.items() if kept.get(name) != it}
+        if not epochs or not isinstance(session, CoordinatingSession):
+            return
+        deltas = [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in epochs.items()]
+        try:
+            made = session.amend(self.kept_at, parallelism, self._specs, deltas)
+        except StateNotSerializable as error:
+            raise error.as_operator_error() from error.__cause__
+        self._making = (self.kept_at, {**kept, **epochs}, made)
+        self._await(made)
+
+    def _await(self, made: Future[int]) -> None:
+        made.exception()
+        self._settle()
+        made.result()
+        self.check()
 
     def settle(self) -> None:
         """Wait for the pending snapshot, if any."""

@@ -1,0 +1,49 @@
+"""How a run takes over the outputs of its transactional sinks."""
+
+from __future__ import annotations
+
+from malflow.engine.transactions import Transactions
+from malflow.errors import GraphError
+from malflow.snapshot.persistence import CoordinatingSession, Persistence, RestoreOptions, Session, job_of
+
+__all__ = ["begin_transactions"]
+
+_ID_LENGTH = 8
+
+
+def begin_transactions(
+    transactions: Transactions,
+    persistence: Persistence,
+    session: Session,
+    start: RestoreOptions,
+    restored: int | None,
+) -> None:
+    """Take the outputs over, commit what the restored snapshot has prepared, and drop everything else.
+
+    Args:
+        transactions: the transactional sinks, with what the snapshot has of them.
+        persistence: where snapshots are saved.
+        session: the session that has claimed the job.
+        start: how the run restores state.
+        restored: the id of the restored snapshot; None if there is none.
+
+    Raises:
+        GraphError: if the session can't decide about transactions.
+        SnapshotError: if the snapshot is behind what a sink has committed, or another run has taken an output over.
+        OperatorError: if a sink fails.
+    """
+    if not transactions:
+        return
+    if not isinstance(session, CoordinatingSession):
+        raise GraphError(
+            f"sinks that deliver exactly once need a persistence whose sessions have claimed and amend(), such as "
+            f"FsspecBackend; those of {persistence!r} have not"
+        )
+    uuid, claim = session.claimed
+    origin = "the run starts without a snapshot" if restored is None else f"the run starts from snapshot {restored}"
+    transactions.begin(
+        f"{job_of(persistence)}-{uuid[:_ID_LENGTH]}",
+        claim,
+        origin=origin,
+        accept_duplicates=start.accept_duplicates,
+    )
