@@ -40,6 +40,7 @@ _SLOW = [
         "joins/test_interval_join.py",
         "patterns/test_dataflows.py",
         "patterns/test_kinds.py",
+        "patterns/test_settings.py",
         "processes",
         "recovery/test_exhaustive.py",
         "recovery/test_machine.py",

@@ -357,7 +357,8 @@ class MatchByTime(MatchOperator):
 
     def _waiting(self) -> Iterable[Row]:
         """Return the records that wait, in the order of time."""
-        return self._in_order()
+        rows = self._in_order()
+        return rows if self._ties is None else [row[:4] for row in rows]
 
     def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
         """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""

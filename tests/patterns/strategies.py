@@ -25,6 +25,7 @@ __all__ = [
     "letter",
     "meaning_of",
     "often",
+    "seldom",
     "specs",
     "values",
 ]
@@ -34,6 +35,9 @@ History = list[tuple[Any, Any]]
 
 often = settings(max_examples=settings().max_examples * 3 // 2)
 """Half as many examples again as other properties have."""
+
+seldom = settings(max_examples=max(settings().max_examples // 4, 5))
+"""A quarter of the examples that other properties have."""
 
 
 def meaning_of(spec: Spec, events: History) -> Meaning:

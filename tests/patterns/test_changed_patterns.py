@@ -121,6 +121,13 @@ def test_starts_with_a_match_do_not_time_out_after_a_restart(tmp_path: Path) -> 
     assert shown(job.run(a.then_any(b).within(9), after="all").timeouts) == ["a@3"]
 
 
+def test_records_that_wait_keep_the_order_of_ties(tmp_path: Path) -> None:
+    pattern = step("one", lambda value: value == "1").then(step("two", lambda value: value == "2"))
+    job = Job(tmp_path, [(5, "2"), (5, "1"), (4, "1"), END, (5, "0"), (9, "-")])
+    job.run(pattern, 3, ties=int)
+    assert shown(job.run(pattern, 3, ties=int).matches) == ["one@4 two@5"]
+
+
 def test_an_absence_at_the_front_is_remembered(tmp_path: Path) -> None:
     job = Job(tmp_path, [(1, "c"), (2, "-"), END, (4, "a"), (7, "a")])
     job.run(absent(c, during=5).then(a))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from math import inf, nan
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from malflow import DataMessage, OperatorError, SingleThreadRuntime
 from malflow.patterns import Pattern, absent, step
@@ -15,6 +20,8 @@ from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource, Timed
 from tests.patterns.running import outputs_of
+from tests.patterns.specs import Either, Silence, Spec, Then, Times, Tree, built
+from tests.patterns.strategies import History, afters, histories, seldom, specs
 
 HOUR = timedelta(hours=1)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -126,3 +133,45 @@ def test_datetimes_of_several_zones_are_instants() -> None:
     assert len(found(a.then(b).within(HOUR), *records)) == 1
     assert len(unordered(a.then(b).within(HOUR), *records)) == 1
     assert not found(a.then(b).within(HOUR / 2), *records)
+
+
+def scaled(tree: Tree, unit: Any) -> Tree:
+    """Return a tree whose durations are multiples of a unit."""
+    match tree:
+        case Then(left=left, right=right):
+            within = None if tree.within is None else tree.within * unit
+            return replace(tree, left=scaled(left, unit), right=scaled(right, unit), within=within)
+        case Times(item=item):
+            within = None if tree.within is None else tree.within * unit
+            return replace(tree, item=scaled(item, unit), within=within)
+        case Either(left=left, right=right):
+            return Either(scaled(left, unit), scaled(right, unit))
+        case Silence(item=item, during=during):
+            return replace(tree, item=scaled(item, unit), during=None if during is None else during * unit)
+        case _:
+            return tree
+
+
+@seldom
+@given(
+    spec=specs(),
+    after=afters,
+    events=histories(10),
+    origin_and_unit=st.sampled_from(
+        [(FIRST, HOUR), (Decimal("0.1"), Decimal("0.1")), (Fraction(1, 3), Fraction(1, 3)), (-HOUR, HOUR), (-9.5, 0.25)]
+    ),
+)
+def test_times_of_other_types_give_the_same_matches(
+    spec: Spec, after: Any, events: History, origin_and_unit: tuple[Any, Any]
+) -> None:
+    origin, unit = origin_and_unit
+    absence = None if spec.absent is None else (spec.absent[0], spec.absent[1] * unit)
+    other = Spec(scaled(spec.tree, unit), None if spec.within is None else spec.within * unit, absence)
+    whole = built(spec).find([DataMessage("x", value, at) for at, value in events], after=after)
+    found = built(other).find([DataMessage("x", value, origin + at * unit) for at, value in events], after=after)
+
+    def rows(matches: Any, at: Callable[[Any], Any]) -> list[Any]:
+        return [(at(it.end), [(one.step, one.value, at(one.timestamp)) for one in it.events]) for it in matches]
+
+    for one, two in ((whole, found), (whole.timeouts, found.timeouts)):
+        assert rows(one, lambda time: origin + time * unit) == rows(two, lambda time: time)
