@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ __all__ = ["LOG", "ClientSettings", "KafkaClientError", "server_list"]
 
 LOG = logging.getLogger("malflow.kafka")
 
+_CLIENT_LOG = logging.getLogger("malflow.kafka.client")
+
 C = TypeVar("C")
 
 _SECRET = re.compile(r"password|secret|token|\.pem$|jaas|sasl\.username|oauthbearer\.config|api\.key", re.IGNORECASE)
@@ -31,12 +34,34 @@ _SHARED = re.compile(
 )
 """The settings that every kind of client has."""
 
+_REPEATED_EVERY = 30.0
+_TIMES = re.compile(r"\(after .*?\)|rdkafka#\w+-\d+")
+
 _REPLACED = {
     "auto.commit.enable": "positions are in malflow's snapshots",
     "metadata.broker.list": "pass servers=",
     "bootstrap.servers": "pass servers=",
     "default.topic.config": "write its settings beside the others",
 }
+
+
+class _Repetitions(logging.Filter):
+    """Drops what the client has just said: it tries to connect several times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said, now = _TIMES.sub("", record.getMessage()), time.monotonic()
+        if now - self._said.get(said, -_REPEATED_EVERY) < _REPEATED_EVERY:
+            return False
+        self._said = {text: at for text, at in self._said.items() if now - at < _REPEATED_EVERY}
+        self._said[said] = now
+        return True
+
+
+_CLIENT_LOG.addFilter(_Repetitions())
 
 
 def server_list(servers: str | Iterable[str], wanted_by: str) -> str:
@@ -115,9 +140,11 @@ class ClientSettings:
         """Return a new producer."""
         return self._built(Producer, {**self.settings, **self.fixed, **more})
 
-    def admin(self) -> AdminClient:
+    def admin(self, on_error: Callable[[KafkaError], object] | None = None) -> AdminClient:
         """Return a new client for questions about topics, which has only the settings that it shares with others."""
         shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
+        if on_error is not None:
+            shared["error_cb"] = on_error
         return self._built(AdminClient, shared)
 
     def reader_of_offsets(self, group: str) -> Consumer:
@@ -127,11 +154,12 @@ class ClientSettings:
         return self._built(Consumer, {**shared, **plain})
 
     def _built(self, kind: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
-        everything = {"logger": LOG, **settings, "bootstrap.servers": self.servers}
+        everything = {"logger": _CLIENT_LOG, **settings, "bootstrap.servers": self.servers}
         try:
             return kind(everything)
         except (KafkaException, TypeError, ValueError) as error:
-            raise GraphError(f"{self.wanted_by} cannot build a Kafka client: {self.text(error)}") from None
+            reason = self.text(error)
+        raise GraphError(f"{self.wanted_by} cannot build a Kafka client: {reason}")  # its context would have secrets
 
     def text(self, error: BaseException | KafkaError) -> str:
         """Return what an error says, without the values of secret settings."""
@@ -142,11 +170,11 @@ class ClientSettings:
                 said = said.replace(value, "***")
         return said
 
-    def failed(self, doing: str, error: BaseException | KafkaError) -> KafkaClientError:
+    def failed(self, doing: str, error: BaseException | KafkaError, *heard: str) -> KafkaClientError:
         """Return the error to raise when a request failed."""
         inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
         code = inner.code() if isinstance(inner, KafkaError) else None
-        return KafkaClientError(f"{doing} failed on {self.servers}: {self.text(error)}", code)
+        return KafkaClientError("; ".join((f"{doing} failed on {self.servers}: {self.text(error)}", *heard)), code)
 
 
 class KafkaClientError(KafkaFailed):

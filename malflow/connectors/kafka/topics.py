@@ -16,6 +16,7 @@ from malflow.connectors.kafka.errors import KafkaFailed
 __all__ = ["Topic", "TopicWatch", "describe", "describe_known"]
 
 REQUEST_SECONDS = 30.0
+_POLL_SECONDS = 0.05
 
 
 class Topic(NamedTuple):
@@ -49,22 +50,23 @@ def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic
     Raises:
         KafkaFailed: if the servers do not answer.
     """
-    admin = settings.admin()
-    try:
-        asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
-        found = {topic: _answer(settings, topic, future) for topic, future in asked.items()}
-    finally:
-        admin.poll(0)
+    heard: list[str] = []
+    admin = settings.admin(lambda error: heard.append(settings.text(error)))
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
+    while not all(future.done() for future in asked.values()):
+        admin.poll(_POLL_SECONDS)
+    admin.poll(0)
+    found = {topic: _answer(settings, topic, future, heard) for topic, future in asked.items()}
     return {topic: it for topic, it in found.items() if it is not None}
 
 
-def _answer(settings: ClientSettings, topic: str, future: Future[Any]) -> Topic | None:
+def _answer(settings: ClientSettings, topic: str, future: Future[Any], heard: Sequence[str] = ()) -> Topic | None:
     try:
-        answer = future.result(REQUEST_SECONDS)
+        answer = future.result()
     except KafkaException as error:
         if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
             return None
-        raise settings.failed(f"describing topic '{topic}'", error) from None
+        raise settings.failed(f"describing topic '{topic}'", error, *heard[-1:]) from None
     return Topic(str(answer.topic_id), tuple(sorted(it.id for it in answer.partitions)))
 
 

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import SingleThreadRuntime
+from malflow.connectors.codecs import AvroDecoder, AvroEncoder, ProtobufDecoder, ProtobufEncoder
+from malflow.connectors.kafka import BadKafkaRecord, KafkaFailed, KafkaRecord, KafkaSource
+from malflow.errors import GraphError, OperatorError
+from malflow.runtime.control import RunHandle
+from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
+from tests.connectors.kafka.kit import Broker, poll_for, read_some, run_to_the_end
+from tests.kit.waiting import wait_until
+
+
+def test_partitions_are_the_keys_and_times_are_those_of_records(broker: Broker) -> None:
+    topic = broker.topic(3)
+    for partition in range(3):
+        broker.write(topic, [b'{"n": %d}' % partition], partition, timestamp=1_700_000_000_000 + partition)
+    found = run_to_the_end(broker.source(topic, decode="json", stop="latest"), parallelism=2)
+    assert sorted(((it.key, it.value, it.timestamp) for it in found), key=str) == [
+        ((topic, it), {"n": it}, 1_700_000_000_000 + it) for it in range(3)
+    ]
+
+
+def test_several_topics_and_times_as_datetimes(broker: Broker) -> None:
+    topics = [broker.topic(), broker.topic()]
+    for topic in topics:
+        broker.write(topic, [topic.encode()], timestamp=1_500)
+    found = run_to_the_end(broker.source(topics, decode="text", stop="latest", timestamps="datetime"))
+    assert sorted(found.values) == sorted(topics)
+    assert {it.timestamp for it in found} == {datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)}
+
+
+def test_records_with_all_that_kafka_keeps(broker: Broker) -> None:
+    topic = broker.topic()
+    headers = [("a", b"1"), ("a", None)]
+    broker.write(topic, [(b"k", b"v")], timestamp=5, headers=headers)
+    broker.write(topic, [(None, None)], timestamp=6)
+    found = run_to_the_end(broker.source(topic, decode="text", decode_key="text", emit="record", stop="latest"))
+    assert found.values == [
+        KafkaRecord("k", "v", topic, 0, 0, 5, (("a", b"1"), ("a", None))),
+        KafkaRecord(None, None, topic, 0, 1, 6, ()),
+    ]
+
+
+@pytest.mark.parametrize("codec", ["avro", "protobuf"])
+def test_binary_codecs(codec: str, broker: Broker) -> None:
+    from google.protobuf.wrappers_pb2 import Int64Value  # noqa: PLC0415 - of one case
+
+    encoder: Any = AvroEncoder('"long"') if codec == "avro" else ProtobufEncoder(Int64Value)
+    decoder: Any = AvroDecoder('"long"') if codec == "avro" else ProtobufDecoder(Int64Value)
+    values = [5, 6] if codec == "avro" else [Int64Value(value=5), Int64Value(value=6)]
+    topic = broker.topic()
+    broker.write(topic, encoder.encode_column(values))
+    assert run_to_the_end(broker.source(topic, decode=decoder, stop="latest")).values == values
+
+
+def test_start_at_the_end_and_at_a_time(broker: Broker) -> None:
+    topic = broker.topic()
+    for second in range(1, 6):
+        broker.write(topic, [b"%d" % second], timestamp=second * 1000)
+    at_3 = broker.source(topic, start=datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC), stop="latest")
+    assert run_to_the_end(at_3).values == [b"3", b"4", b"5"]
+    after_all = broker.source(topic, start=datetime(2100, 1, 1, tzinfo=UTC), stop="latest")
+    assert run_to_the_end(after_all).values == []
+    reader = broker.source(topic, start="latest").build_part((topic, 0), None)
+    position = reader.snapshot()
+    broker.write(topic, [b"6"])
+    assert read_some(reader, 1) == [b"6"]
+    again = broker.source(topic, start="latest").build_part((topic, 0), position)
+    assert read_some(again, 1) == [b"6"]
+    reader.suspend()
+    again.suspend()
+
+
+def test_readers_go_on_where_others_stopped(broker: Broker) -> None:
+    topic = broker.topic()
+    values = [b"%d" % it for it in range(2000)]
+    broker.write(topic, values)
+    source, position, found = broker.source(topic), None, []
+    for count in (1, 7, 500, 1000, 492):
+        reader = source.build_part((topic, 0), position)
+        found += read_some(reader, count)
+        position = pickle.loads(pickle.dumps(reader.collect()))
+        reader.suspend()
+    assert found == values
+    assert position is not None
+    assert position[1:] == (2000, 0)
+
+
+def test_one_consumer_for_many_partitions(broker: Broker) -> None:
+    topic, count = broker.topic(8), 3000
+    for partition in range(8):
+        broker.write(topic, [b"%d %d" % (partition, it) for it in range(count)], partition)
+    source = broker.source(topic, settings={"queued.max.messages.kbytes": 1024})
+    readers = {part: source.build_part(part, None) for part in source.list_parts()}
+    assert len(source._consumers) == 1
+    found: dict[Any, list[bytes]] = {part: [] for part in readers}
+    deadline = time.monotonic() + 60
+    while sum(map(len, found.values())) < 8 * count and time.monotonic() < deadline:
+        for part, reader in readers.items():
+            found[part] += reader.poll_batch(100 if part[1] else 1)[0]  # partition 0 is read slowly
+            waiting = len(reader._buffer.messages)
+            assert waiting < 40_000
+            if len(found[part]) == count // 2:  # it moves
+                position = reader.collect()
+                reader.suspend()
+                readers[part] = source.build_part(part, position)
+            elif part[1] == 0 and sum(map(len, found.values())) > 7 * count:
+                found[part] += reader.poll_batch(5000)[0]
+    for (_topic, partition), values in found.items():
+        assert values == [b"%d %d" % (partition, it) for it in range(count)]
+    for reader in readers.values():
+        reader.suspend()
+    assert not source._consumers[0].is_open
+
+
+def test_full_partition_is_paused_while_others_starve(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("malflow.connectors.kafka.consumer._FULL_MESSAGES", 300)
+    topic = broker.topic(2)
+    broker.write(topic, [b"%d" % it for it in range(20_000)], 0)
+    source = broker.source(topic)
+    slow, fast = (source.build_part((topic, it), None) for it in range(2))
+    broker.write(topic, [b"%d" % it for it in range(500)], 1)
+    quick, most = [], 0
+    deadline = time.monotonic() + 60
+    while len(quick) < 500 and time.monotonic() < deadline:
+        slow.poll_batch(1)
+        quick += fast.poll_batch(100)[0]
+        most = max(most, len(slow._buffer.messages))
+    assert quick == [b"%d" % it for it in range(500)]
+    assert most < 1000
+    rest = read_some(slow, 20_000 - slow.snapshot()[1])
+    assert rest[-1] == b"19999"
+    assert rest == [b"%d" % it for it in range(20_000 - len(rest), 20_000)]
+    slow.suspend()
+    fast.suspend()
+
+
+def test_gaps_of_aborted_transactions(broker: Broker) -> None:
+    topic = broker.topic()
+    for end, values in (("commit", [b"a", b"b"]), ("abort", [b"never"] * 10), ("commit", [b"c"]), ("abort", [b"no"])):
+        with broker.transaction(topic, values, end):
+            pass
+    source = broker.source(topic, stop="latest")
+    assert run_to_the_end(source).values == [b"a", b"b", b"c"]
+    reader = broker.source(topic).build_part((topic, 0), None)
+    assert read_some(reader, 3) == [b"a", b"b", b"c"]
+    wait_until(lambda: not poll_for(reader, 0.1) and reader.lag() == 0, 30)
+    assert reader.snapshot()[1] == 18  # 14 records, and the markers of four transactions
+    reader.suspend()
+
+
+def test_open_transaction_of_another_shows_as_lag(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [b"before"])
+    reader = broker.source(topic).build_part((topic, 0), None)
+    with broker.transaction(topic, [b"held"] * 5):
+        broker.write(topic, [b"behind it"])
+        assert read_some(reader, 1) == [b"before"]
+        wait_until(lambda: not poll_for(reader, 0.1) and reader.lag() == 6, 30)
+    assert read_some(reader, 6) == [b"held"] * 5 + [b"behind it"]
+    wait_until(lambda: not poll_for(reader, 0.1) and reader.lag() == 0, 30)
+    reader.suspend()
+
+
+BAD: list[Any] = [b"1", b"oops", b"2", None, b"{", b"3"]
+
+
+def test_bad_record_ends_the_run_after_those_before_it(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [*BAD[:1], (b"key", BAD[1] + b"!" * 200)])
+    reader = broker.source(topic, decode="json").build_part((topic, 0), None)
+    assert read_some(reader, 1) == [1]
+    with pytest.raises(BadKafkaRecord) as caught:
+        poll_for(reader, 30)
+    bad = pickle.loads(pickle.dumps(caught.value))
+    assert (bad.topic, bad.partition, bad.offset, bad.key) == (topic, 0, 1, b"key")
+    assert f"topic '{topic}' partition 0 offset 1: the record cannot be decoded: JSONDecodeError" in str(bad)
+    assert "(204 bytes)" in str(bad)
+    assert len(str(bad)) < 500
+    assert reader.snapshot()[1] == 1
+    reader.suspend()
+
+
+def test_bad_records_are_skipped_and_counted_over_restarts(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, BAD)
+    source = broker.source(topic, decode="json", on_error="skip")
+    reader = source.build_part((topic, 0), None)
+    assert read_some(reader, 2) == [1, 2]
+    position = reader.collect()
+    reader.suspend()
+    reader = source.build_part((topic, 0), position)
+    assert read_some(reader, 2) == [None, 3]
+    assert reader.snapshot()[1:] == (6, 2)
+    assert source.skipped == {(topic, 0): 2}
+    reader.suspend()
+
+
+def test_function_that_replaces_bad_records(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, BAD)
+    source = broker.source(
+        topic, decode="json", stop="latest", on_error=lambda bad: bad.offset if bad.offset < 3 else None
+    )
+    assert run_to_the_end(source).values == [1, 1, 2, None, 3]
+
+
+def running(source: KafkaSource, collected: VecSink[Any, Any, Any], **options: Any) -> Any:
+    """Run a source until the block ends."""
+    from contextlib import contextmanager  # noqa: PLC0415
+
+    @contextmanager
+    def run() -> Any:
+        handle: RunHandle = SingleThreadRuntime(
+            lambda provider: (
+                provider.new_stream().source("in", StatefulSource(source)).sink("out", StatelessSink(collected))
+            ),
+            **options,
+        ).start()
+        try:
+            yield handle
+        finally:
+            handle.stop()
+            handle.await_termination(60)
+
+    return run()
+
+
+def test_offsets_are_committed_for_tools_that_show_lag(broker: Broker, tmp_path: Path) -> None:
+    from confluent_kafka import TopicPartition  # noqa: PLC0415
+
+    topic = broker.topic()
+    broker.write(topic, [b"x"] * 5)
+    group = f"g-{topic}"
+    source = broker.source(topic, group=group)
+    collected: VecSink[Any, Any, Any] = VecSink()
+    with running(source, collected, persistence=FsspecBackend(str(tmp_path))) as handle:
+        wait_until(lambda: len(collected.values) == 5, 60)
+        handle.snapshot().result(60)
+    tool = broker.consumer(**{"group.id": group})
+    assert tool.committed([TopicPartition(topic, 0)], 30)[0].offset == 5
+    tool.close()
+
+
+def test_topic_that_does_not_exist(broker: Broker) -> None:
+    topic = broker.topic()
+    with pytest.raises(KafkaFailed, match=f"topic '{topic}s' does not exist on .*; did you mean '{topic}'"):
+        broker.source(f"{topic}s").list_parts()
+
+
+def test_source_used_twice_in_a_dataflow(broker: Broker) -> None:
+    topic = broker.topic(2)
+    broker.write(topic, [b"0"], 0)
+    broker.write(topic, [b"1"], 1)
+    source, collected = broker.source(topic, stop="latest"), VecSink()
+
+    def build(provider: Any) -> None:
+        twice = [provider.new_stream().source(name, StatefulSource(source)) for name in ("a", "b")]
+        twice[0].union(twice[1]).sink("out", StatelessSink(collected))
+
+    SingleThreadRuntime(build).execute()
+    assert sorted(collected.values) == [b"0", b"0", b"1", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"settings": {"auto.offset.reset": "latest"}}, "does not take another 'auto.offset.reset' than 'error'"),
+        ({"settings": {"enable.auto.commit": True}}, "positions are in its snapshots"),
+        ({"settings": {"isolation.level": "read_uncommitted"}}, "aborted transaction"),
+        ({"settings": {"group.id": "g"}}, "pass group="),
+        ({"settings": {"bootstrap.servers": "x"}}, "pass servers="),
+        ({"servers": "kafka://x"}, "'host:port'"),
+        ({"servers": []}, "needs servers="),
+        ({"start": "begining"}, "start must be 'earliest' or 'latest'; got 'begining'"),
+        ({"start": datetime(2026, 1, 1)}, "aware"),
+        ({"on_data_loss": "ignore"}, "on_data_loss"),
+        ({"on_error": "raise"}, "on_error must be 'fail' or 'skip'"),
+        ({"decode": "jsn"}, "did you mean 'json'"),
+        ({"discover_every": timedelta(0)}, "discover_every"),
+        ({"topic": []}, "at least one topic"),
+        ({"topic": ["a", "a"]}, "each once"),
+        ({"topic": ""}, "name of a topic"),
+    ],
+)
+def test_mistakes_that_are_found_while_building(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        KafkaSource(options.pop("topic", "t"), **{"servers": "localhost:1", **options})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl.pasword": "hunter2"},
+        {"sasl.password": "hunter2", "security.protocol": "hunter2"},
+    ],
+)
+def test_secrets_are_not_shown(settings: dict[str, Any]) -> None:
+    source = KafkaSource("t", servers="127.0.0.1:1", settings=settings)
+    with pytest.raises(GraphError) as caught:
+        source.build_part(("t", 0), ("id", 0, 0))
+    assert "hunter2" not in f"{caught.value!r} {source!r} {vars(source)!r} {caught.value.__context__!r}"
+
+
+def test_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("malflow.connectors.kafka.topics.REQUEST_SECONDS", 1.0)
+    source = KafkaSource("t", servers="127.0.0.1:1", settings={"sasl.password": "hunter2"})
+    with pytest.raises(OperatorError, match=r"describing topic 't' failed on 127.0.0.1:1: .*refused"):
+        run_to_the_end(source)
