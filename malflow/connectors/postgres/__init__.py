@@ -1,0 +1,29 @@
+"""Postgres: rows of a table or query, changes of tables, and an exactly-once sink; by psycopg 3."""
+
+from malflow.errors import MissingDependency
+
+try:
+    import psycopg as _psycopg
+except ImportError as _missing:
+    raise MissingDependency(
+        "malflow.connectors.postgres needs psycopg 3; pip install 'malflow[postgres]'"
+    ) from _missing
+
+from malflow.connectors.postgres.change import UNCHANGED, Change, Unchanged
+from malflow.connectors.postgres.changes import PostgresChanges
+from malflow.connectors.postgres.errors import PositionLost, PostgresError
+from malflow.connectors.postgres.sink import PostgresSink
+from malflow.connectors.postgres.source import PostgresSource
+
+__all__ = [
+    "UNCHANGED",
+    "Change",
+    "PositionLost",
+    "PostgresChanges",
+    "PostgresError",
+    "PostgresSink",
+    "PostgresSource",
+    "Unchanged",
+]
+
+del _psycopg

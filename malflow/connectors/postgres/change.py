@@ -1,0 +1,49 @@
+"""A change of a row, as `PostgresChanges` emits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
+
+__all__ = ["UNCHANGED", "Change", "Kind", "Unchanged"]
+
+Kind = Literal["insert", "update", "delete", "truncate"]
+
+
+class Unchanged(Enum):
+    """The type of `UNCHANGED`."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""A large value that an update did not change: Postgres does not send it. It is not NULL.
+
+With ``alter table ... replica identity full`` every value is sent.
+"""
+
+
+class Change(NamedTuple):
+    """One change of one row, or the truncation of a table.
+
+    Attributes:
+        kind: ``"insert"`` (also each row of the first copy), ``"update"``, ``"delete"`` or ``"truncate"``.
+        table: schema and name, such as ``public.orders``; in double quotes where SQL needs them.
+        old: what the server sends of the row before. Deletes: the key, or the whole row if the table's replica
+            identity is full. Updates: the key if it has changed, the whole row if the identity is full, else None.
+        new: the row after, by column; None for deletes and truncations. A value may be `UNCHANGED`.
+        lsn: the position of the transaction's commit in the server's log; that of the copy for its rows.
+        time: when the transaction was committed.
+    """
+
+    kind: Kind
+    table: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+    lsn: int
+    time: datetime

@@ -1,0 +1,348 @@
+"""The reader of a slot: copies the tables, then streams; connects on a thread of its own, again when cut off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import psycopg
+
+from malflow.connectors.postgres.background import Background
+from malflow.connectors.postgres.change import Change
+from malflow.connectors.postgres.connection import Server, is_lost
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
+from malflow.connectors.postgres.names import Table
+from malflow.connectors.postgres.overlap import Overlap
+from malflow.connectors.postgres.pgoutput import lsn_number
+from malflow.connectors.postgres.replication import ReplicationStream, create_slot
+from malflow.connectors.postgres.slots import (
+    check_slot,
+    ensure_publication,
+    free_slot,
+    slot_exists,
+    slot_position,
+    system_identifier,
+)
+from malflow.connectors.postgres.transactions import TransactionReader
+from malflow.connectors.postgres.visible import CopyState
+from malflow.sources.contract import StatefulSourcePartition
+
+__all__ = ["ChangeOptions", "ChangesPartition", "Position", "check_new"]
+
+Position: TypeAlias = tuple[Any, ...]
+"""Plain values: ``("start",)``, then ``("copy", system, lsn, copied)``, then ``("stream", system, end of the last
+whole transaction, changes taken of the next one, its commit, what was copied if changes of it may still come)``."""
+
+_LOG = logging.getLogger("malflow")
+_LAG_SECONDS = 5.0
+_NOTHING: tuple[list[Change], list[datetime]] = ([], [])
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """Options of `PostgresChanges`. Picklable."""
+
+    server: Server
+    slot: str
+    publication: str
+    tables: tuple[str, ...]
+    text: frozenset[str]
+    copy: bool
+    until_now: bool
+    replace_slot: bool
+    page_rows: int
+
+
+class _Copying(NamedTuple):
+    system: str
+    lsn: int
+    reader: CopyReader
+
+
+class _Streaming(NamedTuple):
+    system: str
+    stream: ReplicationStream
+    reader: TransactionReader
+    copied: CopyState | None
+    overlap: Overlap | None
+
+
+def check_new(options: ChangeOptions) -> None:
+    """Check that a job without a position does not meet a slot that may be another job's.
+
+    Raises:
+        PostgresError: if there is one.
+    """
+    if options.replace_slot or not options.copy:
+        return
+    server = options.server
+    with server.retry(server.connect, "connecting") as connection:
+        if slot_exists(connection, options.slot):
+            raise PostgresError(
+                f"slot '{options.slot}' exists, but this job has no position in it. It is of another job, or of a life "
+                "of this one whose snapshots are gone: choose another name, call drop_slot(), pass replace_slot=True, "
+                "or copy=False to begin where it is"
+            )
+
+
+class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
+    """The reader of one slot."""
+
+    def __init__(self, slot: str, options: ChangeOptions, position: Position, clock: Callable[[], float]) -> None:
+        self._slot, self._options, self._clock = slot, options, clock
+        self._position = position
+        self._opening: Background[_Copying | _Streaming] | None = None
+        self._open: _Copying | _Streaming | None = None
+        self._fetching: Background[Page | None] | None = None
+        self._page: tuple[Page, int] | None = None
+        self._lost_since: float | None = None
+        self._target: int | None = None
+        self._finished = False
+        self._server_end: Background[int] | None = None
+        self._known_end = 0
+        self._asked_at = float("-inf")
+
+    def poll(self) -> tuple[Change, datetime] | None:
+        """Return the next change and the time of its commit."""
+        changes, times = self.poll_batch(1)
+        return (changes[0], times[0]) if changes else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
+        """Return the changes that have arrived, and the times of their commits.
+
+        Raises:
+            PostgresError: if the server has lost the position, or can't be reached for too long.
+        """
+        try:
+            return self._poll(limit)
+        except psycopg.Error as error:
+            self._release()
+            self._tolerate(error)
+            return _NOTHING
+        except BaseException:
+            self._release()
+            raise
+
+    def is_finished(self) -> bool:
+        """Whether all is read that was to be read."""
+        return self._finished
+
+    def snapshot(self) -> Position:
+        """Return the position after the last change returned."""
+        now = self._open
+        if isinstance(now, _Copying):
+            self._position = ("copy", now.system, now.lsn, now.reader.state.plain())
+        elif now is not None:
+            copied = now.copied.plain() if now.copied is not None and now.reader.overlaps else ()
+            self._position = ("stream", now.system, *now.reader.position, copied)
+        return self._position
+
+    def go_on_from(self, position: Position) -> bool:
+        """Whether the reader stands at this position."""
+        return self._open is not None and self.snapshot() == position
+
+    def committed(self, position: Position) -> None:
+        """Confirm a position to the server: a snapshot with it is durable."""
+        if position[0] == "stream" and isinstance(self._open, _Streaming):
+            try:
+                self._open.stream.confirm(position[2])
+            except psycopg.Error as error:
+                _LOG.info("slot '%s': a position was not confirmed: %s", self._slot, error)
+
+    def lag(self) -> int | None:
+        """Return the bytes of the server's log after the position; None if not known yet."""
+        if self._server_end is not None and self._server_end.done:
+            try:
+                self._known_end = self._server_end.result()
+            except psycopg.Error:
+                _LOG.debug("slot '%s': the server did not say where its log ends", self._slot)
+            self._server_end = None
+        if self._server_end is None and self._clock() - self._asked_at > _LAG_SECONDS:
+            self._asked_at = self._clock()
+            self._server_end = Background(self._ask_end)
+        position = self.snapshot()
+        return max(0, self._known_end - position[2]) if self._known_end and len(position) > 1 else None
+
+    def suspend(self) -> None:
+        """Close the connections: another reader can have the slot."""
+        self.snapshot()
+        self._release()
+
+    def _poll(self, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
+        if self._finished:
+            return _NOTHING
+        if self._open is None and not self._opened():
+            return _NOTHING
+        if isinstance(self._open, _Copying):
+            return self._poll_copy(self._open, limit)
+        return self._poll_stream(cast("_Streaming", self._open), limit)
+
+    def _opened(self) -> bool:
+        if self._opening is None:
+            position = self._position
+            self._opening = Background(lambda: self._connect(position))
+        if not self._opening.done:
+            return False
+        opening, self._opening = self._opening, None
+        self._open = opening.result()
+        self._lost_since = None
+        return True
+
+    def _poll_stream(self, now: _Streaming, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
+        changes = now.reader.read(now.stream, limit)
+        if not changes and self._target is not None:
+            self._finished = now.reader.position[0] >= self._target and not now.reader.position[1]
+        return changes, [change.time for change in changes]
+
+    def _poll_copy(self, now: _Copying, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
+        copy = now.reader
+        time = copy.state.snapshots[copy.index].time
+        if copy.restarted:
+            truncations = [Change("truncate", table, None, None, now.lsn, time) for table in copy.restarted]
+            copy.restarted = []
+            return truncations, [time] * len(truncations)
+        if self._page is None and not self._fetched(copy):
+            return _NOTHING
+        page, at = cast("tuple[Page, int]", self._page)
+        rows = page.rows[at : at + limit]
+        names, width = page.names, len(page.names)
+        changes = [
+            Change("insert", page.table, None, dict(zip(names, row[:width], strict=True)), now.lsn, time)
+            for row in rows
+        ]
+        self._advance(copy, page, at + len(rows))
+        if self._page is None and copy.state.done:
+            self._end_copy(now)
+        return changes, [time] * len(changes)
+
+    def _fetched(self, copy: CopyReader) -> bool:
+        if self._fetching is None:
+            self._fetching = Background(copy.next_page)
+        if not self._fetching.done:
+            return False
+        page = self._fetching.result()
+        self._fetching = Background(copy.next_page) if page is not None else None
+        self._page = (page, 0) if page is not None else None
+        if page is None:
+            self._end_copy(cast("_Copying", self._open))
+        return page is not None
+
+    def _advance(self, copy: CopyReader, page: Page, at: int) -> None:
+        table = copy.state.tables[page.table]
+        if at:
+            table.advance(copy.index, tuple(page.rows[at - 1][len(page.names) :]))
+        self._page = (page, at) if at < len(page.rows) else None
+        if self._page is None and page.last:
+            table.finish(copy.index)
+
+    def _end_copy(self, now: _Copying) -> None:
+        self._release()
+        self._position = ("stream", now.system, now.lsn, 0, 0, now.reader.state.plain())
+
+    def _connect(self, position: Position) -> _Copying | _Streaming:
+        server, options = self._options.server, self._options
+        with server.connect() as connection:
+            tables = self._tables(connection)
+            system = system_identifier(connection)
+            if self._target is None and options.until_now:
+                self._target = _end(connection)
+            if position[0] == "start":
+                if options.copy:
+                    lsn, copy = begin_copy(server, options.slot, self._wanted(tables))
+                    return _Copying(system, lsn, copy)
+                position = ("stream", system, self._begin_without_copy(connection), 0, 0, ())
+            if position[0] == "copy":
+                _, wanted, lsn, copied = position
+                check_slot(connection, options.slot, lsn, wanted)
+                return _Copying(system, lsn, resume_copy(server, self._wanted(tables), CopyState.of_plain(copied)))
+            _, wanted, end, taken, commit, copied = position
+            check_slot(connection, options.slot, end, wanted)
+            state = CopyState.of_plain(copied) if copied else None
+            overlap = Overlap(server, tables, state) if state is not None and state.seen_until > end else None
+            reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap)
+            stream = self._stream(connection, end)
+            return _Streaming(system, stream, reader, state, overlap)
+
+    def _stream(self, connection: psycopg.Connection[tuple[Any, ...]], position: int) -> ReplicationStream:
+        begun = self._clock()
+        options = self._options
+        while True:
+            try:
+                return ReplicationStream(options.server, options.slot, position, options.publication)
+            except psycopg.errors.ObjectInUse:
+                waited = self._clock() - begun
+                if waited > options.server.retry_for:
+                    raise
+                free_slot(connection, options.slot, options.server.application, waited)
+
+    def _begin_without_copy(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+        options = self._options
+        if options.replace_slot or not slot_exists(connection, options.slot):
+            with options.server.connect(replication="database") as replication:
+                return create_slot(replication, options.slot)[0]
+        return slot_position(connection, options.slot)
+
+    def _tables(self, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Table]:
+        tables = ensure_publication(connection, self._options.publication, self._options.tables)
+        keyless = [table.shown for table in tables if not table.identity]
+        if keyless and self._options.copy:
+            raise PostgresError(
+                f"tables without a primary key can't be copied: {', '.join(keyless)}; add one, use the replica "
+                "identity of a unique index, leave them out, or pass copy=False"
+            )
+        return tables
+
+    def _wanted(self, tables: Sequence[Table]) -> Wanted:
+        options = self._options
+        return Wanted(tuple(tables), options.publication, options.text, options.page_rows)
+
+    def _bases(self, oids: Iterable[int]) -> Mapping[int, int]:
+        unknown = list(oids)
+        if not unknown:
+            return {}
+        query = "select oid::bigint, typbasetype::bigint from pg_type where oid = any(%s::bigint[]) and typtype = 'd'"
+        with self._options.server.connect() as connection:
+            return dict(connection.execute(query, (unknown,)).fetchall())
+
+    def _ask_end(self) -> int:
+        with self._options.server.connect() as connection:
+            return _end(connection)
+
+    def _tolerate(self, error: psycopg.Error) -> None:
+        server = self._options.server
+        if not is_lost(error):
+            raise server.failure(f"reading slot '{self._slot}'", error) from None
+        now = self._clock()
+        if self._lost_since is None:
+            self._lost_since = now
+            _LOG.info("slot '%s' was cut off; connecting again: %s", self._slot, server.without_secrets(str(error)))
+        elif now - self._lost_since > server.retry_for:
+            raise server.failure(f"reading slot '{self._slot}'", error) from None
+
+    def _release(self) -> None:
+        self.snapshot()
+        now, self._open = self._open, None
+        opening, self._opening = self._opening, None
+        self._page = self._fetching = None
+        if opening is not None:
+            Background(lambda: _close(opening.result()))
+        if now is not None:
+            _close(now)
+
+
+def _end(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+    row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+    return lsn_number(row[0]) if row else 0
+
+
+def _close(opened: _Copying | _Streaming) -> None:
+    if isinstance(opened, _Copying):
+        opened.reader.close()
+        return
+    opened.stream.close()
+    if opened.overlap is not None:
+        opened.overlap.close()

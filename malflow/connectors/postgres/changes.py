@@ -1,0 +1,112 @@
+"""Changes of tables as a source: a first copy, then every transaction that is committed, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal
+
+from malflow.connectors.postgres.change import Change
+from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
+from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.slots import drop_slot
+from malflow.errors import GraphError
+from malflow.sources.contract import StatefulSourceImpl
+
+__all__ = ["PostgresChanges"]
+
+_LONGEST_NAME = 63
+
+
+class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
+    """Emit each change of some tables as a `Change`, with the time of its commit as timestamp.
+
+    First the tables are copied: each row is an ``"insert"``. Then every transaction follows, whole and in the order of
+    commit, by logical replication (``pgoutput``). The server needs ``wal_level = logical``, the role ``replication``.
+    A run without snapshots never confirms what it has read, so that the server keeps its log: use a persistence.
+
+    The position is in the log of the server; a slot there keeps what was not confirmed. It is confirmed when a snapshot
+    with it is durable. See docs/postgres.md for what happens when.
+
+    Args:
+        dsn: a libpq connection string or URL; every setting of libpq is passed through.
+        tables: names as in SQL: ``public.orders``, or ``orders`` by the search path. If None, those of the publication.
+        slot: the name of the replication slot: one for each job. It is made at the job's first start; dropped only by
+            `drop_slot`.
+        publication: the publication to read. If None, it is named as the slot; made for `tables` if it does not exist.
+        copy: whether the rows that are there are emitted first. If False, the stream begins where an existing slot is,
+            or at the job's first start.
+        text: columns whose values are emitted as Postgres writes them, such as dates that may be ``infinity``.
+        until: ``"now"`` ends the source when all is read that was committed when the run began.
+        replace_slot: whether a job that starts without a position drops an existing slot of the name, rather than fail.
+        page_rows: rows of a page of the first copy.
+        retry_for: how long a lost connection is tried again before the run fails.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    keyed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dsn: str,
+        tables: Iterable[str] | None = None,
+        *,
+        slot: str,
+        publication: str | None = None,
+        copy: bool = True,
+        text: Iterable[str] = (),
+        until: Literal["now"] | None = None,
+        replace_slot: bool = False,
+        page_rows: int = 5_000,
+        retry_for: timedelta = timedelta(minutes=1),
+    ) -> None:
+        me = "PostgresChanges"
+        if isinstance(tables, str) or isinstance(text, str):
+            raise GraphError(f"{me} needs lists of names as tables and text; write ['{tables or text}']")
+        if not _is_slot_name(slot):
+            raise GraphError(f"{me} slot must have up to 63 letters a-z, digits and underscores; got {slot!r}")
+        names = tuple(tables or ())
+        if not names and publication is None:
+            raise GraphError(f"{me} needs tables=[...], or a publication")
+        if until not in (None, "now"):
+            raise GraphError(f"{me} until must be 'now' or None; got {until!r}")
+        if page_rows < 1:
+            raise GraphError(f"{me} page_rows must be at least 1; got {page_rows}")
+        server = Server(dsn, retry_for, me)
+        self._options = ChangeOptions(
+            server, slot, publication or slot, names, frozenset(text), copy, until == "now", replace_slot, page_rows
+        )
+
+    def list_parts(self) -> Sequence[str]:
+        """Return the one part: the slot."""
+        return (self._options.slot,)
+
+    def build_part(self, part: str, state: Position | None) -> ChangesPartition:
+        """Return the reader of the slot.
+
+        Raises:
+            PostgresError: if the job has no position and the slot exists.
+        """
+        if state is None:
+            check_new(self._options)
+        return ChangesPartition(part, self._options, state or ("start",), time.monotonic)
+
+    def drop_slot(self) -> None:
+        """Drop the slot, if it exists, so that the server keeps nothing for this job any more.
+
+        The job's position is then of no use: start it without its snapshots. The publication stays.
+        """
+        drop_slot(self._options.server, self._options.slot, self._options.server.application)
+
+    def __repr__(self) -> str:
+        what: Any = self._options.tables or self._options.publication
+        return f"PostgresChanges({self._options.server!r}, {what!r}, slot={self._options.slot!r})"
+
+
+def _is_slot_name(name: object) -> bool:
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        return False
+    return all(letter in "abcdefghijklmnopqrstuvwxyz0123456789_" for letter in name)

@@ -1,0 +1,132 @@
+"""Connections to a Postgres server: one session's settings, errors without secrets, and retries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import conninfo
+
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.errors import GraphError
+
+__all__ = ["Server", "is_lost", "reason"]
+
+T = TypeVar("T")
+
+_SECRETS = ("password", "sslpassword")
+_REFUSED = {
+    "replication": "the connector sets it where it needs it",
+    "client_encoding": "the connector reads and writes UTF-8",
+}
+_SESSION = (
+    "set client_encoding to 'UTF8'; set timezone to 'UTC'; set datestyle to 'ISO'; set intervalstyle to 'postgres';"
+    "set extra_float_digits to 1; set bytea_output to 'hex'"
+)
+"""How values are written as text: as psycopg reads them, and the same in a query and in a stream of changes."""
+
+_PERMANENT = ("authentication failed", "no pg_hba.conf entry", "does not exist", "is not permitted", "invalid port")
+_LOST = ("08", "57P", "53")
+"""Classes of SQLSTATE: connection failures, a server that shuts down or starts, too few resources."""
+
+_AGAIN = ("40001", "40P01")
+"""SQLSTATE of a transaction that may be tried again: not serialisable, or chosen to end a deadlock."""
+
+
+class Server:
+    """A server and a database, as a DSN. Its repr shows host, port and database, never a secret.
+
+    Args:
+        dsn: a libpq connection string or URL; every setting of libpq is passed through.
+        retry_for: how long a lost connection is tried again before the error surfaces.
+        user: the class that asks, for error messages.
+
+    Raises:
+        GraphError: if the DSN can't be parsed, or has a setting that the connector needs for itself.
+    """
+
+    def __init__(self, dsn: str, retry_for: timedelta, user: str) -> None:
+        if not isinstance(dsn, str):
+            raise GraphError(f"{user} needs a DSN as a string; got a {type(dsn).__name__}")
+        try:
+            settings = conninfo.conninfo_to_dict(dsn)
+        except psycopg.Error:
+            malformed = f"{user} got a DSN that libpq can't parse; write 'host=... dbname=...' or 'postgresql://...'"
+            raise GraphError(malformed) from None  # libpq's message quotes a part of it
+        for name, why in _REFUSED.items():
+            if settings.get(name) is not None:
+                raise GraphError(f"{user} got a DSN with '{name}'; remove it: {why}")
+        self._settings: dict[str, Any] = {"connect_timeout": "10", "application_name": "malflow", **settings}
+        self._secrets = [str(settings[name]) for name in _SECRETS if settings.get(name)]
+        self.retry_for = retry_for.total_seconds()
+
+    @property
+    def application(self) -> str:
+        """The name under which the server lists the connector's sessions."""
+        return str(self._settings["application_name"])
+
+    def connect(self, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return a new connection, which commits each statement unless a transaction is begun.
+
+        Raises:
+            psycopg.OperationalError: if there is no connection; its text has no secret.
+        """
+        try:
+            connection = psycopg.connect(**{**self._settings, **more}, autocommit=True)
+        except psycopg.Error as error:
+            raise psycopg.OperationalError(self.without_secrets(str(error))) from None
+        connection.execute(_SESSION)
+        connection.prepare_threshold = None  # a pooler between may give each transaction another session
+        return connection
+
+    def without_secrets(self, text: str) -> str:
+        """Return a message without the DSN's passwords."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())
+
+    def retry(self, action: Callable[[], T], what: str) -> T:
+        """Return what `action` does, called again while the connection is lost, for at most `retry_for`.
+
+        Raises:
+            PostgresError: if it is lost for longer, or the server refuses what is done.
+        """
+        deadline, wait = time.monotonic() + self.retry_for, 0.05
+        while True:
+            try:
+                return action()
+            except psycopg.Error as error:
+                if not is_lost(error) or time.monotonic() + wait > deadline:
+                    raise self.failure(what, error) from None
+            time.sleep(wait)
+            wait = min(2 * wait, 2.0)
+
+    def failure(self, what: str, error: BaseException) -> PostgresError:
+        """Return an error that says what failed, where, and the server's reason."""
+        return PostgresError(f"{what} failed at {self!r}: {self.without_secrets(reason(error))}")
+
+    def __repr__(self) -> str:
+        shown = {name: self._settings.get(name) for name in ("host", "port", "dbname")}
+        return " ".join(f"{name}={value}" for name, value in shown.items() if value) or "the default server"
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return not any(text in str(error) for text in _PERMANENT)
+    return state.startswith(_LOST) or state in _AGAIN
+
+
+def reason(error: BaseException) -> str:
+    """Return what the server said: its message, detail and context."""
+    if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
+        return str(error)
+    diag = error.diag
+    parts = (diag.message_primary, diag.message_detail, diag.context, diag.message_hint)
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,179 @@
+"""What an epoch does to a table: for each key the last row, or that it is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from malflow.connectors.postgres.change import UNCHANGED, Change
+from malflow.connectors.postgres.copy_text import Column, copy_text
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.row_shapes import RowShape
+from malflow.errors import short_repr
+
+__all__ = ["Batch", "EpochRows", "Operation"]
+
+Operation: TypeAlias = Literal["insert", "upsert", "update", "delete"]
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Batch(NamedTuple):
+    """Rows for one statement. Plain values: it is kept in snapshots.
+
+    Attributes:
+        operation: what is done with them.
+        columns: the columns of the text; those of an update begin with the key that finds the row.
+        size: how many rows.
+        text: the rows, as the text of a COPY.
+    """
+
+    operation: Operation
+    columns: tuple[str, ...]
+    size: int
+    text: bytes
+
+
+class _Partial(NamedTuple):
+    """A row with values that did not change and were not sent; `before` is its key outside."""
+
+    before: Row
+    row: Row
+
+
+class EpochRows:
+    """The rows of an epoch, reduced to one for each key; all of them if there is no key."""
+
+    def __init__(self, shape: RowShape, types: dict[str, int], text: frozenset[str]) -> None:
+        self._shape, self._types, self._text = shape, types, text
+        self._rows: dict[Row, Row | _Partial | None] = {}
+        self._appended: list[Row] = []
+        self._has_partial = False
+        self.cleared = False
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._appended) + self.cleared
+
+    def add(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Add the records of a batch, in order.
+
+        Raises:
+            PostgresError: if a value is no row of the table.
+        """
+        kinds = set(map(type, values))
+        if Change not in kinds and type(None) not in kinds:
+            self._put(self._shape.rows(values))
+            return
+        for key, value in zip(keys, values, strict=True):
+            if type(value) is Change:
+                self._change(value)
+            elif value is None:
+                self._delete(self._shape.key_from(key) if self._shape.key else ())
+            else:
+                self._put([self._shape.row(value)])
+
+    def reset(self) -> None:
+        """Begin the next epoch."""
+        self._rows, self._appended = {}, []
+        self.cleared = self._has_partial = False
+
+    def batches(self) -> Iterator[Batch]:
+        """Return the batches in the order in which they are to be written: deletes, updates, upserts."""
+        whole, partial, deleted = self._by_kind()
+        if deleted:
+            yield self._batch("delete", self._shape.key, deleted)
+        for names, rows in partial.items():
+            yield self._batch("update", (*self._shape.key, *names), rows)
+        if whole:
+            yield self._batch("upsert", self._shape.columns, whole)
+        if self._appended:
+            yield self._batch("insert", self._shape.columns, self._appended)
+
+    def _put(self, rows: list[Row]) -> None:
+        if not self._shape.key:
+            self._appended += rows
+            return
+        key_of = self._shape.key_of
+        try:
+            if self._has_partial:
+                for row in rows:
+                    self._put_one(key_of(row), row)
+            else:
+                self._rows.update(zip(map(key_of, rows), rows, strict=True))
+        except TypeError as error:
+            raise PostgresError(f"table {self._shape.table}: a key can't be compared ({error})") from error
+
+    def _put_one(self, key: Row, row: Row | _Partial | None) -> None:
+        present = self._rows.get(key)
+        if type(present) is _Partial and present.before != key and type(row) is not _Partial:
+            self._rows.setdefault(present.before, None)
+        self._rows[key] = row
+
+    def _delete(self, key: Row) -> None:
+        if not self._shape.key:
+            raise PostgresError(f"table {self._shape.table}: a row can't be deleted without key=[...]")
+        self._put_one(key, None)
+
+    def _change(self, change: Change) -> None:
+        shape = self._shape
+        if change.kind == "truncate":
+            self._rows.clear()
+            self._appended.clear()
+            self.cleared = True
+            return
+        if change.new is None:
+            self._delete(shape.key_in(change.old or {}))
+            return
+        row = shape.row(change.new)
+        if not shape.key:
+            if change.kind != "insert":
+                raise PostgresError(f"table {shape.table}: {change.kind} needs key=[...]; got {short_repr(change)}")
+            self._appended.append(row)
+            return
+        key = shape.key_of(row)
+        before = key if change.old is None else shape.key_in(change.old)
+        complete = self._completed(row, before) if _has_unchanged(row) else row
+        if before != key:
+            self._leave(before, moves=type(complete) is _Partial)
+        self._put_one(key, complete)
+
+    def _completed(self, row: Row, before: Row) -> Row | _Partial:
+        present = self._rows.get(before)
+        known = present.row if type(present) is _Partial else present
+        if known is not None:
+            row = tuple(old if new is UNCHANGED else new for new, old in zip(row, known, strict=True))
+        if not _has_unchanged(row):
+            return row
+        self._has_partial = True
+        return _Partial(present.before if type(present) is _Partial else before, row)
+
+    def _leave(self, key: Row, *, moves: bool) -> None:
+        if moves:
+            self._rows.pop(key, None)  # the update finds the row by this key, and changes it
+            return
+        self._put_one(key, None)
+
+    def _by_kind(self) -> tuple[list[Row], dict[tuple[str, ...], list[Row]], list[Row]]:
+        whole: list[Row] = []
+        deleted: list[Row] = []
+        partial: dict[tuple[str, ...], list[Row]] = {}
+        for key, row in self._rows.items():
+            if None in key:
+                raise PostgresError(f"table {self._shape.table}: a key has NULL: {short_repr(key)}")
+            if row is None:
+                deleted.append(key)
+            elif type(row) is _Partial:
+                known = [(name, value) for name, value in zip(self._shape.columns, row.row, strict=True)
+                         if value is not UNCHANGED]  # fmt: skip
+                names = tuple(name for name, _ in known)
+                partial.setdefault(names, []).append((*row.before, *(value for _, value in known)))
+            else:
+                whole.append(row)
+        return whole, partial, deleted
+
+    def _batch(self, operation: Operation, names: tuple[str, ...], rows: list[Row]) -> Batch:
+        columns: list[Column] = [(name, self._types[name], name in self._text) for name in names]
+        return Batch(operation, names, len(rows), copy_text(columns, rows, self._shape.table))
+
+
+def _has_unchanged(row: Row) -> bool:
+    return any(value is UNCHANGED for value in row)

@@ -1,0 +1,227 @@
+"""The first copy of the tables, page by page in order of keys, under the snapshot with which a slot begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.names import Table, identifiers, raw_sql
+from malflow.connectors.postgres.pgoutput import lsn_number
+from malflow.connectors.postgres.replication import create_slot
+from malflow.connectors.postgres.slots import drop_slot
+from malflow.connectors.postgres.visible import CopyState, Snapshot, TableCopy
+
+__all__ = ["CopyReader", "Page", "Wanted", "begin_copy", "resume_copy"]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_FILES = """
+with tree as (select %(oid)s::oid as oid union select relid from pg_partition_tree(%(oid)s::oid::regclass))
+select array_agg(c.relfilenode::bigint order by c.oid), array_agg(coalesce(pg_relation_filenode(c.oid), 0)::bigint
+  order by c.oid) from pg_class c join tree on tree.oid = c.oid
+"""
+"""The files of a table and its partitions: as the transaction sees them, and as they are now."""
+
+_FILTERS = """
+select attnames::text[], rowfilter from pg_publication_tables
+where pubname = %s and schemaname = %s and tablename = %s
+"""
+_WITH_FILTERS = 150_000
+"""The version of the server from which on a publication may have lists of columns and conditions on rows."""
+
+_TRIES = 20
+_ABANDONED = "10min"
+"""How long the server keeps the transaction of a reader that went away without closing it."""
+
+
+class Page(NamedTuple):
+    """Rows of a table in the order of their keys.
+
+    Attributes:
+        table: its name, as shown.
+        names: the columns of the rows.
+        rows: each row's values, and after them those of its key.
+        last: whether no row follows.
+    """
+
+    table: str
+    names: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be copied, and how: tables of a publication, columns left as text, rows of a page."""
+
+    tables: tuple[Table, ...]
+    publication: str
+    text: frozenset[str]
+    rows: int
+
+
+class CopyReader:
+    """Read the pages that a copy still lacks, in one transaction.
+
+    Attributes:
+        state: how far the copy is; whoever emits rows advances it.
+        index: the snapshot under which the pages are read.
+        restarted: tables that were truncated while no reader held them; they are copied from their beginning.
+    """
+
+    def __init__(self, connection: Connection, wanted: Wanted, state: CopyState) -> None:
+        self._connection, self._wanted = connection, wanted
+        self.state, self.index = state, len(state.snapshots) - 1
+        self.restarted: list[str] = []
+        self._heads = {name: (copy.last_key, copy.done) for name, copy in state.tables.items()}
+
+    def next_page(self) -> Page | None:
+        """Return the next page; None if all tables are read."""
+        for table in self._wanted.tables:
+            after, done = self._heads[table.shown]
+            if not done:
+                return self._read(table, after)
+        return None
+
+    def close(self) -> None:
+        """End the transaction, and with it the locks on the tables."""
+        self._connection.close()
+
+    def _read(self, table: Table, after: tuple[Any, ...] | None) -> Page:
+        columns, condition = _published(self._connection, table, self._wanted.publication)
+        key = table.identity
+        cells = [
+            sql.SQL("{}::text").format(sql.Identifier(name)) if name in self._wanted.text else sql.Identifier(name)
+            for name in columns
+        ]
+        conditions = [condition] if condition else []
+        if after is not None:
+            conditions.append(sql.SQL("row({}) > {}").format(identifiers(key), table.literals(key, after)))
+        query = sql.SQL("select {}, {} from {} {} order by {} limit {}").format(
+            sql.SQL(", ").join(cells),
+            identifiers(key),
+            table.identifier,
+            sql.SQL("where ") + sql.SQL(" and ").join(conditions) if conditions else sql.SQL(""),
+            identifiers(key),
+            sql.Literal(self._wanted.rows),
+        )
+        try:
+            rows = self._connection.execute(query).fetchall()
+        except psycopg.DataError as error:
+            raise PostgresError(
+                f"table {table.shown}: a value can't be read ({error}); pass text=[column] to get a column as "
+                "Postgres writes it"
+            ) from None
+        last = len(rows) < self._wanted.rows
+        self._heads[table.shown] = (rows[-1][len(columns) :] if rows else after, last)
+        return Page(table.shown, columns, rows, last)
+
+
+def begin_copy(server: Server, slot: str, wanted: Wanted) -> tuple[int, CopyReader]:
+    """Make the slot, and a reader of the tables as they are just then; return where the slot's stream begins.
+
+    The tables are locked against truncation for as long as they are read, as by pg_dump: a truncated table looks empty
+    to older snapshots too. A truncation between making the slot and the lock is noticed, and the slot made again.
+    """
+    for _ in range(_TRIES):
+        drop_slot(server, slot, server.application)
+        connection = server.connect()
+        try:
+            with server.connect(replication="database") as replication:
+                lsn, name = create_slot(replication, slot)
+                _begin(connection)
+                connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(name)))
+                _lock(connection, wanted.tables)
+            files = {table.shown: _files(connection, table) for table in wanted.tables}
+            if all(then == now for then, now in files.values()):
+                snapshot = _snapshot(connection, lsn)
+                copies = {name: TableCopy(now) for name, (_, now) in files.items()}
+                return lsn, CopyReader(connection, wanted, CopyState(copies, [snapshot]))
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    raise PostgresError(
+        f"slot '{slot}': its tables were truncated or rewritten at each of {_TRIES} attempts to copy them"
+    )
+
+
+def resume_copy(server: Server, wanted: Wanted, state: CopyState) -> CopyReader:
+    """Return a reader that goes on with a copy under a snapshot of now."""
+    connection = server.connect()
+    try:
+        snapshot = _later_snapshot(connection, wanted.tables, state.snapshots)
+        state.snapshots.append(snapshot)
+        restarted = [table.shown for table in wanted.tables if _restart_if_truncated(connection, table, state)]
+        reader = CopyReader(connection, wanted, state)
+        reader.restarted = restarted
+    except BaseException:
+        connection.close()
+        raise
+    return reader
+
+
+def _later_snapshot(connection: Connection, tables: Sequence[Table], earlier: Sequence[Snapshot]) -> Snapshot:
+    """Begin a transaction that shows at least what the first snapshot does.
+
+    A transaction is in the log a moment before others see it, and may have been in the first snapshot, which is made
+    from the log.
+    """
+    while True:
+        _begin(connection)
+        _lock(connection, tables)
+        snapshot = _snapshot(connection, None)
+        if not any(earlier[0].shows(xid) for xid in snapshot.running):
+            return snapshot
+        connection.execute("rollback")
+        time.sleep(0.05)
+
+
+def _restart_if_truncated(connection: Connection, table: Table, state: CopyState) -> bool:
+    copy = state.tables[table.shown]
+    _, now = _files(connection, table)
+    if now == copy.files:
+        return False
+    had_rows = bool(copy.ranges)
+    state.tables[table.shown] = TableCopy(now)
+    return had_rows
+
+
+def _begin(connection: Connection) -> None:
+    connection.execute(f"set idle_in_transaction_session_timeout to '{_ABANDONED}'")
+    connection.execute("begin isolation level repeatable read, read only")
+
+
+def _lock(connection: Connection, tables: Sequence[Table]) -> None:
+    names = sql.SQL(", ").join(table.identifier for table in tables)
+    connection.execute(sql.SQL("lock table {} in access share mode").format(names))
+
+
+def _files(connection: Connection, table: Table) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    row = connection.execute(_FILES, {"oid": table.oid}).fetchone()
+    return (tuple(row[0]), tuple(row[1])) if row else ((), ())
+
+
+def _snapshot(connection: Connection, lsn: int | None) -> Snapshot:
+    row = connection.execute("select pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, now()").fetchone()
+    if row is None:
+        raise PostgresError("the server did not describe its snapshot")
+    text, end, now = row
+    return Snapshot.from_text(text, lsn_number(end) if lsn is None else lsn, now)
+
+
+def _published(connection: Connection, table: Table, publication: str) -> tuple[tuple[str, ...], sql.Composable | None]:
+    """Return the columns and the condition on rows that a publication has for a table."""
+    if connection.info.server_version < _WITH_FILTERS:
+        return table.columns, None
+    row = connection.execute(_FILTERS, (publication, table.schema, table.name)).fetchone()
+    if row is None:
+        return table.columns, None
+    return tuple(name for name in table.columns if name in row[0]), row[1] and raw_sql(row[1])

@@ -1,0 +1,86 @@
+"""The ledger in the target's database: the last epoch that each sink has committed, and the run that owns it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.errors import FencedError
+from malflow.sinks.transactional import SinkOwner
+
+__all__ = ["Ledger"]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_MAKE = """
+create table if not exists {} (
+  job text not null, sink text not null, epoch bigint not null, claim bigint not null,
+  committed_at timestamptz not null default now(), primary key (job, sink))
+"""
+
+
+class Ledger:
+    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end."""
+
+    def __init__(self, table: str, owner: SinkOwner) -> None:
+        self._table = sql.Identifier(*table.split("."))
+        self._owner = owner
+
+    def take_over(self, connection: Connection) -> int:
+        """Make this run the owner; return the last epoch committed, 0 if there is none.
+
+        Raises:
+            FencedError: if a later run is the owner.
+        """
+        owner = self._owner
+        insert = "insert into {} (job, sink, epoch, claim) values (%s, %s, 0, %s) on conflict do nothing"
+        connection.execute(self._sql(insert), (owner.job, owner.sink, owner.claim))
+        epoch = self._lock(connection, at_most=owner.claim)
+        update = "update {} set claim = %s where job = %s and sink = %s"
+        connection.execute(self._sql(update), (owner.claim, owner.job, owner.sink))
+        return epoch
+
+    def make(self, connection: Connection) -> None:
+        """Make the table if it does not exist. Not within a transaction."""
+        name = self._table.as_string(connection)
+        found = connection.execute("select to_regclass(%s)", (name,)).fetchone()
+        if found is not None and found[0] is not None:
+            return
+        try:
+            connection.execute(self._sql(_MAKE))
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+            return  # another sink has just made it
+
+    def last_epoch(self, connection: Connection) -> int:
+        """Lock the row for this transaction; return the last epoch committed.
+
+        Raises:
+            FencedError: if another run is the owner.
+        """
+        return self._lock(connection, at_most=self._owner.claim)
+
+    def note(self, connection: Connection, epoch: int) -> None:
+        """Note that an epoch is committed, with this transaction."""
+        update = "update {} set epoch = %s, committed_at = now() where job = %s and sink = %s"
+        connection.execute(self._sql(update), (epoch, self._owner.job, self._owner.sink))
+
+    def _lock(self, connection: Connection, *, at_most: int) -> int:
+        owner = self._owner
+        select = "select epoch, claim from {} where job = %s and sink = %s for update"
+        row = connection.execute(self._sql(select), (owner.job, owner.sink)).fetchone()
+        if row is None:
+            raise PostgresError(
+                f"sink '{owner.sink}' of job '{owner.job}' has no row in {self._table.as_string(connection)}: someone "
+                "deleted it while the job ran; start the job again"
+            )
+        if row[1] > at_most:
+            raise FencedError(
+                f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {row[1]}; this is run {owner.claim}"
+            )
+        return int(row[0])
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(self._table)

@@ -1,0 +1,143 @@
+"""Names of tables and columns: as SQL, and as they are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.errors import PostgresError
+
+__all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name"]
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+
+_FIND = """
+select c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
+  array(select a.attname::text from pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
+  array(select case when t.typbasetype = 0 then t.oid else t.typbasetype end::bigint
+        from pg_attribute a join pg_type t on t.oid = a.atttypid
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
+  array(select format_type(a.atttypid, a.atttypmod)
+                || case when l.oid is null then '' else format(' collate %%I.%%I', o.nspname, l.collname) end
+        from pg_attribute a left join pg_collation l on l.oid = a.attcollation
+        left join pg_namespace o on o.oid = l.collnamespace
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
+  array(select a.attname::text from pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attnotnull order by a.attnum)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
+"""
+
+_UNIQUE = """
+select i.indisprimary, i.indisreplident,
+  array(select a.attname::text from unnest(i.indkey[0:i.indnkeyatts - 1]) with ordinality k(n, at)
+        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n order by k.at)
+from pg_index i
+where i.indrelid = %s and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its columns with their types, and what makes a row of it unique.
+
+    Attributes:
+        types: the oids of the columns' types, of a domain that of the type below.
+        casts: the columns' types as SQL, with their collations.
+        identity: the columns by which the server names a changed row; empty if it has none.
+        uniques: the columns of each unique index.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[int, ...]
+    casts: tuple[str, ...]
+    not_null: frozenset[str]
+    primary_key: tuple[str, ...]
+    identity: tuple[str, ...]
+    uniques: tuple[frozenset[str], ...]
+
+    @property
+    def shown(self) -> str:
+        """Schema and name, in double quotes where SQL needs them."""
+        return shown_name(self.schema, self.name)
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The table in a statement."""
+        return sql.Identifier(self.schema, self.name)
+
+    def type_of(self, column: str) -> int:
+        """Return the oid of a column's type."""
+        return self.types[self.columns.index(column)]
+
+    def literals(self, columns: tuple[str, ...], values: Sequence[Any]) -> sql.Composed:
+        """Return a row of values in a statement, each cast to its column's type and collation."""
+        kinds = [raw_sql(self.casts[self.columns.index(column)]) for column in columns]
+        cells = [
+            sql.SQL("({}::{})").format(sql.Literal(value), kind) for value, kind in zip(values, kinds, strict=True)
+        ]
+        return sql.SQL("row({})").format(sql.SQL(", ").join(cells))
+
+
+def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> Table:
+    """Return a table by its name as written in SQL: with a schema or found by the search path.
+
+    Raises:
+        PostgresError: if there is none.
+    """
+    try:
+        found = connection.execute(_FIND, (name,)).fetchone()
+    except psycopg.errors.SyntaxErrorOrAccessRuleViolation as error:
+        raise PostgresError(f"{asked_by} got table {name!r}, which is no name of SQL: {error}") from None
+    if found is None:
+        mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
+        raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")
+    oid, schema, relation, replica, columns, types, casts, not_null = found
+    primary: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    uniques = []
+    for is_primary, is_identity, of in connection.execute(_UNIQUE, (oid,)):
+        uniques.append(frozenset(of))
+        primary = tuple(of) if is_primary else primary
+        identity = tuple(of) if is_identity else identity
+    if replica != "i":
+        identity = () if replica == "n" else primary
+    return Table(
+        oid=oid,
+        schema=schema,
+        name=relation,
+        columns=tuple(columns),
+        types=tuple(types),
+        casts=tuple(casts),
+        not_null=frozenset(not_null),
+        primary_key=primary,
+        identity=identity,
+        uniques=tuple(uniques),
+    )
+
+
+def raw_sql(text: str) -> sql.SQL:
+    """Return SQL that the server wrote, for a statement."""
+    return sql.SQL(text)
+
+
+def identifiers(names: tuple[str, ...]) -> sql.Composed:
+    """Return columns in a statement, with commas between."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def shown_name(*parts: str) -> str:
+    """Return a name for people, in double quotes where SQL needs them for its characters.
+
+    >>> shown_name("public", "orders"), shown_name("public", "My orders")
+    ('public.orders', 'public."My orders"')
+    """
+    return ".".join(part if _PLAIN.match(part) else '"' + part.replace('"', '""') + '"' for part in parts)

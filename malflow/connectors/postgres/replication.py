@@ -1,0 +1,128 @@
+"""A logical replication connection that never blocks: psycopg's `pq` layer, and the answers that the server expects."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from struct import Struct
+
+import psycopg
+from psycopg import pq
+
+from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
+
+__all__ = ["ReplicationStream", "create_slot", "postgres_time"]
+
+_DATA = ord("w")
+_STATUS = Struct(">cqqqqb").pack
+_KEEPALIVE = Struct(">qqb").unpack_from
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_EPOCH_US = 946_684_800_000_000
+_STATUS_SECONDS = 2.0
+"""How often the server hears of a reader, also in bursts: it hangs up on one that is silent (wal_sender_timeout)."""
+
+_BETWEEN_CLOCKS = 256
+"""Messages between two looks at the clock."""
+
+
+class ReplicationStream:
+    """An open stream of a slot, from a position.
+
+    Attributes:
+        idle_at: up to where the server has sent everything, as its last keepalive said; 0 before the first.
+    """
+
+    def __init__(self, server: Server, slot: str, start: int, publication: str) -> None:
+        self._connection = server.connect(replication="database")
+        self._pg = self._connection.pgconn
+        self._confirmed = start
+        self.idle_at = 0
+        self._next_status = 0.0
+        self._until_clock = 0
+        publications = _quoted(publication).replace("'", "''")
+        options = f"(proto_version '1', publication_names '{publications}')"
+        command = f"START_REPLICATION SLOT {_quoted(slot)} LOGICAL {lsn_text(start)} {options}"
+        result = self._pg.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            self.close()
+            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        self._pg.nonblocking = 1
+
+    def receive(self) -> bytes | None:
+        """Return the next message of the stream with its header of 25 bytes; None if there is none now.
+
+        Raises:
+            psycopg.OperationalError: if the connection is lost.
+        """
+        get = self._pg.get_copy_data
+        looked = False
+        while True:
+            self._until_clock -= 1
+            if self._until_clock < 0:
+                self._look_at_clock()
+            size, data = get(1)
+            if size > 0:
+                if data[0] == _DATA:
+                    return bytes(data)
+                end, _sent, wanted = _KEEPALIVE(data, 1)
+                self.idle_at = end
+                if wanted:
+                    self._answer()
+            elif size < 0:
+                raise self._ended()
+            elif looked:
+                self._until_clock = 0
+                return None
+            else:
+                self._pg.consume_input()
+                looked = True
+
+    def confirm(self, lsn: int) -> None:
+        """Confirm that everything before `lsn` is durable here: the server may forget it."""
+        if lsn > self._confirmed:
+            self._confirmed = lsn
+            self._answer()
+
+    def close(self) -> None:
+        """Close the connection; the slot can be read by another one."""
+        self._connection.close()
+
+    def _look_at_clock(self) -> None:
+        self._until_clock = _BETWEEN_CLOCKS
+        if time.monotonic() >= self._next_status:
+            self._answer()
+
+    def _answer(self) -> None:
+        now = int(time.time() * 1_000_000) - _EPOCH_US
+        self._pg.put_copy_data(_STATUS(b"r", self._confirmed, self._confirmed, self._confirmed, now, 0))
+        self._pg.flush()
+        self._next_status = time.monotonic() + _STATUS_SECONDS
+
+    def _ended(self) -> psycopg.Error:
+        result = self._pg.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return psycopg.errors.error_from_result(result, encoding="utf-8")
+        return psycopg.OperationalError(self._pg.get_error_message() or "the server ended the stream")
+
+
+def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -> tuple[int, str]:
+    """Make a slot on a replication connection; return where its stream begins and the name of a snapshot of just then.
+
+    The snapshot lives until the connection's next command, or its end.
+    """
+    command = f"CREATE_REPLICATION_SLOT {_quoted(slot)} LOGICAL pgoutput (SNAPSHOT 'export')"
+    result = connection.pgconn.exec_(command.encode())
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise psycopg.errors.error_from_result(result, encoding="utf-8")
+    point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
+    return lsn_number((point or b"0/0").decode()), (snapshot or b"").decode()
+
+
+def postgres_time(microseconds: int) -> datetime:
+    """Return a time of the protocol: it counts from the year 2000."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,82 @@
+"""What users pass as rows: dicts, tuples, lists, dataclasses other objects with attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.errors import short_repr
+
+__all__ = ["RowShape"]
+
+
+class RowShape:
+    """The columns of a table that are written, and where the key is among them."""
+
+    def __init__(self, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
+        self.table, self.columns, self.key = table, columns, key
+        self._of_dict = itemgetter(*columns) if len(columns) > 1 else lambda row, name=columns[0]: (row[name],)
+        places = [columns.index(name) for name in key]
+        self.key_of = itemgetter(*places) if len(places) > 1 else lambda row, at=(places or [0])[0]: (row[at],)
+
+    def rows(self, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a batch.
+
+        Raises:
+            PostgresError: if one lacks a column or has one that is not written.
+        """
+        if set(map(type, values)) == {dict} and set(map(len, values)) == {len(self.columns)}:
+            try:
+                return list(map(self._of_dict, values))
+            except KeyError:
+                pass  # the row is found, and named, below
+        return [self.row(value) for value in values]
+
+    def row(self, value: Any) -> tuple[Any, ...]:
+        """Return the row that a value is."""
+        if isinstance(value, Mapping):
+            return self._of_mapping(value)
+        if hasattr(value, "_fields"):
+            return self._of_mapping(value._asdict())
+        if isinstance(value, (tuple, list)):
+            if len(value) != len(self.columns):
+                raise self._unfit(value, f"it has {len(value)} values for {len(self.columns)} columns")
+            return tuple(value)
+        try:
+            return tuple(getattr(value, name) for name in self.columns)
+        except AttributeError as error:
+            raise self._unfit(value, str(error)) from error
+
+    def key_in(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a row that may have its key alone.
+
+        Raises:
+            PostgresError: if a column of the key is missing.
+        """
+        try:
+            return tuple(row[name] for name in self.key)
+        except KeyError as error:
+            raise self._unfit(row, f"it lacks column {error} of the key") from None
+
+    def key_from(self, key: Any) -> tuple[Any, ...]:
+        """Return the key that a record's key is."""
+        parts = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+        if len(parts) != len(self.key):
+            raise self._unfit(key, f"as key of a row to delete it has {len(parts)} values for {self.key}")
+        return parts
+
+    def _of_mapping(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
+        missing = [name for name in self.columns if name not in value]
+        extra = [name for name in value if name not in self.columns]
+        if missing or extra:
+            lacks = f"it lacks {missing}" if missing else f"{extra} are no columns that are written"
+            raise self._unfit(value, lacks)
+        return tuple(value[name] for name in self.columns)
+
+    def _unfit(self, value: Any, why: str) -> PostgresError:
+        return PostgresError(
+            f"table {self.table}: {short_repr(value)} is no row of columns {', '.join(self.columns)}: {why}; pass "
+            "columns=[...], or convert the records before the sink"
+        )

@@ -1,0 +1,146 @@
+"""Slots and publications: made at a job's first start, checked at every later one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.errors import PositionLost, PostgresError
+from malflow.connectors.postgres.names import Table, describe
+from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
+
+__all__ = [
+    "check_slot",
+    "drop_slot",
+    "ensure_publication",
+    "free_slot",
+    "slot_exists",
+    "slot_position",
+    "system_identifier",
+]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_SLOT = """
+select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status
+from pg_replication_slots where slot_name = %s
+"""
+_ANEW = "to begin anew, drop the slot and start the job without its snapshots"
+_PATIENCE = 2.0
+"""Seconds after which the session of a reader that holds the slot is ended: its process is dead or out of reach."""
+
+
+def system_identifier(connection: Connection) -> str:
+    """Return what tells a server, with its standbys, from all others."""
+    row = connection.execute("select system_identifier::text from pg_control_system()").fetchone()
+    return str(row[0]) if row else ""
+
+
+def slot_exists(connection: Connection, slot: str) -> bool:
+    """Whether there is a slot of this name."""
+    return connection.execute(_SLOT, (slot,)).fetchone() is not None
+
+
+def slot_position(connection: Connection, slot: str) -> int:
+    """Return up to where a slot is confirmed.
+
+    Raises:
+        PostgresError: if its stream can't be read.
+    """
+    row = connection.execute(_SLOT, (slot,)).fetchone()
+    if row is None or row[0] != "pgoutput" or row[3] is None:
+        raise PostgresError(f"slot '{slot}' is not a logical slot of plugin pgoutput; choose another name")
+    return lsn_number(row[3])
+
+
+def check_slot(connection: Connection, slot: str, position: int, wanted_system: str) -> None:
+    """Check that the slot can stream everything after a position.
+
+    Raises:
+        PositionLost: if it can't.
+    """
+    where = f"slot '{slot}', position {lsn_text(position)}"
+    system = system_identifier(connection)
+    if system != wanted_system:
+        raise PositionLost(f"{where}: the position is of server {wanted_system}, this is server {system}; {_ANEW}")
+    row = connection.execute(_SLOT, (slot,)).fetchone()
+    if row is None:
+        raise PositionLost(f"{where}: the slot is gone, and with it the changes after the position; {_ANEW}")
+    plugin, _database, _pid, confirmed, wal_status = row
+    if plugin != "pgoutput":
+        raise PostgresError(f"{where}: the slot's plugin is {plugin}, not pgoutput; choose another name")
+    if wal_status == "lost" or confirmed is None:
+        raise PositionLost(
+            f"{where}: the server has removed the log that the slot needs (max_slot_wal_keep_size); {_ANEW}"
+        )
+    if lsn_number(confirmed) > position:
+        raise PositionLost(
+            f"{where}: the slot is confirmed up to {confirmed}, beyond the position: the changes between are gone. The "
+            f"run resumes from an older snapshot than the last, or another job reads the slot; {_ANEW}"
+        )
+    end = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
+    if end is not None and lsn_number(end[0]) < position:
+        raise PositionLost(
+            f"{where}: the server's log ends before it, at {end[0]}: it was restored from an older copy; {_ANEW}"
+        )
+
+
+def free_slot(connection: Connection, slot: str, application: str, waited: float) -> None:
+    """Wait a moment for the slot; later, end the session of its reader, which the server may not know to be dead."""
+    row = connection.execute(_SLOT, (slot,)).fetchone()
+    if row is None or row[2] is None:
+        return
+    if waited > _PATIENCE:
+        query = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s and application_name = %s"
+        connection.execute(query, (row[2], application))
+    time.sleep(0.1)
+
+
+def drop_slot(server: Server, slot: str, application: str) -> None:
+    """Drop a slot if there is one; the session that reads it is ended."""
+    with server.connect() as connection:
+        begun = time.monotonic()
+        while slot_exists(connection, slot):
+            try:
+                connection.execute("select pg_drop_replication_slot(%s)", (slot,))
+            except psycopg.errors.UndefinedObject:
+                return
+            except psycopg.errors.ObjectInUse as error:
+                if time.monotonic() - begun > max(server.retry_for, _PATIENCE + 1):
+                    raise server.failure(f"dropping slot '{slot}'", error) from None
+                free_slot(connection, slot, application, time.monotonic() - begun)
+
+
+def ensure_publication(connection: Connection, publication: str, tables: Sequence[str]) -> list[Table]:
+    """Make the publication of these tables if there is none of its name; return its tables.
+
+    Raises:
+        PostgresError: if it exists and lacks one of them, or has none at all.
+    """
+    wanted = [describe(connection, name, "PostgresChanges") for name in tables]
+    exists = connection.execute("select from pg_publication where pubname = %s", (publication,)).fetchone() is not None
+    if not exists:
+        if not wanted:
+            raise PostgresError(f"there is no publication {publication!r}; make it, or pass tables=[...]")
+        _create(connection, publication, wanted)
+    query = "select format('%%I.%%I', schemaname, tablename) from pg_publication_tables where pubname = %s order by 1"
+    published = [describe(connection, name, "PostgresChanges") for (name,) in connection.execute(query, (publication,))]
+    missing = [table.shown for table in wanted if table.oid not in {other.oid for other in published}]
+    if missing or not published:
+        lacks = f"lacks {', '.join(missing)}" if missing else "has no table"
+        raise PostgresError(f"publication {publication!r} {lacks}; alter publication ... add table ...")
+    return wanted or published
+
+
+def _create(connection: Connection, publication: str, tables: Sequence[Table]) -> None:
+    statement = sql.SQL("create publication {} for table {} with (publish_via_partition_root = true)")
+    names = sql.SQL(", ").join(table.identifier for table in tables)
+    try:
+        connection.execute(statement.format(sql.Identifier(publication), names))
+    except psycopg.errors.DuplicateObject:
+        return

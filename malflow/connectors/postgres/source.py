@@ -1,0 +1,313 @@
+"""A table or query as a source, read page by page in the order of a unique key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, TypeAlias, cast
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.background import Background
+from malflow.connectors.postgres.connection import Server, is_lost
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql
+from malflow.errors import GraphError
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+
+__all__ = ["PostgresSource"]
+
+Position: TypeAlias = tuple[int, tuple[Any, ...]]
+"""Rows read, and the key of the last one; an empty key at the beginning."""
+
+Row: TypeAlias = tuple[Any, ...]
+Connection: TypeAlias = psycopg.Connection[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Options of `PostgresSource`. Picklable."""
+
+    server: Server
+    table: str | None
+    query: str | None
+    key: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    row: Callable[..., Any]
+    timestamp: str | None
+    page_rows: int
+    poll_every: float | None
+
+
+class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
+    """Emit the rows of a table or query in the order of a unique key, each with its index from 0 as timestamp.
+
+    Pages are read by key (``where key > last order by key limit n``), each while the one before is processed. The
+    position is the last key. Rows that are inserted or changed behind the position are not seen: use `PostgresChanges`
+    for these.
+
+    Args:
+        dsn: a libpq connection string or URL; every setting of libpq is passed through.
+        table: the table's name as in SQL; or pass `query`.
+        query: a ``select`` without order and limit.
+        key: the columns to order by: unique together and not NULL. Needed with `query`; None: the primary key.
+        columns: the columns of a table to read; None: all.
+        row: what a row becomes: ``dict`` by column, ``tuple``, or a class or function that is called with the columns
+            as keywords.
+        timestamp: the column that is the timestamp of a row; None: the index of the row.
+        page_rows: rows of a page.
+        poll_every: how long to wait before asking for more once all is read; None: the source ends. A row that is
+            committed late with a lower key is missed.
+        retry_for: how long a lost connection is tried again before the run fails.
+
+    Raises:
+        GraphError: if an argument is invalid.
+    """
+
+    keyed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str | None = None,
+        *,
+        query: str | None = None,
+        key: Iterable[str] | None = None,
+        columns: Iterable[str] | None = None,
+        row: Callable[..., Any] = dict,
+        timestamp: str | None = None,
+        page_rows: int = 10_000,
+        poll_every: timedelta | None = None,
+        retry_for: timedelta = timedelta(minutes=1),
+    ) -> None:
+        me = "PostgresSource"
+        if (table is None) == (query is None):
+            raise GraphError(f"{me} needs either a table or query=...")
+        for name, given in (("key", key), ("columns", columns)):
+            if isinstance(given, str):
+                raise GraphError(f"{me} {name} must be a list of columns; write [{given!r}]")
+        if query is not None and (not key or columns is not None):
+            raise GraphError(f"{me} with a query needs key=[...], and names its columns in the query")
+        if not callable(row):
+            raise GraphError(f"{me} row must be dict, tuple, a class or a function; got {row!r}")
+        if page_rows < 1:
+            raise GraphError(f"{me} page_rows must be at least 1; got {page_rows}")
+        if poll_every is not None and poll_every <= timedelta(0):
+            raise GraphError(f"{me} poll_every must be positive; got {poll_every}")
+        self._options = SourceOptions(
+            Server(dsn, retry_for, me),
+            table,
+            query,
+            tuple(key or ()),
+            None if columns is None else tuple(columns),
+            row,
+            timestamp,
+            page_rows,
+            None if poll_every is None else poll_every.total_seconds(),
+        )
+
+    def list_parts(self) -> Sequence[str]:
+        """Return the one part: the table, or the query."""
+        return (self._options.table or "query",)
+
+    def build_part(self, part: str, state: Position | None) -> SourcePartition:
+        """Return the reader; it connects at the first poll."""
+        del part
+        return SourcePartition(self._options, state or (0, ()), time.monotonic)
+
+    def __repr__(self) -> str:
+        return f"PostgresSource({self._options.server!r}, {self._options.table or 'query'!r})"
+
+
+@dataclass(slots=True)
+class _Page:
+    names: tuple[str, ...]
+    rows: list[Row]
+    last: bool
+
+
+class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
+    """The reader of a table or query."""
+
+    def __init__(self, options: SourceOptions, position: Position, clock: Callable[[], float]) -> None:
+        self._options, self._clock = options, clock
+        self._index, self._key = position
+        self._fetching: Background[_Page] | None = None
+        self._page: _Page | None = None
+        self._at = 0
+        self._connection: Connection | None = None
+        self._statement: tuple[sql.Composable, tuple[str, ...], Table | None] | None = None
+        self._not_before = float("-inf")
+        self._lost_since: float | None = None
+        self._finished = False
+
+    def poll(self) -> tuple[Any, Any] | None:
+        """Return the next row and its timestamp."""
+        values, times = self.poll_batch(1)
+        return (values[0], times[0]) if values else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the rows that have arrived, and their timestamps.
+
+        Raises:
+            PostgresError: if the query fails, or the server can't be reached for too long.
+        """
+        try:
+            return self._poll(limit)
+        except psycopg.Error as error:
+            self.suspend()
+            self._tolerate(error)
+            return (), ()
+        except BaseException:
+            self.suspend()
+            raise
+
+    def is_finished(self) -> bool:
+        """Whether all rows are read, and no more are waited for."""
+        return self._finished
+
+    def snapshot(self) -> Position:
+        """Return the position after the last row returned."""
+        return self._index, self._key
+
+    def go_on_from(self, position: Position) -> bool:
+        """Whether the reader stands at this position."""
+        return position == self.snapshot()
+
+    def suspend(self) -> None:
+        """Close the connection."""
+        fetching, self._fetching = self._fetching, None
+        connection, self._connection = self._connection, None
+        self._page = None
+        if connection is not None:
+            if fetching is not None and not fetching.done:
+                connection.cancel_safe(timeout=1.0)
+            connection.close()
+
+    def _poll(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        if self._finished or (self._page is None and not self._fetched()):
+            return (), ()
+        page, at = cast("_Page", self._page), self._at
+        rows = page.rows[at : at + limit]
+        self._at += len(rows)
+        values, times = self._values(page.names, rows), self._times(page.names, rows)
+        if rows:
+            self._index += len(rows)
+            self._key = rows[-1][len(page.names) :]
+        if self._at >= len(page.rows):
+            self._page = None
+            self._end_page(last=page.last)
+        return values, times
+
+    def _fetched(self) -> bool:
+        if self._fetching is None:
+            if self._clock() < self._not_before:
+                return False
+            self._fetch_after(self._key)
+        if self._fetching is None or not self._fetching.done:
+            return False
+        self._page, self._at, self._fetching = self._fetching.result(), 0, None
+        self._lost_since = None
+        if not self._page.last:
+            self._fetch_after(self._page.rows[-1][len(self._page.names) :])
+        return True
+
+    def _fetch_after(self, key: Row) -> None:
+        self._fetching = Background(lambda: self._fetch(key))
+
+    def _end_page(self, *, last: bool) -> None:
+        if not last:
+            return
+        if self._options.poll_every is None:
+            self._finished = True
+            self.suspend()
+        else:
+            self._not_before = self._clock() + self._options.poll_every
+
+    def _values(self, names: tuple[str, ...], rows: list[Row]) -> list[Any]:
+        make, width = self._options.row, len(names)
+        if make is tuple:
+            return [row[:width] for row in rows]
+        if make is dict:
+            return [dict(zip(names, row, strict=False)) for row in rows]
+        return [make(**dict(zip(names, row, strict=False))) for row in rows]
+
+    def _times(self, names: tuple[str, ...], rows: list[Row]) -> Sequence[Any]:
+        if self._options.timestamp is None:
+            return range(self._index, self._index + len(rows))
+        place = names.index(self._options.timestamp)
+        return [row[place] for row in rows]
+
+    def _fetch(self, after: Row) -> _Page:
+        options = self._options
+        if self._connection is None:
+            self._connection = options.server.connect()
+        if self._statement is None:
+            self._statement = self._describe(self._connection)
+        select, names, table = self._statement
+        key = identifiers(options.key or (table.primary_key if table is not None else ()))
+        condition: sql.Composable = sql.SQL("")
+        if after:
+            cells = _key_cells(options, table, after)
+            condition = sql.SQL("where row({}) > {}").format(key, cells)
+        query = sql.SQL("select *, {} from ({}) as source {} order by {} limit {}")
+        statement = query.format(key, select, condition, key, sql.Literal(options.page_rows))
+        rows = self._connection.execute(statement).fetchall()
+        if any(None in row[len(names) :] for row in rows):
+            raise PostgresError(f"{self._what}: the key {', '.join(options.key)} is NULL in a row; exclude such rows")
+        return _Page(names, rows, last=len(rows) < options.page_rows)
+
+    def _describe(self, connection: Connection) -> tuple[sql.Composable, tuple[str, ...], Table | None]:
+        options = self._options
+        if options.query is not None:
+            query = raw_sql(options.query.strip().rstrip(";"))
+            found = connection.execute(sql.SQL("select * from ({}) as source limit 0").format(query)).description
+            names = tuple(column.name for column in found or ())
+            self._check(names, options.key)
+            return query, names, None
+        table = describe(connection, options.table or "", "PostgresSource")
+        key = options.key or table.primary_key
+        names = options.columns or _all_columns(connection, table)
+        if not key:
+            raise PostgresError(f"{self._what} has no primary key; pass key=[...], of a unique index")
+        if not any(unique <= frozenset(key) for unique in table.uniques) or frozenset(key) - table.not_null:
+            raise PostgresError(f"{self._what}: {', '.join(key)} must be NOT NULL and have a unique index")
+        self._check(names, ())
+        select = sql.SQL("select {} from {}").format(identifiers(_with(names, key)), table.identifier)
+        return select, _with(names, key), table
+
+    def _check(self, names: tuple[str, ...], key: tuple[str, ...]) -> None:
+        wanted = (*key, *([self._options.timestamp] if self._options.timestamp else ()))
+        missing = [name for name in wanted if name not in names]
+        if missing or len(set(names)) < len(names):
+            lacks = f"there is no column {', '.join(missing)}" if missing else "two columns have one name"
+            raise PostgresError(f"{self._what}: {lacks}; its columns are {', '.join(names)}")
+
+    @property
+    def _what(self) -> str:
+        return f"table {self._options.table}" if self._options.table is not None else "the query"
+
+    def _tolerate(self, error: psycopg.Error) -> None:
+        server, now = self._options.server, self._clock()
+        self._lost_since = self._lost_since or now
+        self._not_before = now + 0.1
+        if not is_lost(error) or now - self._lost_since > server.retry_for:
+            raise server.failure(f"reading {self._what}", error) from None
+
+
+def _key_cells(options: SourceOptions, table: Table | None, key: Row) -> sql.Composable:
+    if table is not None:
+        return table.literals(options.key or table.primary_key, key)
+    return sql.SQL("row({})").format(sql.SQL(", ").join(map(sql.Literal, key)))
+
+
+def _all_columns(connection: Connection, table: Table) -> tuple[str, ...]:
+    found = connection.execute(sql.SQL("select * from {} limit 0").format(table.identifier)).description
+    return tuple(column.name for column in found or ())
+
+
+def _with(names: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
+    return (*names, *(name for name in key if name not in names))

@@ -1,0 +1,118 @@
+"""What a copy of a table has seen: the snapshots under which its parts were read, and the transactions they show.
+
+A copy that was interrupted goes on under another snapshot. A change that streams later may be visible in one of them
+and not in the other; which one counts for a row follows from its key.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+__all__ = ["CopyState", "Snapshot", "TableCopy"]
+
+_XIDS = 1 << 32
+
+
+class Snapshot(NamedTuple):
+    """A snapshot of the server: which transactions it shows, and where the server's log was when it was taken."""
+
+    xmin: int
+    xmax: int
+    running: frozenset[int]
+    lsn: int
+    time: datetime
+
+    @classmethod
+    def from_text(cls, text: str, lsn: int, time: datetime) -> Snapshot:
+        """Return the snapshot that ``pg_current_snapshot()`` describes."""
+        xmin, xmax, running = text.split(":")
+        return cls(int(xmin), int(xmax), frozenset(map(int, running.split(","))) if running else frozenset(), lsn, time)
+
+    def shows(self, xid: int) -> bool:
+        """Whether the effects of a committed transaction are visible; `xid` has the 32 bits of the stream."""
+        behind = (xid - self.xmin) % _XIDS
+        if behind >= _XIDS // 2:
+            return True  # before xmin
+        full = self.xmin + behind
+        return full < self.xmax and full not in self.running
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return it as plain values."""
+        return self.xmin, self.xmax, tuple(sorted(self.running)), self.lsn, self.time.isoformat()
+
+    @classmethod
+    def of_plain(cls, plain: tuple[Any, ...]) -> Snapshot:
+        """Return the snapshot that `plain` described."""
+        xmin, xmax, running, lsn, time = plain
+        return cls(xmin, xmax, frozenset(running), lsn, datetime.fromisoformat(time))
+
+
+class TableCopy:
+    """How far a table is copied.
+
+    Attributes:
+        files: the files of the table on the server, which a truncation replaces.
+        ranges: the index of a snapshot, and the last key read under it; in order of keys.
+        done: whether the last range reaches to the end of the table.
+    """
+
+    def __init__(
+        self, files: tuple[int, ...], ranges: tuple[tuple[int, tuple[Any, ...]], ...] = (), *, done: bool = False
+    ):
+        self.files, self.ranges, self.done = files, list(ranges), done
+
+    @property
+    def last_key(self) -> tuple[Any, ...] | None:
+        """The key of the last row copied; None if there is none."""
+        return self.ranges[-1][1] if self.ranges else None
+
+    def advance(self, snapshot: int, key: tuple[Any, ...]) -> None:
+        """Note that all rows up to `key` are copied, the last of them under a snapshot."""
+        if self.ranges and self.ranges[-1][0] == snapshot:
+            self.ranges.pop()
+        self.ranges.append((snapshot, key))
+
+    def finish(self, snapshot: int) -> None:
+        """Note that no row is left, as a snapshot shows it."""
+        self.done = True
+        if not self.ranges or self.ranges[-1][0] != snapshot:
+            self.ranges.append((snapshot, ()))
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return it as plain values."""
+        return self.files, tuple(self.ranges), self.done
+
+
+class CopyState:
+    """How far all tables are copied, by name, and under which snapshots."""
+
+    def __init__(self, tables: dict[str, TableCopy], snapshots: list[Snapshot]) -> None:
+        self.tables, self.snapshots = tables, snapshots
+
+    @property
+    def done(self) -> bool:
+        """Whether all tables are copied."""
+        return all(table.done for table in self.tables.values())
+
+    @property
+    def seen_until(self) -> int:
+        """A position in the log after which no transaction is visible in any of the snapshots.
+
+        0 if there is only one snapshot: it is the one with which the stream begins.
+        """
+        return max((snapshot.lsn for snapshot in self.snapshots), default=0) if len(self.snapshots) > 1 else 0
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return it as plain values."""
+        tables = tuple((name, table.plain()) for name, table in self.tables.items())
+        return tables, tuple(snapshot.plain() for snapshot in self.snapshots)
+
+    @classmethod
+    def of_plain(cls, plain: tuple[Any, ...]) -> CopyState:
+        """Return the state that `plain` described."""
+        tables, snapshots = plain
+        return cls(
+            {name: TableCopy(tuple(files), ranges, done=done) for name, (files, ranges, done) in tables},
+            [Snapshot.of_plain(snapshot) for snapshot in snapshots],
+        )

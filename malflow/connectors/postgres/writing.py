@@ -1,0 +1,161 @@
+"""Batches of rows in a table: copied into temporary tables, and from there applied by one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from malflow.connectors.postgres.connection import reason
+from malflow.connectors.postgres.epoch_rows import Batch
+from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.names import Table, identifiers
+
+__all__ = ["Stages", "TableWriter"]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
+
+
+class TableWriter:
+    """Write to one table on one connection, whose temporary tables it uses again."""
+
+    def __init__(self, connection: Connection, table: Table, key: tuple[str, ...]) -> None:
+        self._connection, self._table, self._key = connection, table, key
+        self._free: dict[tuple[Any, ...], list[sql.Identifier]] = {}
+        self._made = 0
+
+    @property
+    def connection(self) -> Connection:
+        """The connection on which everything is written."""
+        return self._connection
+
+    def stage(self, batches: Iterable[Batch]) -> Stages:
+        """Copy batches into temporary tables; the server has checked every value then.
+
+        Raises:
+            PostgresError: if it refuses one.
+        """
+        stages = []
+        for batch in batches:
+            stage = self._take(batch)
+            statement = sql.SQL("copy {} from stdin").format(stage)
+            try:
+                with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                    copy.write(batch.text)
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                raise PostgresError(f"table {self._table.shown} can't have a row: {_where(batch, error)}") from None
+            stages.append((batch, stage))
+        return stages
+
+    def clear(self) -> None:
+        """Delete all rows."""
+        self._connection.execute(sql.SQL("delete from {}").format(self._table.identifier))
+
+    def apply(self, stages: Stages, *, strict: bool) -> None:
+        """Apply what is staged to the table, in the transaction that is open.
+
+        Args:
+            stages: what `stage` returned.
+            strict: whether an update of a row that is not there is an error.
+
+        Raises:
+            PostgresError: if the table refuses a row.
+        """
+        for batch, stage in stages:
+            try:
+                done = self._connection.execute(self._statement(batch, stage)).rowcount
+            except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.CardinalityViolation) as error:
+                raise PostgresError(f"table {self._table.shown} can't have a row: {reason(error)}") from None
+            if strict and batch.operation == "update" and done != batch.size:
+                raise PostgresError(
+                    f"table {self._table.shown}: {batch.size - done} rows that were to be updated are not there, and "
+                    "their unchanged values are not known; copy the table anew"
+                )
+            self._connection.execute(sql.SQL("truncate {}").format(stage))
+
+    def release(self, stages: Stages) -> None:
+        """Use the temporary tables again, once the transaction that applied them is committed."""
+        for batch, stage in stages:
+            self._free.setdefault((batch.operation, batch.columns), []).append(stage)
+
+    def _take(self, batch: Batch) -> sql.Identifier:
+        free = self._free.get((batch.operation, batch.columns))
+        if free:
+            return free.pop()
+        self._made += 1
+        stage = sql.Identifier("pg_temp", f"malflow_{self._made}")
+        columns = self._stage_columns(batch)
+        query = sql.SQL("create temporary table {} as select {} from {} with no data")
+        self._connection.execute(query.format(sql.Identifier(f"malflow_{self._made}"), columns, self._table.identifier))
+        for place, name in enumerate(batch.columns):
+            if name in self._table.not_null:
+                column = sql.Identifier(f"c{place}")
+                self._connection.execute(sql.SQL("alter table {} alter {} set not null").format(stage, column))
+        return stage
+
+    def _stage_columns(self, batch: Batch) -> sql.Composed:
+        cells = [
+            sql.SQL("{} as {}").format(sql.Identifier(name), sql.Identifier(f"c{place}"))
+            for place, name in enumerate(batch.columns)
+        ]
+        return sql.SQL(", ").join(cells)
+
+    def _statement(self, batch: Batch, stage: sql.Identifier) -> sql.Composed:
+        if batch.operation == "delete":
+            query = sql.SQL("delete from {} as t using {} as s where {}")
+            return query.format(self._table.identifier, stage, self._matches())
+        if batch.operation == "update":
+            return self._update(batch, stage)
+        query = sql.SQL("insert into {} ({}) select {} from {}")
+        cells = identifiers(_stage_names(len(batch.columns)))
+        insert = query.format(self._table.identifier, identifiers(batch.columns), cells, stage)
+        return insert if batch.operation == "insert" else insert + self._on_conflict(batch)
+
+    def _on_conflict(self, batch: Batch) -> sql.Composed:
+        key = [sql.Identifier(f"c{batch.columns.index(name)}") for name in self._key]
+        rest = [sql.Identifier(name) for name in batch.columns if name not in self._key]
+        sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in rest)
+        action = sql.SQL("update set ") + sets if rest else sql.SQL("nothing")
+        query = sql.SQL(" order by {} on conflict ({}) do {}")
+        return query.format(sql.SQL(", ").join(key), identifiers(self._key), action)
+
+    def _update(self, batch: Batch, stage: sql.Identifier) -> sql.Composed:
+        width = len(self._key)
+        sets = [
+            sql.SQL("{} = s.{}").format(sql.Identifier(name), sql.Identifier(f"c{place}"))
+            for place, name in enumerate(batch.columns)
+            if place >= width
+        ]
+        query = sql.SQL("update {} as t set {} from {} as s where {}")
+        return query.format(self._table.identifier, sql.SQL(", ").join(sets), stage, self._matches())
+
+    def _matches(self) -> sql.Composed:
+        pairs = [
+            sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(f"c{place}"))
+            for place, name in enumerate(self._key)
+        ]
+        return sql.SQL(" and ").join(pairs)
+
+
+def _stage_names(width: int) -> tuple[str, ...]:
+    return tuple(f"c{place}" for place in range(width))
+
+
+def _where(batch: Batch, error: psycopg.Error) -> str:
+    """Return what the server said of a row, with its columns by their names in the table."""
+    said = error.diag.message_primary or str(error)
+    context = error.diag.context or ""
+    for place in reversed(range(len(batch.columns))):
+        context = context.replace(f"column c{place}:", f"column {batch.columns[place]}:")
+    if error.diag.column_name and error.diag.column_name.startswith("c"):
+        name = batch.columns[int(error.diag.column_name[1:])]
+        said = f"NULL in column {name}, which is not null"
+    if "line " in context:
+        line = int(context.split("line ", 1)[1].split(":")[0].split(",")[0])
+        row = batch.text.split(b"\n")[line - 1].decode().split("\t")
+        shown = ", ".join(f"{name}={cell[:50]}" for name, cell in zip(batch.columns, row, strict=False))
+        return f"{said} ({context.split(', ', 1)[-1][:200]}); the row is {shown}"
+    return f"{said}; {context}"

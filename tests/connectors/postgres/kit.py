@@ -1,0 +1,76 @@
+"""A database for a test, readers that are polled to their ends, and a copy to which changes are applied strictly."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from malflow.connectors.postgres import UNCHANGED, Change
+
+PATIENCE = 30.0
+
+
+@dataclass
+class Database:
+    dsn: str
+    connection: psycopg.Connection[Any]
+
+    def execute(self, query: str, *params: Any) -> Any:
+        return self.connection.execute(query, params or None)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query).fetchall()
+
+
+def slot_name() -> str:
+    return f"s_{uuid4().hex}"
+
+
+def poll_until(reader: Any, enough: Callable[[list[Any]], bool], limit: int = 1000) -> list[Any]:
+    """Poll until what came is enough."""
+    values: list[Any] = []
+    deadline = time.monotonic() + PATIENCE
+    while not enough(values):
+        got, times = reader.poll_batch(limit)
+        assert len(got) == len(times)
+        values += got
+        assert time.monotonic() < deadline, f"only {values!r}"
+        if not got:
+            time.sleep(0.002)
+    return values
+
+
+def read_all(reader: Any, limit: int = 1000) -> list[Any]:
+    """Poll until the reader is finished."""
+    return poll_until(reader, lambda _: reader.is_finished(), limit)
+
+
+class StrictCopy:
+    """A copy of tables; a change that doesn't fit is an error: a row inserted twice, or missing."""
+
+    def __init__(self, key: tuple[str, ...] = ("id",)) -> None:
+        self.key = key
+        self.tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+
+    def apply(self, change: Change) -> None:
+        table = self.tables.setdefault(change.table, {})
+        if change.kind == "truncate":
+            table.clear()
+            return
+        before = {}
+        if change.kind != "insert":
+            before = table.pop(self._key(change.old or change.new), None)
+            assert before is not None, f"{change} of a row that is not there"
+        if change.new is not None:
+            key = self._key(change.new)
+            assert key not in table, f"{change} of a row that is there"
+            table[key] = {name: before[name] if it is UNCHANGED else it for name, it in change.new.items()}
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in self.tables.get(table, {}).values())
+
+    def _key(self, row: Any) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.key)

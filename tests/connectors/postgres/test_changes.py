@@ -1,0 +1,382 @@
+import math
+import pickle
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from malflow.connectors.postgres import UNCHANGED, Change, PositionLost, PostgresChanges, PostgresError
+from malflow.connectors.postgres.change_reader import ChangesPartition
+from malflow.errors import GraphError
+from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, poll_until, read_all, slot_name
+from tests.connectors.postgres.writer import TABLE, writing
+
+TYPES = """
+create domain positive as int check (value > 0);
+create type mood as enum ('sad', 'ok');
+create table t (id positive primary key, b bool, i8 bigint, f float8, n numeric, s text, c char(3), v varchar(9),
+  y bytea, d date, ts timestamp, tz timestamptz, iv interval, u uuid, j json, jb jsonb, a int[], aa text[][], m mood,
+  ip inet, r int4range, "q""uo%te" text)
+"""
+ROWS = [
+    """insert into t values (1, true, 9223372036854775807, 'NaN', 1e300, 'tab\\t\\\\N''"', 'a', '', '\\x00ff',
+    '0001-01-01', '2024-02-29 23:59:59.999999',
+    '2024-03-31 02:30+02', '1 day 02:03:04.5', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11',
+    '{"a": [1, null]}', '"x"', '{1,NULL,3}', '{{"a b","c,d"},{"{}","NULL"}}', 'sad', '10.0.0.1', '[1,5)', 'q')""",
+    "insert into t values (2, false, -1, '-Infinity', 'NaN', E'line\\nbreak', null, null, '', '9999-12-31')",
+    "insert into t values (3, null, 0, 1e-300, 0.00000000000000000000000001, 'ü€😀', 'abc', 'x')",
+]
+
+
+class Job:
+    """A source with a slot, and the readers that follow each other on it."""
+
+    def __init__(self, database: Database, tables: list[str], **options: Any) -> None:
+        self.source = PostgresChanges(database.dsn, tables, slot=slot_name(), **options)
+        self.slot = self.source.list_parts()[0]
+        self.readers: list[ChangesPartition] = []
+
+    def reader(self, position: Any = None) -> ChangesPartition:
+        for old in self.readers:
+            old.suspend()
+        self.readers.append(self.source.build_part(self.slot, position))
+        return self.readers[-1]
+
+    def started(self, rows: int) -> ChangesPartition:
+        """Return a reader that has copied so many rows, and streams."""
+        reader = self.reader()
+        poll_until(reader, lambda values: len(values) == rows and reader.snapshot()[0] == "stream")
+        return reader
+
+
+@pytest.fixture
+def new_job(database: Database) -> Iterator[Any]:
+    jobs: list[Job] = []
+
+    def make(tables: list[str], **options: Any) -> Job:
+        jobs.append(Job(database, tables, **options))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        for reader in job.readers:
+            reader.suspend()
+
+
+def caught_up(reader: ChangesPartition, database: Database) -> bool:
+    """Whether the reader is at the end of the log."""
+    ((end,),) = database.rows("select (pg_current_wal_flush_lsn() - '0/0')::bigint")
+    position = reader.snapshot()
+    return position[0] == "stream" and position[2] >= end
+
+
+def confirmed(database: Database) -> int:
+    """Return up to where the one slot of the database is confirmed."""
+    query = "select (confirmed_flush_lsn - '0/0')::bigint from pg_replication_slots where database = current_database()"
+    return int(database.rows(query)[0][0])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job: Any, seed: int) -> None:
+    database.execute(TABLE)
+    rng, job, copy = random.Random(seed), new_job(["orders"], page_rows=100), StrictCopy()
+    reader = job.reader()
+    durable = pickle.dumps((reader.snapshot(), copy))
+    restarts, phases = 0, set()
+    with writing(database.dsn, seed):
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            changes, _ = reader.poll_batch(rng.randint(1, 60))
+            for change in changes:
+                copy.apply(change)
+            phases.add(reader.snapshot()[0])
+            if rng.random() < 0.2:
+                durable = pickle.dumps((reader.snapshot(), copy))
+                reader.committed(reader.snapshot())
+            if changes and rng.random() < 0.05:  # the process dies, and resumes from its last snapshot
+                restarts += 1
+                position, copy = pickle.loads(durable)
+                reader = job.reader(position)
+            if not changes:
+                time.sleep(0.001)
+    until = time.monotonic() + PATIENCE
+    while not caught_up(reader, database):
+        for change in reader.poll_batch(1000)[0]:
+            copy.apply(change)
+        assert time.monotonic() < until
+    assert copy.rows("public.orders") == database.rows("select * from orders order by id")
+    assert restarts > 3
+    assert phases == {"start", "copy", "stream"}
+
+
+def test_values_of_the_copy_and_of_the_stream(database: Database, new_job: Any) -> None:
+    database.execute(TYPES)
+    for row in ROWS:
+        database.execute(row)
+    job = new_job(["t"])
+    reader = job.reader()
+    copied = [change.new for change in poll_until(reader, lambda values: len(values) == 3)]
+    database.execute("create temp table old as select * from t; truncate t; insert into t select * from old")
+    streamed = [change.new for change in poll_until(reader, lambda values: len(values) == 4)[1:]]
+    assert repr(copied) == repr(streamed)
+    one, two, three = copied
+    assert one["i8"] == 2**63 - 1
+    assert math.isnan(one["f"])
+    assert one["n"] == Decimal("1e300")
+    assert one["s"] == "tab\\t\\\\N'\""
+    assert one["c"] == "a  "
+    assert one["y"] == b"\0\xff"
+    assert one["d"] == date(1, 1, 1)
+    assert one["ts"] == datetime(2024, 2, 29, 23, 59, 59, 999999)
+    assert one["tz"] == datetime(2024, 3, 31, 0, 30, tzinfo=UTC)
+    assert one["iv"] == timedelta(days=1, hours=2, minutes=3, seconds=4.5)
+    assert one["u"] == UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
+    assert one["j"] == {"a": [1, None]}
+    assert one["jb"] == "x"
+    assert one["a"] == [1, None, 3]
+    assert one["aa"] == [["a b", "c,d"], ["{}", "NULL"]]
+    assert one["m"] == "sad"
+    assert one['q"uo%te'] == "q"
+    assert (two["f"], str(two["n"]), two["c"], two["y"], two["b"]) == (-math.inf, "NaN", None, b"", False)
+    assert (three["id"], three["n"], three["s"]) == (3, Decimal("1e-26"), "ü€😀")
+
+
+def test_dates_that_python_does_not_have(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key, d date)")
+    strict, loose = new_job(["t"]), new_job(["t"], text=["d"])
+    readers = [strict.started(0), loose.started(0)]
+    database.execute("insert into t values (1, 'infinity')")
+    with pytest.raises(PostgresError, match=r"public.t, column 'd': .*'infinity'.*text=\['d'\]"):
+        poll_until(readers[0], len)
+    ((change,),) = [poll_until(readers[1], len)]
+    assert change.new == {"id": 1, "d": "infinity"}
+    copying = new_job(["t"]).reader()
+    with pytest.raises(PostgresError, match=r"public.t: .*text="):
+        poll_until(copying, len)
+
+
+def test_kinds_of_change_and_what_they_carry(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key, a int, big text); create table u (id int primary key)")
+    database.execute("alter table t alter big set storage external")
+    reader = new_job(["t", "u"]).started(0)
+    database.execute("insert into t values (1, 1, repeat('x', 5000))")
+    database.execute("update t set a = 2")
+    database.execute("update t set id = 9")
+    database.execute("alter table t replica identity full")
+    database.execute("update t set a = 3")
+    database.execute("delete from t")
+    database.execute("truncate t, u")
+    changes = poll_until(reader, lambda values: len(values) == 7)
+    big = "x" * 5000
+    assert [change.kind for change in changes] == [
+        "insert",
+        "update",
+        "update",
+        "update",
+        "delete",
+        "truncate",
+        "truncate",
+    ]
+    assert [change.new for change in changes[:3]] == [
+        {"id": 1, "a": 1, "big": big},
+        {"id": 1, "a": 2, "big": UNCHANGED},
+        {"id": 9, "a": 2, "big": UNCHANGED},
+    ]
+    assert [change.old for change in changes[:3]] == [None, None, {"id": 1}]
+    assert changes[3][2:4] == ({"id": 9, "a": 2, "big": big}, {"id": 9, "a": 3, "big": big})
+    assert changes[4][2:4] == ({"id": 9, "a": 3, "big": big}, None)
+    assert sorted(change.table for change in changes[5:]) == ["public.t", "public.u"]
+    assert pickle.loads(pickle.dumps(UNCHANGED)) is UNCHANGED
+    assert all(earlier.lsn < later.lsn for earlier, later in pairwise(changes[:6]))
+
+
+def test_columns_that_are_added_while_it_streams(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    reader = new_job(["t"]).started(0)
+    database.execute("insert into t values (1)")
+    database.execute("alter table t add b text default 'x'")
+    database.execute("insert into t values (2)")
+    assert [change.new for change in poll_until(reader, lambda values: len(values) == 2)] == [
+        {"id": 1},
+        {"id": 2, "b": "x"},
+    ]
+
+
+def test_one_transaction_read_in_pieces(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    reader = job.started(0)
+    database.execute("insert into t select generate_series(1, 100)")
+    database.execute("insert into t values (101)")
+    ids: list[int] = []
+    while len(ids) < 101:
+        ids += [change.new["id"] for change in poll_until(reader, len, limit=7)]
+        position = reader.snapshot()
+        reader.committed(position)
+        reader = job.reader(position)
+    assert ids == list(range(1, 102))
+
+
+def test_reader_that_ends_when_all_is_read(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    job = new_job(["t"], until="now")
+    reader = job.reader()
+    assert len(read_all(reader)) == 1
+    database.execute("insert into t values (2)")
+    assert [change.new for change in read_all(job.reader(reader.snapshot()))] == [{"id": 2}]
+
+
+def test_confirmed_position_of_a_quiet_table_moves(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); create table busy (id int)")
+    job = new_job(["t"])
+    reader = job.started(0)
+    before = reader.snapshot()[2]
+    database.execute("insert into busy select generate_series(1, 1000)")
+    deadline = time.monotonic() + PATIENCE
+    while reader.snapshot()[2] <= before and time.monotonic() < deadline:
+        assert reader.poll_batch(10) == ([], [])
+        time.sleep(0.01)
+    assert confirmed(database) < reader.snapshot()[2]  # nothing is confirmed by reading
+    reader.committed(reader.snapshot())
+    while confirmed(database) < reader.snapshot()[2] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert confirmed(database) >= reader.snapshot()[2]
+
+
+def test_lag_in_bytes(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    reader = new_job(["t"]).started(0)
+    database.execute("insert into t select generate_series(1, 1000)")
+    deadline = time.monotonic() + PATIENCE
+    while not reader.lag() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert reader.lag() > 10_000
+
+
+def test_connection_that_is_cut_off(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    reader = new_job(["t"]).started(0)
+    ids: list[int] = []
+    for number in range(3):
+        database.execute("insert into t values (%s)", number)
+        ids += [change.new["id"] for change in poll_until(reader, len)]
+        database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+    assert ids == [0, 1, 2]
+
+
+def test_slot_that_another_reader_holds(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    zombie = job.started(0)
+    job.readers.clear()
+    heir = job.reader(zombie.snapshot())
+    database.execute("insert into t values (1)")
+    assert len(poll_until(heir, len)) == 1
+    zombie.suspend()
+
+
+def test_positions_that_the_slot_does_not_have(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    reader = job.started(0)
+    old = reader.snapshot()
+    database.execute("insert into t values (1)")
+    poll_until(reader, len)
+    reader.poll_batch(1)
+    database.execute("insert into t values (2)")
+    poll_until(reader, len)
+    reader.committed(reader.snapshot())
+    reader.suspend()
+    with pytest.raises(PositionLost, match="beyond the position"):
+        poll_until(job.reader(old), len)
+    with pytest.raises(PositionLost, match="restored from an older copy"):
+        poll_until(job.reader((*old[:2], old[2] + 2**40, *old[3:])), len)
+    with pytest.raises(PositionLost, match="of server 42"):
+        poll_until(job.reader((old[0], "42", *old[2:])), len)
+    job.source.drop_slot()
+    with pytest.raises(PositionLost, match="the slot is gone"):
+        poll_until(job.reader(old), len)
+
+
+def test_slot_of_another_job(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    database.execute("insert into t values (1)")
+    job = new_job(["t"])
+    job.started(1).suspend()
+    with pytest.raises(PostgresError, match="exists, but this job has no position"):
+        job.source.build_part(job.slot, None)
+    other = PostgresChanges(database.dsn, ["t"], slot=job.slot, replace_slot=True)
+    reader = other.build_part(job.slot, None)
+    assert len(poll_until(reader, len)) == 1
+    reader.suspend()
+
+
+def test_stream_without_a_copy(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int); insert into t values (1)")
+    job = new_job(["t"], copy=False)
+    reader = job.reader()
+    while reader.snapshot()[0] != "stream":
+        assert reader.poll_batch(10) == ([], [])
+    database.execute("insert into t values (2)")
+    assert [change.new for change in poll_until(reader, len)] == [{"id": 2}]
+
+
+def test_tables_and_publications_that_do_not_fit(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int); create table u (id int primary key); create publication p for table u")
+    with pytest.raises(PostgresError, match=r"without a primary key .*public\.t"):
+        poll_until(new_job(["t"]).reader(), len)
+    with pytest.raises(PostgresError, match="finds no table 'gone'"):
+        poll_until(new_job(["gone"]).reader(), len)
+    with pytest.raises(PostgresError, match=r"publication 'p' lacks public\.t"):
+        poll_until(new_job(["t"], publication="p").reader(), len)
+    for slot in ("Upper", "", "x" * 64):
+        with pytest.raises(GraphError, match="slot"):
+            PostgresChanges(database.dsn, ["t"], slot=slot)
+
+
+def test_publication_with_columns_and_a_condition(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key, a int, secret text)")
+    database.execute("insert into t values (1, 1, 's'), (20, 2, 's')")
+    database.execute("create publication p for table t (id, a) where (id < 10) with (publish = 'insert')")
+    job = new_job([], publication="p")
+    reader = job.reader()
+    assert [change.new for change in poll_until(reader, len)] == [{"id": 1, "a": 1}]
+    database.execute("insert into t values (2, 2, 's'), (30, 3, 's')")
+    assert [change.new for change in poll_until(reader, len)] == [{"id": 2, "a": 2}]
+
+
+def test_partitioned_table_as_one(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key) partition by range (id)")
+    database.execute("create table t1 partition of t for values from (0) to (10)")
+    database.execute("create table t2 partition of t for values from (10) to (20)")
+    database.execute("insert into t values (1), (11)")
+    reader = new_job(["t"]).started(2)
+    database.execute("insert into t values (2), (12)")
+    changes = poll_until(reader, lambda values: len(values) == 2)
+    assert [(change.table, change.new) for change in changes] == [("public.t", {"id": 2}), ("public.t", {"id": 12})]
+
+
+def test_truncation_between_two_readers_of_a_copy(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 50)")
+    job = new_job(["t"], page_rows=10)
+    reader, copy = job.reader(), StrictCopy()
+    for change in poll_until(reader, lambda values: len(values) >= 20, limit=10):
+        copy.apply(change)
+    position = reader.snapshot()
+    reader.suspend()
+    database.execute("update t set id = id + 1000 where id < 5; truncate t; insert into t values (7), (8)")
+    reader = job.reader(position)
+    for change in poll_until(reader, lambda _: caught_up(reader, database)):
+        copy.apply(change)
+    assert copy.rows("public.t") == [(7,), (8,)]
+
+
+def test_change_is_a_plain_tuple() -> None:
+    change = Change("insert", "public.t", None, {"id": 1}, 5, datetime(2024, 1, 1, tzinfo=UTC))
+    assert pickle.loads(pickle.dumps(change)) == change

@@ -1,0 +1,300 @@
+import logging
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from malflow.connectors.postgres import UNCHANGED, Change, PostgresError, PostgresSink
+from malflow.errors import FencedError, GraphError
+from malflow.sinks import SinkOwner
+from tests.connectors.postgres.kit import Database
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def owner(claim: int = 1) -> SinkOwner:
+    return SinkOwner("job", "totals", claim)
+
+
+def change(kind: Any, old: Any, new: Any) -> Change:
+    return Change(kind, "public.t", old, new, 1, NOW)
+
+
+def write(sink: PostgresSink, *values: Any, keys: Any = None) -> None:
+    sink.sink_batch(keys or [None] * len(values), values, [0] * len(values))
+
+
+@pytest.fixture
+def sinks(database: Database) -> Iterator[Any]:
+    made: list[PostgresSink] = []
+
+    def make(**options: Any) -> PostgresSink:
+        made.append(PostgresSink(database.dsn, "t", **options))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def table(database: Database) -> Database:
+    database.execute("create table t (id int primary key, a int, note text)")
+    return database
+
+
+def rows(database: Database) -> list[tuple[Any, ...]]:
+    return database.rows("select * from t order by 1")
+
+
+def test_epoch_is_visible_by_its_commit_and_once(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    assert sink.fence(owner()) == 0
+    write(sink, {"id": 1, "a": 1, "note": "x"}, {"id": 2, "a": 2, "note": None}, {"id": 1, "a": 3, "note": "y"})
+    handle = sink.prepare(1)
+    assert rows(table) == []
+    sink.commit([handle])
+    assert rows(table) == [(1, 3, "y"), (2, 2, None)]
+    table.execute("update t set a = 0")
+    sink.commit([handle])
+    assert rows(table) == [(1, 0, "y"), (2, 0, None)]
+    assert sink.prepare(2) is None
+
+
+def test_handle_is_committed_by_another_process(table: Database, sinks: Any) -> None:
+    first, second = sinks(), sinks()
+    first.fence(owner(1))
+    write(first, {"id": 1, "a": 1, "note": "x"})
+    handles = [first.prepare(1)]
+    write(first, {"id": 1, "a": 2, "note": "y"})
+    handles.append(first.prepare(2))
+    assert second.fence(owner(2)) == 0
+    second.commit(pickle.loads(pickle.dumps(handles)))
+    assert rows(table) == [(1, 2, "y")]
+    second.abort([])
+    with pytest.raises(FencedError, match="taken over by run 2"):
+        first.commit(handles[1:])
+    with pytest.raises(FencedError):
+        first.fence(owner(1))
+    assert sinks().fence(owner(3)) == 2
+
+
+def test_epoch_that_is_aborted(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (1, 1, "x"))
+    sink.prepare(1)
+    write(sink, (2, 2, "x"))
+    sink.abort([])
+    write(sink, (3, 3, "x"))
+    sink.commit([sink.prepare(1)])
+    assert rows(table) == [(3, 3, "x")]
+
+
+def test_two_sinks_of_a_job_in_one_ledger(table: Database, sinks: Any) -> None:
+    one, two = sinks(), sinks()
+    one.fence(owner())
+    two.fence(SinkOwner("job", "other", 1))
+    write(one, (1, 1, "x"))
+    write(two, (2, 2, "x"))
+    one.commit([one.prepare(1)])
+    two.commit([two.prepare(7)])
+    assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
+    assert table.rows("select sink, epoch, claim from malflow_commits order by 1") == [
+        ("other", 7, 1),
+        ("totals", 1, 1),
+    ]
+
+
+def test_deletes_by_the_key_of_the_record(database: Database, sinks: Any) -> None:
+    database.execute("create table t (a int, b text, primary key (a, b)); insert into t values (1, 'x'), (2, 'y')")
+    sink = sinks(delivery="at-least-once")
+    write(sink, None, (3, "z"), keys=[(1, "x"), None])
+    sink.flush()
+    assert rows(database) == [(2, "y"), (3, "z")]
+
+
+def test_changes_are_applied(table: Database, sinks: Any) -> None:
+    table.execute("insert into t values (1, 1, 'large'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'large')")
+    sink = sinks()
+    sink.fence(owner())
+    write(
+        sink,
+        change("update", None, {"id": 1, "a": 10, "note": UNCHANGED}),
+        change("update", None, {"id": 1, "a": 11, "note": UNCHANGED}),
+        change("delete", {"id": 2}, None),
+        change("update", {"id": 3}, {"id": 30, "a": 3, "note": "c"}),
+        change("update", {"id": 4}, {"id": 40, "a": 5, "note": UNCHANGED}),
+        change("insert", None, {"id": 4, "a": 0, "note": "again"}),
+        change("insert", None, {"id": 5, "a": 5, "note": "e"}),
+        change("update", None, {"id": 5, "a": 6, "note": UNCHANGED}),
+        change("update", {"id": 5}, {"id": 50, "a": 7, "note": UNCHANGED}),
+    )
+    sink.commit([sink.prepare(1)])
+    assert rows(table) == [(1, 11, "large"), (4, 0, "again"), (30, 3, "c"), (40, 5, "large"), (50, 7, "e")]
+    write(sink, change("insert", None, {"id": 6, "a": 6, "note": ""}), change("truncate", None, None), (7, 7, ""))
+    sink.commit([sink.prepare(2)])
+    assert rows(table) == [(7, 7, "")]
+
+
+def test_unchanged_value_of_a_row_that_is_missing(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, change("update", None, {"id": 1, "a": 10, "note": UNCHANGED}))
+    with pytest.raises(PostgresError, match="1 rows that were to be updated are not there"):
+        sink.commit([sink.prepare(1)])
+
+
+def test_append_without_a_key(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id serial, a int, note text default 'd')")
+    sink = sinks(key=(), columns=["a"])
+    sink.fence(owner())
+    write(sink, {"a": 1}, {"a": 1}, (2,))
+    handle = sink.prepare(1)
+    sink.commit([handle])
+    sink.commit([handle])
+    assert rows(database) == [(1, 1, "d"), (2, 1, "d"), (3, 2, "d")]
+    with pytest.raises(PostgresError, match="without key"):
+        write(sink, None)
+
+
+def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'malflow'"
+    for epoch in (1, 2):
+        write(sink, (epoch, epoch, "x"))
+        handle = sink.prepare(epoch)
+        table.execute(kill)
+        sink.commit([handle])
+        table.execute(kill)
+    assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
+
+
+TYPES = """
+create type mood as enum ('sad', 'ok');
+create table t (id int primary key, b bool, i8 bigint, f float8, n numeric, s text, c char(3), y bytea, d date,
+  ts timestamp, tz timestamptz, iv interval, u uuid, j json, jb jsonb, a int[], aa text[], m mood, "q""uo%te {}" text)
+"""
+HOSTILE: list[tuple[Any, ...]] = [
+    (1, True, 2**63 - 1, float("nan"), Decimal(10**300), "\\N\\.\t\r\n\\\\", "ab", b"\0\\\xff", date(1, 1, 1),
+     datetime(2024, 2, 29, 23, 59, 59, 999999), datetime(2024, 2, 29, tzinfo=UTC), timedelta(days=-1, microseconds=1),
+     UUID(int=7), {"a": [None, "\\"]}, "text", [1, None], ["a,b", "{}", "NULL", None, '"'], "sad", "it's"),
+    (2, False, -(2**63), float("-inf"), Decimal("NaN"), "", "", b"", date(9999, 12, 31), None, None, None,
+     None, [1], [], [], [], None, "\\."),
+    (3, None, 0, 1e-300, Decimal("1e-26"), "ü€😀\u2028\x7f", None, None, None, None, None, None, None, None, 1.5,
+     None, None, "ok", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_hostile_values(database: Database, sinks: Any, delivery: Any) -> None:
+    database.execute(TYPES)
+    sink = sinks(delivery=delivery)
+    if delivery == "exactly-once":
+        sink.fence(owner())
+    write(sink, *HOSTILE)
+    if delivery == "exactly-once":
+        sink.commit([sink.prepare(1)])
+    sink.flush()
+    wanted = [(*row[:6], row[6] and f"{row[6]:3}", *row[7:]) if row[6] is not None else row for row in HOSTILE]
+    wanted[1] = (*wanted[1][:6], "   ", *wanted[1][7:])
+    assert repr(rows(database)) == repr(wanted)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ((1, 1, "a\0b"), "0x00.*line 2.*"),
+        ((1, 1, "\ud800"), "column 'note'.*surrogate"),
+        ((1, "one", ""), "column a.*one.*the row is id=1, a=one"),
+        ((1, 1.5, ""), "integer.*1.5"),
+        ((1, 2**31, ""), "out of range"),
+        ((None, 1, ""), "key has NULL"),
+        ((1, 1, {"no": "json"}), "column 'note'.*dict"),
+        ((1, 1), "2 values for 3 columns"),
+        ({"id": 1, "a": 1}, r"lacks \['note'\]"),
+        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are no columns"),
+        (([], 1, ""), "key"),
+        (object(), "no row of columns"),
+    ],
+)
+def test_rows_that_are_refused_before_the_snapshot(table: Database, sinks: Any, row: Any, words: str) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    with pytest.raises(PostgresError, match=words):
+        write_and_prepare(sink, (5, 5, "fine"), row)
+    assert rows(table) == []
+
+
+def write_and_prepare(sink: PostgresSink, *values: Any) -> None:
+    write(sink, *values)
+    sink.prepare(1)
+
+
+def test_null_where_there_may_be_none(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int primary key, a int not null)")
+    sink = sinks()
+    sink.fence(owner())
+    with pytest.raises(PostgresError, match="NULL in column a"):
+        write_and_prepare(sink, (1, None))
+
+
+@dataclass
+class Total:
+    id: int
+    a: int
+    note: str
+
+
+def test_shapes_of_rows(table: Database, sinks: Any) -> None:
+    sink = sinks(delivery="at-least-once")
+    write(sink, Total(1, 1, "dataclass"), [2, 2, "list"], {"note": "dict", "a": 3, "id": 3})
+    sink.flush()
+    assert rows(table) == [(1, 1, "dataclass"), (2, 2, "list"), (3, 3, "dict")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "words"),
+    [
+        ("create table t (a int)", {}, "no primary key"),
+        ("create table t (a int)", {"key": ["a"]}, "no unique index"),
+        ("create table t (a int primary key)", {"columns": ["b"]}, "no column b"),
+        ("create table t (a int primary key, b int)", {"columns": ["b"]}, "must contain the key"),
+        ("create table u (a int)", {}, "finds no table"),
+    ],
+)
+def test_tables_that_do_not_fit(database: Database, sinks: Any, statement: str, options: Any, words: str) -> None:
+    database.execute(statement)
+    with pytest.raises(PostgresError, match=words):
+        sinks(**options).fence(owner())
+
+
+def test_arguments_that_make_no_sense() -> None:
+    for options in ({"key": "id"}, {"columns": "id"}, {"delivery": "twice"}):
+        with pytest.raises(GraphError):
+            PostgresSink("host=h", "t", **options)
+
+
+def test_keys_that_are_equal_to_the_server_only(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id char(3) primary key, a int)")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, ("a", 1), ("a ", 2))
+    with pytest.raises(PostgresError, match="second time"):
+        sink.commit([sink.prepare(1)])
+
+
+def test_words_of_a_failure_show_no_password(table: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    sink = PostgresSink(f"{table.dsn} password=s3cr3t", "t")
+    sink.fence(owner())
+    with pytest.raises(PostgresError) as caught:
+        write_and_prepare(sink, (1, "x", ""))
+    sink.close()
+    assert "s3cr3t" not in f"{caught.value!r} {caplog.text} {sink!r}"

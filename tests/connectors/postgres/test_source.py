@@ -1,0 +1,137 @@
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from malflow import SingleThreadRuntime
+from malflow.connectors.postgres import PostgresError, PostgresSource
+from malflow.errors import GraphError
+from malflow.sinks import VecSink
+from tests.connectors.postgres.kit import Database, poll_until, read_all
+
+MANY = """
+create table people (country text collate "C", id int, name text, primary key (country, id));
+insert into people select 'c' || i %% 7, i, 'n' || i from generate_series(1, 1000) i
+"""
+
+
+@dataclass
+class Person:
+    country: str
+    id: int
+    name: str
+
+
+@pytest.fixture
+def people(database: Database) -> Database:
+    database.connection.execute(MANY.replace("%%", "%"))
+    return database
+
+
+def expected(people: Database) -> list[tuple[object, ...]]:
+    return people.rows("select * from people order by country, id")
+
+
+def test_pages_in_order_of_a_key_of_two_columns(people: Database) -> None:
+    source = PostgresSource(people.dsn, "people", row=tuple, page_rows=64)
+    assert read_all(source.build_part("people", None), limit=17) == expected(people)
+
+
+def test_resuming_from_each_position(people: Database) -> None:
+    source = PostgresSource(people.dsn, "people", row=tuple, page_rows=64)
+    rows: list[object] = []
+    position = None
+    while len(rows) < 1000:
+        reader = source.build_part("people", position)
+        got = poll_until(reader, lambda values: len(values) > 0, limit=93)
+        rows += got
+        position = reader.snapshot()
+        reader.suspend()
+    assert rows == expected(people)
+
+
+def test_rows_as_dicts_dataclasses_and_calls(people: Database) -> None:
+    first = {"country": "c0", "id": 7, "name": "n7"}
+    for row, wanted in ((dict, first), (Person, Person(**first)), (lambda **columns: columns["id"], 7)):
+        reader = PostgresSource(people.dsn, "people", row=row).build_part("people", None)
+        assert read_all(reader)[0] == wanted
+
+
+def test_query_with_a_key_and_a_timestamp(people: Database) -> None:
+    query = "select id, name, id * 10 as at from people where id % 2 = 0;"
+    source = PostgresSource(people.dsn, query=query, key=["id"], timestamp="at", page_rows=100)
+    reader, values, times = source.build_part("query", None), [], []
+    while not reader.is_finished():
+        got, at = reader.poll_batch(1000)
+        values += got
+        times += at
+    assert [row["id"] for row in values] == list(range(2, 1001, 2))
+    assert times == [row["at"] for row in values]
+
+
+def test_new_rows_while_it_watches(people: Database) -> None:
+    source = PostgresSource(people.dsn, "people", poll_every=timedelta(milliseconds=20))
+    reader = source.build_part("people", None)
+    poll_until(reader, lambda values: len(values) == 1000)
+    people.execute("insert into people values ('z', 1, 'late')")
+    assert poll_until(reader, len) == [{"country": "z", "id": 1, "name": "late"}]
+    reader.suspend()
+
+
+def test_dataflow_over_a_table(people: Database) -> None:
+    names: VecSink[Any, str, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        rows = provider.new_stream().source("people", PostgresSource(people.dsn, "people"))
+        rows.map("name", lambda row: row["name"]).sink("names", names)
+
+    SingleThreadRuntime(build).execute()
+    assert sorted(names.values) == sorted(str(row[2]) for row in expected(people))
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "words"),
+    [
+        ("create table t (a int)", {}, "no primary key"),
+        ("create table t (a int)", {"key": ["a"]}, "unique index"),
+        ("create table t (a int unique)", {"key": ["a"]}, "NOT NULL"),
+        ("create table t (a int primary key)", {"timestamp": "b"}, "no column b"),
+        ("create table other (a int)", {}, "finds no table"),
+        ("create table t (a int primary key)", {"columns": ["b"]}, "b"),
+    ],
+)
+def test_tables_that_cannot_be_read(database: Database, statement: str, options: dict, words: str) -> None:
+    database.execute(statement)
+    reader = PostgresSource(database.dsn, "t", **options).build_part("t", None)
+    with pytest.raises(PostgresError, match=words):
+        read_all(reader)
+
+
+def test_null_in_the_key_of_a_query(database: Database) -> None:
+    reader = PostgresSource(database.dsn, query="select null::int as a", key=["a"]).build_part("query", None)
+    with pytest.raises(PostgresError, match="the key a is NULL"):
+        read_all(reader)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"table": "t", "query": "select 1"},
+        {"query": "select 1"},
+        {"table": "t", "key": "id"},
+        {"table": "t", "page_rows": 0},
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict) -> None:
+    with pytest.raises(GraphError):
+        PostgresSource("host=localhost", **options)
+
+
+def test_names_with_quotes_percents_and_spaces(database: Database) -> None:
+    database.connection.execute('create schema "My %s"')
+    database.connection.execute('create table "My %s"."a""b" ("k%" int primary key, "{x}" text)')
+    database.connection.execute("insert into \"My %s\".\"a\"\"b\" values (1, 'it''s'), (2, '{}')")
+    reader = PostgresSource(database.dsn, '"My %s"."a""b"', page_rows=1).build_part("t", None)
+    assert read_all(reader) == [{"k%": 1, "{x}": "it's"}, {"k%": 2, "{x}": "{}"}]
