@@ -125,11 +125,13 @@ class ClientSettings:
                 raise GraphError(f"{wanted_by} settings are named by strings; got {short_repr(name)}")
             if name in _REPLACED:
                 raise GraphError(f"{wanted_by} does not take the setting '{name}'; {_REPLACED[name]}")
+            if name in fixed and fixed[name][0] is None:
+                raise GraphError(f"{wanted_by} does not take the setting '{name}': {fixed[name][1]}")
             if name in fixed and str(value).lower() != str(fixed[name][0]).lower():
                 raise GraphError(
                     f"{wanted_by} does not take another '{name}' than {fixed[name][0]!r}: {fixed[name][1]}"
                 )
-        ours = {name: value for name, (value, _why) in fixed.items()}
+        ours = {name: value for name, (value, _why) in fixed.items() if value is not None}
         return cls(wanted_by, server_list(servers, wanted_by), {**usual, **given}, ours)
 
     def consumer(self, **more: Any) -> Consumer:
@@ -147,10 +149,13 @@ class ClientSettings:
             shared["error_cb"] = on_error
         return self._built(AdminClient, shared)
 
-    def reader_of_offsets(self, group: str) -> Consumer:
-        """Return a new consumer that only asks for the offsets committed for a group."""
+    def reader_of_offsets(self, group: str, isolation: str) -> Consumer:
+        """Return a new consumer that only asks for the offsets committed for a group.
+
+        With ``"read_committed"`` it waits while a transaction is open that commits one.
+        """
         shared = {name: value for name, value in self.settings.items() if _SHARED.match(name)}
-        plain = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        plain = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         return self._built(Consumer, {**shared, **plain})
 
     def _built(self, kind: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow.errors import MalflowError
+from malflow.errors import MalflowError, short_repr
 
-__all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed"]
+__all__ = ["BadKafkaRecord", "KafkaDataLost", "KafkaFailed", "UnwritableKafkaRecord"]
 
 _SHOWN = 80
 
@@ -75,6 +75,26 @@ class BadKafkaRecord(MalflowError, ValueError):
         """Pickle all attributes, so that the error can be sent between processes."""
         place = (self.topic, self.partition, self.offset)
         return type(self), (place, self.key, self.value, self.timestamp, self.reason)
+
+
+class UnwritableKafkaRecord(MalflowError, ValueError):
+    """A value that cannot be written as a record.
+
+    Attributes:
+        target: the topic.
+        value: the value.
+        reason: the cause.
+    """
+
+    def __init__(self, target: str, value: object, reason: str) -> None:
+        super().__init__(f"{target} cannot take {short_repr(value)}: {reason}")
+        self.target = target
+        self.value = value
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.target, self.value, self.reason)
 
 
 def _shown(raw: bytes | None) -> str:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from malflow import SingleThreadRuntime
-from malflow.connectors.kafka import KafkaSource
+from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import StatefulSource
 
@@ -120,6 +120,15 @@ class Broker:
     def source(self, topic: Any, **options: Any) -> KafkaSource:
         """Return a source of a topic."""
         return KafkaSource(topic, servers=self.servers, **options)
+
+    def sink(self, topic: Any, **options: Any) -> KafkaSink[Any, Any, Any]:
+        """Return a sink to a topic."""
+        return KafkaSink(topic, servers=self.servers, **options)
+
+    def producer_of(self, sink: KafkaSink[Any, Any, Any]) -> Producer:
+        """Return a producer with the transactional id of a sink that is fenced."""
+        assert sink._writer is not None
+        return Producer({"bootstrap.servers": self.servers, "transactional.id": sink._writer._name})
 
 
 class _None:

@@ -1,0 +1,93 @@
+"""Producing: records into the client's queue, and what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from malflow.connectors.kafka.client import ClientSettings
+from malflow.connectors.kafka.errors import KafkaFailed
+
+__all__ = ["Failures", "Record", "produce_all"]
+
+Record: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...] | None]
+"""Topic, key, value, time in milliseconds (None: now), headers."""
+
+_POLL_SECONDS = 0.1
+_SHOWN = 3
+
+
+class Failures:
+    """Records that were not delivered, and the last trouble that the client has told of."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._errors: list[tuple[KafkaError, str]] = []
+        self._count = 0
+        self._heard = ""
+        self._users_on_error: Any = settings.settings.get("error_cb")
+
+    def note(self, error: KafkaError | None, message: Message) -> None:
+        """Note what became of a record."""
+        if error is None:
+            return
+        self._count += 1
+        if len(self._errors) < _SHOWN:
+            self._errors.append((error, f"topic '{message.topic()}' partition {message.partition()}"))
+
+    def hear(self, error: KafkaError) -> None:
+        """Note what the client tells of its connections."""
+        self._heard = self._settings.text(error)
+        if self._users_on_error is not None:
+            self._users_on_error(error)
+
+    @property
+    def heard(self) -> str:
+        """What the client told last, for messages."""
+        return f" ({self._heard})" if self._heard else ""
+
+    def take(self) -> KafkaFailed | None:
+        """Return an error that names the first failures since the last call; None if there were none."""
+        if not self._count:
+            return None
+        shown = "; ".join(f"{place}: {self._settings.text(error)}" for error, place in self._errors)
+        failed = KafkaFailed(f"{self._count} records were not written on {self._settings.servers}: {shown}{self.heard}")
+        self._errors, self._count = [], 0
+        return failed
+
+    def take_final(self, codes: Collection[int]) -> KafkaFailed | None:
+        """Return an error if one of the failures since the last call has one of these codes; forget the others."""
+        is_final = any(error.code() in codes for error, _place in self._errors)
+        failed = self.take()
+        return failed if is_final else None
+
+
+def produce_all(producer: Producer, records: Iterable[Record], deadline: float) -> None:
+    """Put records into the client's queue; wait where it is full.
+
+    Raises:
+        KafkaException: if the client refuses one.
+        KafkaFailed: if the queue stays full until the deadline.
+    """
+    produce = producer.produce
+    for record in records:
+        topic, key, value, timestamp, headers = record
+        more: dict[str, Any] = {}
+        if timestamp is not None:
+            more["timestamp"] = timestamp
+        if headers:
+            more["headers"] = list(headers)
+        while True:
+            try:
+                produce(topic, value, key, **more)
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise KafkaFailed(
+                        f"the producer's queue stayed full while records of topic '{topic}' were written"
+                    ) from None
+                producer.poll(_POLL_SECONDS)
+    producer.poll(0)

@@ -1,0 +1,349 @@
+"""A sink that writes to topics of Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from confluent_kafka import KafkaException, Producer
+
+from malflow.callables import deferred
+from malflow.connectors.codecs.contract import CodecUnavailable
+from malflow.connectors.codecs.named import Encode, encoder_of
+from malflow.connectors.kafka.client import ClientSettings
+from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
+from malflow.connectors.kafka.produce import Failures, Record, produce_all
+from malflow.connectors.kafka.topics import describe_known
+from malflow.connectors.kafka.transactions import MarkedWriter
+from malflow.errors import GraphError, error_text, short_repr
+from malflow.message import DataMessage, NoKey
+from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+
+__all__ = ["Handle", "KafkaSink"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+Handle: TypeAlias = tuple[int, int, tuple[Record, ...]]
+"""The number of an epoch, that of the one written before it, and its records."""
+
+OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
+
+_LARGEST = 1_000_000
+_OVERHEAD = 128
+"""Bytes that a record may have around key and value."""
+
+_CALLED = "malflow checks what becomes of each record"
+_FIXED: dict[str, tuple[Any, str]] = {
+    "enable.idempotence": (True, "a repeated request must not write records twice or in another order"),
+    "delivery.report.only.error": (True, _CALLED),
+    "on_delivery": (None, _CALLED),
+    "dr_cb": (None, _CALLED),
+    "transactional.id": (None, "it follows from the names of the job and the sink"),
+}
+_USUAL: dict[str, Any] = {"linger.ms": 5, "transaction.timeout.ms": 120_000}
+
+
+class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
+    """Write messages to a topic of Kafka, or several.
+
+    At-least-once, the default: records are acknowledged by the brokers at the end of each tick; after a restart those
+    since the last snapshot are written again. Exactly-once: the records of an epoch are kept in the snapshot, and are
+    written by one transaction when it is durable. Readers with ``isolation.level=read_committed`` see each epoch as a
+    whole and once, at the interval of snapshots. The number of the epoch is part of the transaction, in the offset of
+    a group that nobody consumes as: ``malflow/<job>/<sink>``, also the transactional id.
+
+    A value of None is written as a tombstone.
+
+    Args:
+        topic: the topic, which must exist, or a function of the message that returns it.
+        servers: addresses of brokers, ``"host:9092"``, several separated by commas.
+        delivery: ``"at-least-once"`` or ``"exactly-once"``.
+        encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function.
+        key: a function of the message that returns the record's key: bytes, text or None. By default the message's
+            key, if it is bytes, text or an integer (in decimal); None if the message has none.
+        headers: a function of the message that returns pairs of name and bytes.
+        timestamp: a function of the message that returns the record's time: milliseconds since 1970 or an aware
+            datetime. By default the message's timestamp if it is an aware datetime, else the present time.
+        marker_topic: with ``"exactly-once"``, the topic whose partition 0 the group's offset is of; needed if `topic`
+            is a function.
+        on_lost_marker: what to do if a run resumes and the group's offset is gone, which brokers delete a week
+            (``offsets.retention.minutes``) after the last commit: ``"fail"``, or assume that the snapshot's epoch is
+            in the topic (``"drop"`` it) or that it is not (``"write"`` it).
+        timeout: how long brokers may take to acknowledge a tick or commit an epoch.
+        settings: settings of librdkafka, such as ``compression.type``. Never shown.
+
+    Raises:
+        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+
+    >>> KafkaSink("orders", servers="localhost:9092", settings={"sasl.password": "secret"})
+    KafkaSink('orders', servers='localhost:9092', delivery='at-least-once')
+    """
+
+    def __init__(
+        self,
+        topic: str | OfMessage,
+        *,
+        servers: str | Iterable[str],
+        delivery: Delivery = "at-least-once",
+        encode: Encode = "bytes",
+        key: OfMessage | None = None,
+        headers: OfMessage | None = None,
+        timestamp: OfMessage | None = None,
+        marker_topic: str | None = None,
+        on_lost_marker: Literal["fail", "drop", "write"] = "fail",
+        timeout: timedelta = timedelta(minutes=2),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        me = "KafkaSink"
+        if delivery not in ("at-least-once", "exactly-once"):
+            raise GraphError(f"{me} delivery must be 'at-least-once' or 'exactly-once'; got {short_repr(delivery)}")
+        if on_lost_marker not in ("fail", "drop", "write"):
+            raise GraphError(f"{me} on_lost_marker must be 'fail', 'drop' or 'write'; got {short_repr(on_lost_marker)}")
+        if not (isinstance(topic, str) and topic) and not callable(topic):
+            raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
+        if delivery == "exactly-once" and callable(topic) and marker_topic is None:
+            raise GraphError(f"{me} whose topic is a function needs marker_topic='...', to keep its marker in")
+        for name, function in (("topic", topic), ("key", key), ("headers", headers), ("timestamp", timestamp)):
+            if deferred(function):
+                raise GraphError(f"{me} {name} must be a plain function; got {deferred(function)}")
+            if name != "topic" and function is not None and not callable(function):
+                raise GraphError(f"{me} {name} must be a function of the message; got {short_repr(function)}")
+        if timeout <= timedelta(0):
+            raise GraphError(f"{me} timeout must be positive; got {timeout!r}")
+        self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=_USUAL)
+        self.delivery = delivery
+        self.on_driver = delivery == "exactly-once"  # type: ignore[misc] # each process may write what can be repeated
+        self._topic, self._key, self._headers, self._timestamp = topic, key, headers, timestamp
+        self._encoder = encoder_of(encode, me)
+        self._marker_topic = marker_topic or (topic if isinstance(topic, str) else "")
+        self._on_lost_marker = on_lost_marker
+        self._seconds = timeout.total_seconds()
+        self._largest = int(self._settings.settings.get("message.max.bytes", _LARGEST))
+        self._producer: Producer | None = None
+        self._failures = Failures(self._settings)
+        self._unflushed = False
+        self._writer: MarkedWriter | None = None
+        self._rows: list[Record] = []
+        self._last_epoch = 0
+
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Write one message."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Write a batch of messages; with ``"exactly-once"``, keep them for the epoch's transaction.
+
+        Raises:
+            UnwritableKafkaRecord: if one cannot be encoded or is too large.
+            KafkaFailed: if the brokers refuse records.
+        """
+        records = self._encoded(keys, values, timestamps)
+        if self.delivery == "exactly-once":
+            self._rows.extend(records)
+            return
+        producer = self._producer or self._open()
+        self._unflushed = True
+        try:
+            produce_all(producer, records, time.monotonic() + self._seconds)
+        except KafkaException as error:
+            raise self._failures.take() or self._settings.failed(f"writing to {self._target}", error) from None
+        self._raise_failures()
+
+    def flush(self) -> None:
+        """Wait until the brokers have acknowledged what was written.
+
+        Raises:
+            KafkaFailed: if they refuse a record, or do not answer in time.
+        """
+        if self._producer is None or not self._unflushed:
+            return
+        left = self._producer.flush(self._seconds)
+        self._raise_failures()
+        if left:
+            raise KafkaFailed(
+                f"{left} records for {self._target} were not acknowledged by {self._settings.servers} within "
+                f"{self._seconds:g} s{self._failures.heard}"
+            )
+        self._unflushed = False
+
+    def close(self) -> None:
+        """Release the clients."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self._rows = []
+
+    def fence(self, owner: SinkOwner) -> int:
+        """Take over the transactional id; return the last epoch that was committed.
+
+        Raises:
+            FencedError: if a run with a higher claim writes.
+            KafkaFailed: if the topic does not exist, or the brokers do not answer.
+        """
+        known = [self._topic] if isinstance(self._topic, str) else []
+        describe_known(self._settings, list(dict.fromkeys([*known, self._marker_topic])))
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = MarkedWriter(self._settings, owner, self._marker_topic, self._seconds)
+        self._rows = []
+        self._last_epoch = self._writer.take_over()
+        return self._last_epoch
+
+    def prepare(self, epoch: int) -> Handle | None:
+        """Return the epoch's records; None if there are none."""
+        if not self._rows:
+            return None
+        handle = (epoch, self._last_epoch, tuple(self._rows))
+        self._rows, self._last_epoch = [], epoch
+        return handle
+
+    def commit(self, handles: Sequence[Handle]) -> None:
+        """Write epochs, each by a transaction; those that are written already are left out.
+
+        Raises:
+            FencedError: if a run with a higher claim writes.
+            KafkaFailed: if the brokers refuse a record or do not answer in time, or the marker is lost.
+        """
+        writer = self._writer
+        if writer is None:
+            raise KafkaFailed(f"{self!r} was not fenced")
+        for epoch, before, records in handles:
+            if writer.marker.epoch < before and not self._write_without_marker(writer, epoch, before):
+                records = ()  # noqa: PLW2901 - the marker alone
+            writer.write(epoch, records)
+            self._last_epoch = max(self._last_epoch, epoch)
+
+    def abort(self, keep: Sequence[Handle]) -> None:
+        """Drop the open epoch; nothing of it is outside."""
+        del keep
+        self._rows = []
+
+    def _write_without_marker(self, writer: MarkedWriter, epoch: int, before: int) -> bool:
+        """Return whether to write an epoch of which it is not known whether it is in the topic."""
+        if self._on_lost_marker != "fail":
+            return self._on_lost_marker == "write"
+        raise KafkaFailed(
+            f"the marker of {self!r} is lost: epoch {before} was committed, and the group's offset of topic "
+            f"'{self._marker_topic}' says {writer.marker.epoch}; brokers delete it 'offsets.retention.minutes' after "
+            f"the last commit, or with the topic. Whether epoch {epoch} is in the topic is not known: look, and pass "
+            "on_lost_marker='drop' if it is, or 'write' if it is not"
+        )
+
+    @property
+    def _target(self) -> str:
+        return f"topic '{self._topic}'" if isinstance(self._topic, str) else "topics"
+
+    def _open(self) -> Producer:
+        if isinstance(self._topic, str):
+            describe_known(self._settings, [self._topic])
+        self._producer = self._settings.producer(on_delivery=self._failures.note, error_cb=self._failures.hear)
+        return self._producer
+
+    def _raise_failures(self) -> None:
+        failed = self._failures.take()
+        if failed is not None:
+            raise failed
+
+    def _encoded(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> list[Record]:
+        raws = self._raw_values(values)
+        views = map(DataMessage, keys, values, timestamps)
+        if self._topic.__class__ is str and self._key is self._headers is self._timestamp is None:
+            topic = self._topic
+            times = map(_milliseconds, timestamps)
+            records: list[Record] = [
+                (topic, key, raw, at, None) for key, raw, at in zip(map(_plain_key, keys), raws, times, strict=True)
+            ]
+        else:
+            records = [self._record(msg, raw) for msg, raw in zip(views, raws, strict=True)]
+        for record, value in zip(records, values, strict=True):
+            if _size(record) > self._largest:
+                self._refuse_size(record, value)
+        return records
+
+    def _raw_values(self, values: Sequence[V]) -> Sequence[bytes | None]:
+        try:
+            if None not in values:
+                return self._encoder.encode_column(values)
+        except CodecUnavailable:
+            raise
+        except Exception:  # noqa: BLE001, S110 - one of them; it is found below
+            pass
+        return [self._raw_value(value) for value in values]
+
+    def _raw_value(self, value: V) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return self._encoder.encode(value)
+        except CodecUnavailable:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error_text(error)}"
+            raise UnwritableKafkaRecord(self._target, value, reason) from error
+
+    def _record(self, msg: DataMessage[K, V, T], raw: bytes | None) -> Record:
+        topic = self._topic if isinstance(self._topic, str) else self._topic(msg)
+        if not isinstance(topic, str) or not topic:
+            raise UnwritableKafkaRecord("topics", msg.value, f"the function for the topic returned {short_repr(topic)}")
+        key = _plain_key(msg.key if self._key is None else self._key(msg))
+        at = _milliseconds(msg.timestamp) if self._timestamp is None else _own_milliseconds(self._timestamp(msg))
+        headers = None if self._headers is None else tuple((str(name), raw) for name, raw in self._headers(msg))
+        return topic, key, raw, at, headers
+
+    def _refuse_size(self, record: Record, value: V) -> None:
+        most = f"{self._largest:,}; raise 'message.max.bytes' here and on the brokers"
+        reason = f"it takes {_size(record):,} bytes of at most {most}"
+        raise UnwritableKafkaRecord(f"topic '{record[0]}'", value, reason)
+
+    def __repr__(self) -> str:
+        target = repr(self._topic) if isinstance(self._topic, str) else "<function>"
+        return f"KafkaSink({target}, servers={self._settings.servers!r}, delivery={self.delivery!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        fresh: dict[str, Any] = {"_producer": None, "_writer": None, "_rows": [], "_unflushed": False}
+        return {**self.__dict__, **fresh, "_failures": Failures(self._settings)}
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(raw or b"") for name, raw in record[4]) if record[4] else 0
+    return len(record[1] or b"") + len(record[2] or b"") + headers + _OVERHEAD
+
+
+def _plain_key(key: Any) -> bytes | None:
+    if key is NoKey or key is None:
+        return None
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, int) and not isinstance(key, bool):
+        return b"%d" % key
+    raise TypeError(
+        f"KafkaSink cannot write {short_repr(key)} as the key of a record; pass key=, a function of the message that "
+        "returns bytes, text or None"
+    )
+
+
+def _milliseconds(timestamp: Any) -> int | None:
+    if isinstance(timestamp, datetime) and timestamp.tzinfo is not None:
+        return max(0, round(timestamp.timestamp() * 1000))
+    return None
+
+
+def _own_milliseconds(timestamp: Any) -> int | None:
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool) and timestamp >= 0:
+        return timestamp
+    found = _milliseconds(timestamp)
+    if found is None and timestamp is not None:
+        raise TypeError(
+            f"KafkaSink timestamp= returned {short_repr(timestamp)}; it must be milliseconds since 1970, an aware "
+            "datetime or None"
+        )
+    return found

@@ -1,0 +1,195 @@
+"""Transactions with a marker: records and the number of their epoch become visible together, once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from malflow.connectors.kafka.client import LOG, ClientSettings
+from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.connectors.kafka.produce import Failures, Record, produce_all
+from malflow.errors import FencedError
+from malflow.sinks.transactional import SinkOwner
+
+__all__ = ["MarkedWriter", "Marker"]
+
+_REQUEST_SECONDS = 30.0
+_PAUSE = 0.2
+_MARKER = re.compile(r"malflow epoch (\d+) claim (\d+)")
+
+_FINAL = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+"""Errors that another attempt meets again."""
+
+
+class Marker(NamedTuple):
+    """What a sink has committed: the last epoch, and the claim of the run that wrote this."""
+
+    epoch: int = 0
+    claim: int = 0
+
+    @property
+    def text(self) -> str:
+        """The metadata of an offset that stores it."""
+        return f"malflow epoch {self.epoch} claim {self.claim}"
+
+
+class MarkedWriter:
+    """Writes epochs by transactions that also commit an offset, whose metadata is the marker.
+
+    The transactional id and the group are functions of the owner's name, so that a run finds what its predecessor has
+    committed, and ends what it has not.
+
+    Args:
+        settings: those of a producer.
+        owner: who writes.
+        topic: the topic whose partition 0 the offset is of.
+        seconds: how long one commit may take.
+    """
+
+    def __init__(self, settings: ClientSettings, owner: SinkOwner, topic: str, seconds: float) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._name = f"malflow/{owner.name}"
+        self._topic = topic
+        self._seconds = seconds
+        self._failures = Failures(settings)
+        self._producer: Producer | None = None
+        self._consumer: Consumer = settings.reader_of_offsets(self._name, "read_committed")
+        self.marker = Marker()
+
+    def take_over(self) -> int:
+        """End the transactions of earlier runs, write the claim, and return the last epoch that was committed.
+
+        Raises:
+            FencedError: if a run with a higher claim writes.
+            KafkaFailed: if that is not possible.
+        """
+        self._write((), None)
+        return self.marker.epoch
+
+    def write(self, epoch: int, records: Sequence[Record]) -> None:
+        """Make an epoch visible, unless it is.
+
+        Raises:
+            FencedError: if a run with a higher claim writes.
+            KafkaFailed: if that is not possible; whether it has happened is found out by the next call.
+        """
+        if epoch > self.marker.epoch:
+            self._write(records, epoch)
+
+    def close(self) -> None:
+        """Release the clients; an open transaction is left to be aborted."""
+        self._drop_producer()
+        self._consumer.close()
+
+    def _write(self, records: Iterable[Record], epoch: int | None) -> None:
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                if self._producer is None:
+                    self._renew(deadline)
+                wanted = Marker(self.marker.epoch if epoch is None else epoch, self._owner.claim)
+                if self.marker == wanted or (epoch is not None and self.marker.epoch >= epoch):
+                    return
+                self._transact(records, wanted, deadline)
+            except KafkaException as error:
+                self._drop_producer()  # it is dead, or the outcome is in doubt: the next one finds out
+                self._consider(error, deadline)
+            else:
+                self.marker = wanted
+                return
+
+    def _renew(self, deadline: float) -> None:
+        """Begin with a new producer: what the last one left open is ended, and the marker says how."""
+        self._check_claim(deadline)
+        self._producer = producer = self._settings.producer(
+            **{"transactional.id": self._name, "on_delivery": self._failures.note, "error_cb": self._failures.hear}
+        )
+        producer.init_transactions(_left(deadline))
+        self._read_marker(self._consumer, deadline)
+
+    def _check_claim(self, deadline: float) -> None:
+        """Check that no later run writes: one that is fenced must not disturb its successor.
+
+        The transaction that is to be ended may be open, so this does not wait for it.
+        """
+        consumer = self._settings.reader_of_offsets(self._name, "read_uncommitted")
+        try:
+            self._read_marker(consumer, deadline)
+        finally:
+            consumer.close()
+
+    def _read_marker(self, consumer: Consumer, deadline: float) -> None:
+        found = consumer.committed([TopicPartition(self._topic, 0)], _left(deadline))[0]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        said = _MARKER.fullmatch(found.metadata or "")
+        if said is None and found.offset >= 0:
+            raise KafkaFailed(f"group '{self._name}' has an offset of topic '{self._topic}' that malflow did not write")
+        self.marker = Marker(int(said[1]), int(said[2])) if said else Marker()
+        if self.marker.claim > self._owner.claim:
+            raise FencedError(
+                f"sink '{self._owner.sink}' of job '{self._owner.job}' belongs to a run with claim "
+                f"{self.marker.claim}; this one has claim {self._owner.claim}"
+            )
+
+    def _transact(self, records: Iterable[Record], wanted: Marker, deadline: float) -> None:
+        producer = self._producer
+        assert producer is not None  # noqa: S101 - narrows the type
+        producer.begin_transaction()
+        produce_all(producer, records, deadline)
+        offset = TopicPartition(self._topic, 0, wanted.epoch, wanted.text)
+        producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _left(deadline))
+        producer.commit_transaction(_left(deadline))
+
+    def _consider(self, failure: KafkaException, deadline: float) -> None:
+        """Return if another attempt may succeed.
+
+        Raises:
+            KafkaFailed: if not.
+        """
+        error: Any = failure.args[0]
+        rejected = self._failures.take_final(_FINAL)
+        if rejected is not None:
+            raise rejected
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            raise KafkaFailed(
+                "the setting 'transaction.timeout.ms' is above the broker's 'transaction.max.timeout.ms'; lower it"
+            )
+        doing = f"committing to topic '{self._topic}' as '{self._name}'"
+        if error.code() in _FINAL:
+            raise self._settings.failed(doing, failure)
+        if time.monotonic() + _PAUSE > deadline:
+            raise self._settings.failed(f"{doing} within {self._seconds:g} s{self._failures.heard}", failure)
+        LOG.warning("%s: trying again after %s", doing, self._settings.text(failure))
+        time.sleep(_PAUSE)
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+
+
+def _left(deadline: float) -> float:
+    return min(_REQUEST_SECONDS, max(0.1, deadline - time.monotonic()))

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import DataMessage, SingleThreadRuntime
+from malflow.connectors.codecs import CodecUnavailable, Encoder
+from malflow.connectors.kafka import KafkaFailed, KafkaSink, UnwritableKafkaRecord
+from malflow.errors import FencedError, GraphError, OperatorError
+from malflow.message import NoKey
+from malflow.sinks import SinkOwner
+from malflow.sources import SingleIteratorSource, StatelessSource
+from tests.connectors.kafka.kit import Broker
+from tests.kit.backends import at_once
+
+LEAST, ONCE = "at-least-once", "exactly-once"
+
+
+def write(sink: KafkaSink[Any, Any, Any], values: list[Any], key: Any = NoKey) -> None:
+    sink.sink_batch([key] * len(values), values, range(len(values)))
+    sink.flush()
+
+
+def owner(topic: str, claim: int) -> SinkOwner:
+    return SinkOwner(f"job-{topic}", "out", claim)
+
+
+def fenced(broker: Broker, topic: str, claim: int = 1, **options: Any) -> KafkaSink[Any, Any, Any]:
+    sink = broker.sink(topic, delivery=ONCE, **options)
+    sink.fence(owner(topic, claim))
+    return sink
+
+
+def prepared(sink: KafkaSink[Any, Any, Any], epoch: int) -> Any:
+    return sink.prepare(epoch)
+
+
+def test_keys_and_times_of_records(broker: Broker) -> None:
+    topic, at = broker.topic(), datetime(2026, 1, 1, tzinfo=UTC)
+    sink = pickle.loads(pickle.dumps(broker.sink(topic, encode="json")))
+    for key in (NoKey, "Köln", b"raw", 17, None):
+        sink.sink(DataMessage(key, {"v": 1}, at))
+    sink.sink(DataMessage("gone", None, 5))
+    sink.flush()
+    sink.close()
+    found = broker.read(topic)
+    assert [it.key() for it in found] == [None, "Köln".encode(), b"raw", b"17", None, b"gone"]
+    assert [it.value() for it in found] == [b'{"v":1}'] * 5 + [None]
+    assert {it.timestamp()[1] for it in found[:5]} == {int(at.timestamp() * 1000)}
+    assert found[5].timestamp()[1] > int(at.timestamp() * 1000)  # now, as 5 is no moment
+
+
+def test_topic_key_headers_and_time_by_functions(broker: Broker) -> None:
+    topics = [broker.topic(), broker.topic()]
+    sink = broker.sink(
+        lambda msg: topics[msg.value % 2],
+        encode=lambda value: b"%d" % value,
+        key=lambda msg: f"k{msg.value}",
+        headers=lambda msg: [("h", b"%d" % msg.value), ("h", None)],
+        timestamp=lambda msg: msg.value * 1000,
+    )
+    write(sink, [1, 2, 3])
+    sink.close()
+    found = broker.read(topics[1])
+    assert [(it.key(), it.value(), it.timestamp()[1]) for it in found] == [(b"k1", b"1", 1000), (b"k3", b"3", 3000)]
+    assert found[0].headers() == [("h", b"1"), ("h", None)]
+    assert broker.values(topics[0]) == [b"2"]
+
+
+def test_more_records_than_the_producer_holds(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = broker.sink(topic, encode="json", settings={"queue.buffering.max.messages": 100, "linger.ms": 50})
+    write(sink, list(range(3000)))
+    sink.close()
+    assert broker.values(topic) == [b"%d" % it for it in range(3000)]
+
+
+@pytest.mark.parametrize("delivery", [LEAST, ONCE])
+@pytest.mark.parametrize(
+    ("value", "options", "message"),
+    [
+        ({1, 2}, {"encode": "json"}, "TypeError: Object of type set is not JSON"),
+        (float("nan"), {"encode": "json"}, "ValueError"),
+        ("text", {}, "pass encode='json'"),
+        (b"x" * 2_000_000, {}, "it takes 2,000,128 bytes of at most 1,000,000; raise 'message.max.bytes'"),
+        (b"x", {"key": lambda _msg: b"k" * 1_500_000}, "it takes 1,500,129 bytes"),
+    ],
+)
+def test_values_that_cannot_be_written(
+    value: Any, options: dict[str, Any], message: str, delivery: Any, broker: Broker
+) -> None:
+    topic = broker.topic()
+    sink = fenced(broker, topic, **options) if delivery == ONCE else broker.sink(topic, **options)
+    with pytest.raises(UnwritableKafkaRecord, match=message) as caught:
+        write(sink, [value])
+    assert len(str(caught.value)) < 500
+    assert f"topic '{topic}'" in str(pickle.loads(pickle.dumps(caught.value)))
+    sink.close()
+
+
+def test_key_that_is_no_text(broker: Broker) -> None:
+    with pytest.raises(TypeError, match=r"cannot write \('a', 1\) as the key of a record; pass key="):
+        write(broker.sink(broker.topic()), [b"x"], key=("a", 1))
+
+
+def test_codec_that_is_unavailable(broker: Broker) -> None:
+    class Away(Encoder[Any]):
+        def encode(self, value: Any) -> bytes:
+            raise CodecUnavailable(f"not now, {value}")
+
+    with pytest.raises(CodecUnavailable, match="not now, 5"):
+        write(broker.sink(broker.topic(), encode=Away()), [5])
+
+
+def test_record_that_the_broker_refuses(broker: Broker) -> None:
+    topic = broker.topic(max_message_bytes="1000")
+    sink = broker.sink(topic)
+    with pytest.raises(KafkaFailed, match=rf"1 records were not written .*topic '{topic}' partition 0: MSG_SIZE_TOO"):
+        write(sink, [b"x" * 5000])
+    sink.close()
+    sink = fenced(broker, topic)
+    write(sink, [b"y" * 5000])
+    with pytest.raises(KafkaFailed, match="MSG_SIZE_TOO_LARGE"):
+        sink.commit([prepared(sink, 1)])
+    sink.close()
+    assert broker.values(topic) == []
+
+
+@pytest.mark.parametrize("delivery", [LEAST, ONCE])
+def test_topic_that_does_not_exist(delivery: Any, broker: Broker) -> None:
+    topic = broker.topic()
+    sink = broker.sink(f"{topic}s", delivery=delivery)
+    with pytest.raises(KafkaFailed, match=f"topic '{topic}s' does not exist on .*; did you mean '{topic}'"):
+        write(sink, [b"x"]) if delivery == LEAST else sink.fence(owner(topic, 1))
+
+
+def test_brokers_that_do_not_acknowledge() -> None:
+    sink = Broker("127.0.0.1:1").sink(lambda _msg: "t", timeout=timedelta(seconds=0.5))
+    with pytest.raises(KafkaFailed, match=r"3 records for topics were not acknowledged .* within 0.5 s.*refused|DOWN"):
+        write(sink, [b"x"] * 3)
+    sink.close()
+
+
+def test_epoch_is_visible_by_its_commit_and_once(broker: Broker) -> None:
+    topic = broker.topic(2)
+    sink = fenced(broker, topic)
+    write(sink, [b"1", b"2"], key="k")
+    first = pickle.loads(pickle.dumps(prepared(sink, 1)))
+    write(sink, [b"3"])
+    assert prepared(sink, 2) is not None
+    assert prepared(sink, 3) is None
+    assert broker.values(topic, 0) + broker.values(topic, 1) == []
+    sink.commit([first])
+    sink.commit([first])
+    sink.close()
+    other = broker.sink(topic, delivery=ONCE)
+    assert other.fence(owner(topic, 2)) == 1
+    other.commit([first])
+    other.abort([])
+    write(other, [b"4"])
+    other.commit([first, prepared(other, 2)])
+    other.close()
+    assert sorted(broker.values(topic, 0) + broker.values(topic, 1)) == [b"1", b"2", b"4"]
+
+
+def test_fenced_run_commits_nothing(broker: Broker) -> None:
+    topic = broker.topic()
+    zombie = fenced(broker, topic, 1)
+    write(zombie, [b"zombie"])
+    handle = prepared(zombie, 1)
+    heir = fenced(broker, topic, 2)
+    with pytest.raises(FencedError, match="belongs to a run with claim 2; this one has claim 1"):
+        zombie.commit([handle])
+    with pytest.raises(FencedError):
+        zombie.commit([handle])
+    with pytest.raises(FencedError):
+        broker.sink(topic, delivery=ONCE).fence(owner(topic, 1))
+    write(heir, [b"heir"])
+    heir.commit([prepared(heir, 1)])
+    for sink in (zombie, heir):
+        sink.close()
+    assert broker.values(topic) == [b"heir"]
+
+
+def test_run_whose_producer_another_has_fenced_goes_on(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = fenced(broker, topic)
+    other = broker.producer_of(sink)
+    other.init_transactions(30)
+    write(sink, [b"1"])
+    sink.commit([prepared(sink, 1)])
+    sink.close()
+    assert broker.values(topic) == [b"1"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_commit_whose_answer_is_lost(moment: str, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
+
+    class Deaf(Producer):  # type: ignore[misc]
+        failed = False
+
+        def commit_transaction(self, *arguments: Any) -> None:
+            if not Deaf.failed:
+                Deaf.failed = True
+                if moment == "after":
+                    super().commit_transaction(*arguments)
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            super().commit_transaction(*arguments)
+
+    topic = broker.topic()
+    sink = fenced(broker, topic)
+    sink.close()
+    monkeypatch.setattr("malflow.connectors.kafka.client.Producer", Deaf)
+    Deaf.failed = True
+    sink = fenced(broker, topic, 2)
+    Deaf.failed = False
+    write(sink, [b"1", b"2"])
+    sink.commit([prepared(sink, 1)])
+    write(sink, [b"3"])
+    sink.commit([prepared(sink, 2)])
+    sink.close()
+    assert broker.values(topic) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("drop", []), ("write", [b"2"])])
+def test_marker_that_is_lost(answer: Any, expected: list[bytes], broker: Broker) -> None:
+    topic = broker.topic()
+    sink = fenced(broker, topic)
+    write(sink, [b"1"])
+    sink.commit([prepared(sink, 1)])
+    write(sink, [b"2"])
+    handle = prepared(sink, 2)
+    sink.close()
+    broker.delete(topic)  # as its group's offsets are
+    broker.topic(name=topic)
+    sink = fenced(broker, topic, 2)
+    with pytest.raises(KafkaFailed, match=r"is lost: epoch 1 was committed, and .* says 0; .*on_lost_marker='drop'"):
+        sink.commit([handle])
+    sink.close()
+    sink = fenced(broker, topic, 3, on_lost_marker=answer)
+    sink.commit([handle])
+    sink.close()
+    assert broker.values(topic) == expected
+    sink = fenced(broker, topic, 4)
+    sink.commit([handle])
+    sink.close()
+    assert broker.values(topic) == expected
+
+
+def test_transaction_timeout_above_the_brokers(broker: Broker) -> None:
+    with pytest.raises(KafkaFailed, match=r"above the broker's 'transaction.max.timeout.ms'"):
+        fenced(broker, broker.topic(), settings={"transaction.timeout.ms": 1_000_000_000})
+
+
+def test_runs_deliver_to_the_topic(broker: Broker, tmp_path: Path) -> None:
+    for delivery in (LEAST, ONCE):
+        topic = broker.topic()
+        sink = broker.sink(topic, encode="json", delivery=delivery)
+
+        def build(provider: Any, sink: Any = sink) -> None:
+            numbers = StatelessSource(SingleIteratorSource(range(100)))
+            provider.new_stream().source("in", numbers).sink("out", sink)
+
+        SingleThreadRuntime(build, at_once(tmp_path / delivery, job=topic), timedelta(microseconds=1)).execute()
+        assert broker.values(topic) == [b"%d" % it for it in range(100)]
+
+
+def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
+    sink = broker.sink(broker.topic(), encode="json")
+
+    def build(provider: Any) -> None:
+        values = StatelessSource(SingleIteratorSource([1, {2}]))
+        provider.new_stream().source("in", values).sink("out", sink)
+
+    with pytest.raises(OperatorError, match=r"operator 'out'.*Object of type set is not JSON"):
+        SingleThreadRuntime(build).execute()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delivery": "exactly_once"}, "delivery must be 'at-least-once' or 'exactly-once'"),
+        ({"topic": ""}, "name of a topic"),
+        ({"topic": 5}, "or a function"),
+        ({"topic": str, "delivery": ONCE}, "marker_topic"),
+        ({"key": "id"}, "key must be a function"),
+        ({"on_lost_marker": "x"}, "on_lost_marker"),
+        ({"timeout": timedelta(0)}, "timeout"),
+        ({"settings": {"enable.idempotence": False}}, "does not take another 'enable.idempotence' than True"),
+        ({"settings": {"transactional.id": "mine"}}, "names of the job and the sink"),
+        ({"settings": {"on_delivery": print}}, "what becomes of each record"),
+        ({"settings": {"metadata.broker.list": "x"}}, "pass servers="),
+    ],
+)
+def test_mistakes_that_are_found_while_building(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        KafkaSink(options.pop("topic", "t"), **{"servers": "localhost:1", **options})
