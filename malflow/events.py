@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 __all__ = [
     "ConfirmationFailed",
+    "DiscoveryFailed",
     "Event",
     "Listener",
+    "PartsDiscovered",
     "RescaleRefused",
     "Rescaled",
     "Restarted",
@@ -73,6 +75,36 @@ class ConfirmationFailed:
         tick: the number of the last tick.
         source: the name of the source.
         error: names the source and the part.
+    """
+
+    tick: int
+    source: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class PartsDiscovered:
+    """A source has new parts, which are read from now on.
+
+    Attributes:
+        tick: the number of the last tick before.
+        source: the name of the source.
+        parts: the new parts.
+    """
+
+    tick: int
+    source: str
+    parts: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryFailed:
+    """A source could not list its parts again; it is asked again after its ``discover_every``.
+
+    Attributes:
+        tick: the number of the last tick.
+        source: the name of the source.
+        error: why.
     """
 
     tick: int
@@ -157,6 +189,8 @@ Event: TypeAlias = (
     | SnapshotCommitted
     | SnapshotFailed
     | ConfirmationFailed
+    | PartsDiscovered
+    | DiscoveryFailed
     | Rescaled
     | RescaleRefused
     | Restarted

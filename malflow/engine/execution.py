@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
+from malflow.engine.discovery import discovering, refuse_unfinished, with_waiting
 from malflow.engine.lifts import Lifts
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
-from malflow.engine.parts import Parts, place_parts
+from malflow.engine.parts import Parts, place_parts, places_of
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.rescale import refuse_local, reroute
 from malflow.engine.silence import QuietSources
@@ -27,7 +28,7 @@ from malflow.operators.contract import Operator
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
 from malflow.operators.sink import SinkWriter
-from malflow.operators.source import Source, list_parts
+from malflow.operators.source import Source, gone_error, list_parts
 from malflow.operators.waiting import OperatorTime
 from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
@@ -63,12 +64,13 @@ class Run:
         parallelism: how many workers there are.
         ticks: the number of the last tick.
         clock: the clock of the ticks.
+        discovered: the parts of each source that have appeared since the job's first start.
         polled: how many records came in the last tick.
         counts: the counters of the workers: see `Worker`.
         gauges: what they measured in the last tick.
         lags: the lag of each part, of the sources whose readers tell it, after the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
-        unfinished: the sources with unfinished parts.
+        unfinished: the sources with unfinished parts, and those that discover parts.
         transactions: the epochs of the transactional sinks.
     """
 
@@ -98,6 +100,8 @@ class Run:
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._lifts: Mapping[str, Any] = {}
         self.clock = RunClock()
+        self._discovering = discovering(program)
+        self.discovered: dict[str, set[Any]] = {}
         self._positions: dict[str, Any] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
@@ -139,6 +143,7 @@ class Run:
         present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
         migrated = migrate_states(self._program, states, versions)
         present.update(migrated)
+        self._find_discovered(present)
         routed = reroute(self._program, present, parallelism, self.parallelism, placements=placements)
         self._fill(routed)
         for worker in self._workers:
@@ -146,6 +151,69 @@ class Run:
             moved = {name for name, new in routed.items() if _has_moved(states[name].get(at, {}), new[at])}
             worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
         self.ticks = tick
+
+    def _find_discovered(self, states: OldStates) -> None:
+        """Find the parts that have appeared, or are gone, since a snapshot with these states.
+
+        Raises:
+            OperatorError: naming a part that is gone, of a source that discovers parts, and was not finished.
+        """
+        for name in self._program.sources:
+            by_worker = states.get(name, {})
+            known = {part for by_part in by_worker.values() for part in by_part}
+            if known:
+                self.discovered[name] = set(self.listed[name]) - known
+            if name in self._discovering:
+                refuse_unfinished(self._program, name, known.difference(self.listed[name]), by_worker)
+        for worker in self._workers:
+            worker.set_parts(self.parts, self.discovered)
+
+    def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
+        """Go on with parts of sources that have appeared; to be called between ticks.
+
+        Raises:
+            GraphError: if a sink writes to one of them.
+            OperatorError: if a reader can't be built.
+        """
+        refuse_to_write_input(self._program, new)
+        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
+        for name, parts in new.items():
+            self.discovered.setdefault(name, set()).update(parts)
+        self._quiet.add(self.parts, places_of(place_parts(new, range(self.parallelism))))
+        self._lifting, self._lifts = Lifts(self._program, self.parts), {}
+        self._raise_epochs()
+        for worker in self._workers:
+            worker.set_parts(self.parts, self.discovered)
+        if self._is_open:
+            for worker in self._workers:
+                for source in worker.sources:
+                    worker.reopen(source)
+            self._note_ended()
+
+    def _raise_epochs(self) -> None:
+        """Raise the epochs on workers that had no part to the least of the others, where each stream is."""
+        states: dict[str, dict[int, Mapping[Any, Any]]] = {name: {} for name in self._program.generators}
+        for worker in self._workers:
+            for name, state in worker.states().items():
+                if name in states:
+                    states[name][worker.worker_id] = state
+        routed = reroute(self._program, states, self.parallelism, self.parallelism)
+        for worker in self._workers:
+            at = worker.worker_id
+            moved = {name: by_worker[at] for name, by_worker in routed.items() if by_worker[at] is not states[name][at]}
+            worker.apply({name: Delta(state, whole=True) for name, state in moved.items()})
+            worker.forget(moved)
+
+    def refuse_gone(self, name: str, gone: Sequence[Any]) -> None:
+        """Refuse to go on without parts of a source that are listed no more, unless they are finished.
+
+        Raises:
+            OperatorError: naming the part.
+        """
+        sources = [source for source in self._sources if source.context.operator_name == name]
+        for part in gone:
+            if any(part in source.live_parts for source in sources):
+                raise gone_error(name, part, self._program.sources[name].source.impl)
 
     @property
     def parts(self) -> Parts:
@@ -299,7 +367,7 @@ class Run:
     def _make_workers(self, parallelism: int) -> list[list[Worker]]:
         workers = range(parallelism)
         parts = place_parts(self.listed, workers)
-        return [
+        stages = [
             [
                 Worker(
                     self._program,
@@ -314,6 +382,9 @@ class Run:
             ]
             for stage in range(len(self._program.stages))
         ]
+        for worker in chain.from_iterable(stages) if self.discovered else ():
+            worker.set_parts(parts, self.discovered)
+        return stages
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
         """List the workers, and the operators to be closed, including those of workers that are about to be removed."""
@@ -402,9 +473,10 @@ class Run:
         wants = self._finished or self._lifting.wants_all
         waiting = self._find_lifts() if has_begun and wants else frozenset[str]()
         live = {_place_of(source) for source in self._sources if not source.is_finished}
-        self._ended = frozenset(self._program.sources).difference(waiting, (name for name, _ in live))
-        self._finished = self._quiet.finished(live)
-        self.unfinished = tuple(sorted({name for name, _ in live}))
+        names = {name for name, _ in live}.union(self._discovering)
+        self._ended = frozenset(self._program.sources).difference(waiting, names)
+        self._finished = self._quiet.finished(with_waiting(live, self._quiet.places, self._discovering))
+        self.unfinished = tuple(sorted(names))
 
     def _find_lifts(self) -> frozenset[str]:
         """Find the lifts of the next tick, and return the sources that have not ended because of them."""

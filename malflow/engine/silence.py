@@ -34,6 +34,16 @@ class QuietSources:
         self.heard: dict[Place, datetime] = {}
         self._now: datetime | None = None
 
+    def add(self, parts: Parts, new: Iterable[Place]) -> None:
+        """Add parts between two ticks; where they come to, the silence begins anew.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+            new: the sources and workers that have new ones.
+        """
+        self.places = places_of(parts)
+        self.quiet = self.quiet.intersection(self.places).difference(new)
+
     @property
     def has_begun(self) -> bool:
         """Whether there has been a tick."""

@@ -131,12 +131,30 @@ class Worker:
             for vertex, active in self._active.items()
             if isinstance(active.operator, GenerateEpochs)
         ]
-        for vertex, generator in self._generators:
-            generator.fed_by = places_near(self._feeds[vertex][0], worker_id, parts)
+        self._find_feeders()
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._join_parts()
         self._ended: Collection[str] | None = None
         self._note_ended(())
+
+    def _find_feeders(self) -> None:
+        for vertex, generator in self._generators:
+            generator.fed_by = places_near(self._feeds[vertex][0], self.worker_id, self._parts)
+
+    def set_parts(self, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> None:
+        """Set the parts of each source that each worker holds, between two ticks; `open` builds the missing readers.
+
+        Args:
+            parts: the parts; none is missing that this worker reads.
+            discovered: those that have appeared since the job's first start.
+        """
+        self._parts = parts
+        for source in self.sources:
+            name = source.context.operator_name
+            source.set_parts(parts[name][self.worker_id], discovered.get(name, ()))
+        self._find_feeders()
+        ended, self._ended = self._ended or (), None
+        self._note_ended(ended)
 
     @property
     def shared(self) -> list[Operator]:
@@ -147,6 +165,10 @@ class Worker:
         """Open the operators, after the state is loaded and before the first tick."""
         for operator in self.operators:
             self._act(operator, operator.open)
+
+    def reopen(self, source: Source) -> None:
+        """Build the readers of a source's new parts, between two ticks."""
+        self._act(source, source.open)
 
     def flush(self) -> None:
         """Make the output so far visible."""

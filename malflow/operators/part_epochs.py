@@ -90,10 +90,14 @@ class GeneratePartEpochs(GenerateEpochs):
 
     def _note_silence(self, tick: Tick) -> None:
         self._passed = tick.passed
+        if self.holding:
+            self.silence = None
+        else:  # where parts are discovered, all may be finished, and the source not
+            super()._note_silence(tick)
 
     def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
         """Issue an epoch at the beginning of the tick if all parts have finished; else lift the silent ones."""
-        if is_finished:
+        if is_finished or (self.is_silent and not self.holding):
             self.lift = epoch
         elif self.idle_after is not None:
             self._part_lift = epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from malflow.diagnostics import operator_error, short_repr
 from malflow.errors import (
     GraphError,
     MissingDependency,
+    OperatorError,
     SourceNotReplayable,
     refuse_deferred,
     release_all,
@@ -29,7 +30,7 @@ from malflow.partitioners import check_key
 from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
 from malflow.tick import Tick
 
-__all__ = ["Source", "list_parts"]
+__all__ = ["Source", "gone_error", "list_parts", "refuse_gone"]
 
 _NO_TIME = timedelta(0)
 _REPLAY_SECONDS = 30.0
@@ -56,6 +57,39 @@ def list_parts(
     if twice:
         raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
     return parts
+
+
+def refuse_gone(
+    operator_name: str,
+    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
+    part: Any,
+    position: Any,
+) -> None:
+    """Refuse a part that is listed no more, unless the reader built from its last position is finished.
+
+    Raises:
+        OperatorError: naming the part.
+    """
+    about = f"part {short_repr(part)}"
+    try:
+        is_pickled = isinstance(position, _PickledReader)
+        reader = pickle.loads(position.data) if is_pickled else source.build_part(part, position)  # noqa: S301 - of this run
+        is_finished = bool(reader.is_finished())
+        if hasattr(reader, "suspend"):
+            reader.suspend()
+    except Exception as error:
+        raise operator_error(operator_name, error, None, source.impl, about=f"{about}, which is gone") from error
+    if not is_finished:
+        raise gone_error(operator_name, part, source.impl)
+
+
+def gone_error(operator_name: str, part: Any, impl: Any) -> OperatorError:
+    """Return the error that says that an unfinished part is listed no more."""
+    reason = (
+        "list_parts() lists it no more, though its reader is not finished; bring it back, start without the snapshot "
+        "by restore=None, or have its reader say is_finished()"
+    )
+    return operator_error(operator_name, reason, None, impl, about=f"part {short_repr(part)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +138,7 @@ class Source(PartOperator):
         self._source = source
         self._keyed = keyed
         self._listed = parts
+        self._discovered: Collection[Any] = ()
         self._is_open = False
         self._live: dict[Any, Any] = {}
         self._just_finished: list[Any] = []
@@ -115,6 +150,15 @@ class Source(PartOperator):
     def is_finished(self) -> bool:
         """Whether all parts of this worker are finished."""
         return self._is_open and not self._live
+
+    def set_parts(self, parts: Sequence[Any], discovered: Collection[Any]) -> None:
+        """Set the parts of this worker, of which some are new; `open` builds the readers of these.
+
+        Args:
+            parts: the parts.
+            discovered: those that have appeared since the job's first start.
+        """
+        self._listed, self._discovered = parts, discovered
 
     def open(self) -> None:
         """Build the missing readers, from their positions if they have any."""
@@ -281,8 +325,11 @@ class Source(PartOperator):
         self._just_finished.clear()
 
     def _build(self, part: Any, state: Any) -> Any:
-        if state is None or isinstance(self._source, StatefulSource):
-            return self._source.build_part(part, state)
+        if isinstance(self._source, StatefulSource):
+            is_new = state is None and part in self._discovered
+            return self._source.build_discovered_part(part) if is_new else self._source.build_part(part, state)
+        if state is None:
+            return self._source.build_part(part, None)
         if isinstance(state, _PickledReader):
             return pickle.loads(state.data)  # noqa: S301 - this run wrote it
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position

@@ -7,7 +7,17 @@ import threading
 from collections.abc import Iterable
 
 from malflow.diagnostics import short_repr
-from malflow.events import ConfirmationFailed, Event, Listener, RescaleRefused, Restarted, RunFinished, SnapshotFailed
+from malflow.events import (
+    ConfirmationFailed,
+    DiscoveryFailed,
+    Event,
+    Listener,
+    PartsDiscovered,
+    RescaleRefused,
+    Restarted,
+    RunFinished,
+    SnapshotFailed,
+)
 
 __all__ = ["Listeners", "LoggingListener"]
 
@@ -34,6 +44,10 @@ class LoggingListener:
                 )
             case ConfirmationFailed(error=error):
                 _log.warning("a position in a durable snapshot was not confirmed outside: %s", error)
+            case PartsDiscovered(source=source, parts=parts):
+                _log.info("source '%s' has %d new parts: %s", source, len(parts), short_repr(list(parts)))
+            case DiscoveryFailed(source=source, error=error):
+                _log.warning("the parts of source '%s' could not be listed again: %s", source, error)
             case RescaleRefused(error=error):
                 _log.warning("the dataflow was not rescaled: %s", error)
             case Restarted(error=error, pause=pause):

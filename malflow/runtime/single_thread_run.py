@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any
 
+from malflow.engine.discovery import Discovery
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.engine.transactions import check_deliveries
-from malflow.errors import GraphError, SnapshotError
-from malflow.events import Rescaled, RescaleRefused, TickFinished
+from malflow.errors import GraphError, OperatorError, SnapshotError
+from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail, table_of
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.listeners import Listeners
@@ -141,6 +142,7 @@ class SingleThreadRun:
 
     def _loop(self, program: Program, run: Run, snapshots: RunSnapshots) -> None:
         rest = _SHORTEST_REST
+        discovery = Discovery(program, run.listed)
         while not self.requests.stopping and not run.is_finished:
             polled = 0 if snapshots.is_blocked else self._tick(run)
             snapshots.check()
@@ -148,6 +150,7 @@ class SingleThreadRun:
             if run.reader_is_gone:
                 self.requests.stop()
             self._serve(run, snapshots)
+            self._discover(run, discovery)
             if self.requests.explanations or self._watch.is_due(run.clock.now):
                 self._explain(program, run)
             snapshots.keep(run)
@@ -162,6 +165,21 @@ class SingleThreadRun:
         if not self.requests.stopping:
             self._tick(run, final=True)
             snapshots.finish_sinks(run)
+
+    def _discover(self, run: Run, discovery: Discovery) -> None:
+        """Go on with parts that have appeared.
+
+        Raises:
+            OperatorError: naming a part that is gone and is not finished.
+        """
+        for name, found in discovery.find():
+            if isinstance(found, OperatorError):
+                self.requests.listeners.notify(DiscoveryFailed(run.ticks, name, found))
+                continue
+            run.refuse_gone(name, found.gone)
+            if found.new:
+                self.requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(found.new)))
+                run.add_parts({name: found.new})
 
     def _explain(self, program: Program, run: Run) -> None:
         now = run.clock.now

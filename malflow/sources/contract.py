@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 from malflow.errors import require_arguments, require_methods
@@ -106,14 +107,21 @@ class StatelessSourceImpl(Generic[P, V, T]):
             attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
             until it is finished. False if an implementation lacks the attribute.
+        discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
+            implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
+    discover_every: timedelta | None = None
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
-        """Return the parts; called once per run. A part must be a valid key: it is the key of its records."""
+        """Return the parts; called once per run, or every `discover_every`.
+
+        A part must be a valid key: it is the key of its records. With `discover_every`, a part that is listed no more
+        ends the run with an error, unless its reader is finished.
+        """
 
     @abstractmethod
     def build_part(self, part: P) -> StatelessSourcePartition[V, T]:
@@ -130,18 +138,33 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             attribute.
         in_order: whether a worker reads its parts one after the other, in the order in which they were listed, each
             until it is finished. False if an implementation lacks the attribute.
+        discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
+            implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
+    discover_every: timedelta | None = None
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
-        """Return the parts; called once per run. A part must be a valid key: it is the key of its records."""
+        """Return the parts; called once per run, or every `discover_every`.
+
+        A part must be a valid key: it is the key of its records. With `discover_every`, a part that is listed no more
+        ends the run with an error, unless its reader is finished.
+        """
 
     @abstractmethod
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
         """Return a reader of one part, starting at the position `state`, or at the beginning if it is None."""
+
+    def build_discovered_part(self, part: P) -> StatefulSourcePartition[V, T, S]:
+        """Return a reader of a part that has appeared since the job's first start: while it ran, or between two runs.
+
+        Its records have all been written since then, so it is read from its beginning, also where the parts of the
+        first start are not. The default returns ``build_part(part, None)``.
+        """
+        return self.build_part(part, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +212,12 @@ class StatefulSource(Generic[P, V, T, S]):
     def build_part(self, part: P, state: S | None) -> StatefulSourcePartition[V, T, S]:
         """Return a reader of one part, starting at the position if there is one."""
         return self.impl.build_part(part, state)
+
+    def build_discovered_part(self, part: P) -> StatefulSourcePartition[V, T, S]:
+        """Return a reader of a part that has appeared since the job's first start."""
+        if hasattr(self.impl, "build_discovered_part"):
+            return self.impl.build_discovered_part(part)
+        return self.impl.build_part(part, None)
 
 
 def poll_until(partition: StatelessSourcePartition[V, T], limit: int) -> tuple[list[V], list[T]]:

@@ -136,6 +136,7 @@ def test_confirmations_while_the_run_goes_on(any_parallelism: Any, store: Any, l
     check_never_ahead(log)
 
 
+@pytest.mark.fault("F16")
 def test_no_confirmation_ahead_of_a_crash(any_parallelism: Any, store: Any, log: Log) -> None:
     with pytest.raises(OperatorError, match="end of the world"):
         any_parallelism(reading(Tracked(log, crash=25)), store, OFTEN).execute()
@@ -146,6 +147,7 @@ def test_no_confirmation_ahead_of_a_crash(any_parallelism: Any, store: Any, log:
     assert all(len(confirmed(log, part)) > len(before[part]) for part in "abc")
 
 
+@pytest.mark.fault("F16")
 def test_confirmation_of_a_restored_position(any_parallelism: Any, store: Any, log: Log, new_log: Any) -> None:
     any_parallelism(reading(Tracked(log, last=7)), store).execute()
     later = new_log()
@@ -169,6 +171,7 @@ def test_no_confirmation_of_failed_snapshots(runtime: Any, store: Any, log: Log,
         wait_until(lambda: confirmed(log, "a"))
 
 
+@pytest.mark.fault("F16")
 def test_an_error_of_a_confirmation_as_an_event(runtime: Any, store: Any, log: Log) -> None:
     heard = Heard()
     runtime(reading(Tracked(log, fails=True)), store, listeners=[heard]).execute()

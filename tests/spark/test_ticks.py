@@ -14,6 +14,7 @@ import pytest
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
 from malflow.batch import Batch
 from malflow.engine.clock import RunClock
+from malflow.engine.discovery import Discovery
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
@@ -72,6 +73,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         pace=Pace(0, WORKERS),
         clock=RunClock(),
         watch=TimeWatch(),
+        discovery=Discovery(made, {}),
     )
     coordinator.first()
     taken = {(0, 1): came} if came else {}
@@ -89,7 +91,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
 def test_repeated_stage_with_other_records_restarts_the_run(tmp_path: Path) -> None:
     require_spark()
     made = program()
-    spec = RunSpec(1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(1, WORKERS, payload(made, {"numbers": [[], []]}, {}), place(tmp_path), 1, None, 0.5, False)
     command = TickCommand(1, [[NEVER] * WORKERS] * 2)
 
     def done(values: list[int]) -> list[Row]:
@@ -159,7 +161,7 @@ def test_input_in_chunks_is_processed_as_one(how: str, tmp_path: Path, monkeypat
                 buffer.add([Batch([OURS[number % 5]], [number], [number])])
             rows += [Row(0, RowKind.CHANNEL, 0, sender, blob) for blob in buffer.blobs()]
         spec = RunSpec(
-            1, WORKERS, payload(made, {"numbers": [[], []]}), place(tmp_path / str(size)), 1, None, 0.5, False
+            1, WORKERS, payload(made, {"numbers": [[], []]}, {}), place(tmp_path / str(size)), 1, None, 0.5, False
         )
         runs.clear()
         given = [*StageAttempt(replace(spec, generation=size), 1, 0, command).take(rows)]
@@ -211,7 +213,7 @@ def test_debug_refuses_to_write_what_could_not_be_read_again(debug: bool, tmp_pa
     numbers = StreamProvider(graph).new_stream().source("numbers", SingleIteratorSource([0]))
     numbers.key_distribute("key", lambda msg: msg.value).stateful_op("count", Changing(), default=int)
     made = compile_graph(graph)
-    spec = RunSpec(1, 1, payload(made, {"numbers": [[]]}), place(tmp_path), 1, None, 0.5, debug)
+    spec = RunSpec(1, 1, payload(made, {"numbers": [[]]}, {}), place(tmp_path), 1, None, 0.5, debug)
     buffer = ShuffleBuffer()
     buffer.add([Batch([Changeable(0), Changeable(1), Changeable(2)], [0, 1, 2], [0, 0, 0])])
     attempt = StageAttempt(spec, 1, 0, TickCommand(1, [[NEVER]] * 2)).take(
@@ -234,7 +236,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
     path.touch()
     StreamProvider(graph).new_stream().source("lines", GrowingFile(path)).sink("out", StatelessSink(VecSink()))
     made = compile_graph(graph)
-    spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}), place(tmp_path), 1, None, 0.5, False)
+    spec = RunSpec(2, 1, payload(made, {"lines": [["lines"]]}, {}), place(tmp_path), 1, None, 0.5, False)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
         rows = [*StageAttempt(spec, 0, 0, TickCommand(tick, [[last]])).take([])]

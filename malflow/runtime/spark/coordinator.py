@@ -6,20 +6,21 @@ import pickle
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from itertools import product
 from operator import itemgetter
 from typing import Any
 
 from malflow.engine.clock import RunClock
+from malflow.engine.discovery import Change, Discovery, discovering, with_waiting
 from malflow.engine.lifts import Lifts
-from malflow.engine.parts import Parts
+from malflow.engine.parts import Parts, place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
 from malflow.engine.transactions import Transactions
 from malflow.errors import OperatorError, RunFailed
-from malflow.events import ConfirmationFailed, TickFinished
+from malflow.events import ConfirmationFailed, DiscoveryFailed, TickFinished
 from malflow.operators.contract import OperatorContext
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
@@ -104,6 +105,7 @@ class TickCoordinator:
         pace: limits the records of a tick.
         clock: the clock of the ticks.
         watch: warns if event time stands still.
+        discovery: lists the parts of sources again.
 
     Attributes:
         tick: the number of the last tick.
@@ -114,6 +116,7 @@ class TickCoordinator:
         lags: the lag of each part, of the sources whose readers tell it.
         unfinished: the sources with unfinished parts.
         rescaling: the request for a rescale that ended the query, if any.
+        changes: the changes of parts that ended the query, by source; empty if there are none.
         processes: the last tick of each process.
     """
 
@@ -131,6 +134,7 @@ class TickCoordinator:
         pace: Pace,
         clock: RunClock,
         watch: TimeWatch,
+        discovery: Discovery,
     ) -> None:
         self.tick = tick
         self.index = index
@@ -140,11 +144,17 @@ class TickCoordinator:
         self.polled = 0
         self.lags: Mapping[str, Lags] = {}
         self._lags: dict[tuple[str, int], Lags] = {}
-        self.unfinished = tuple(sorted(name for name, by_worker in parts.items() if any(by_worker)))
+        self.unfinished = tuple(
+            sorted({name for name, by_worker in parts.items() if any(by_worker)}.union(discovering(program)))
+        )
         self.rescaling: Request | None = None
+        self.changes: dict[str, Change] = {}
         self.processes: dict[str, int] = {}
         self._program = program
         self._watch = watch
+        self._discovery = discovery
+        self._discovering = discovering(program)
+        self._parts = parts
         self._names, self._gauges = names_of_counts(program), names_of_gauges(program)
         self._sources = frozenset(program.sources)
         self._reporters = set(product(range(len(program.stages)), range(index.workers)))
@@ -168,8 +178,12 @@ class TickCoordinator:
 
     def first(self) -> TickCommand:
         """Return the command of the first tick."""
-        self._ended = self._sources.difference(name for name, _ in self._quiet.places)
+        self._ended = self._sources.difference(self._discovering, (name for name, _ in self._quiet.places))
         return self._next(polls=not self._requests.stopping)
+
+    def note_new(self, new: Mapping[str, Iterable[Any]]) -> None:
+        """Note that some of the parts are new: where they are, the silence of sources begins anew."""
+        self._quiet.add(self._parts, places_of(place_parts(new, range(self.index.workers))))
 
     def hurry(self) -> None:
         """Cut pauses short since the query has ended; may be called from another thread."""
@@ -274,9 +288,10 @@ class TickCoordinator:
         self._lifts = self._lifting.after(reached, self._quiet.quiet, self._quiet.passed)
         live = {(name, it.worker) for it in reports for name in it.live}
         waiting = self._lifting.waiting(self._lifts, reached)
-        self._ended = self._sources.difference(waiting, (name for name, _ in live))
-        self._finished = self._quiet.finished(live)
-        self.unfinished = tuple(sorted({name for name, _ in live}))
+        names = {name for name, _ in live}.union(self._discovering)
+        self._ended = self._sources.difference(waiting, names)
+        self._finished = self._quiet.finished(with_waiting(live, self._quiet.places, self._discovering))
+        self.unfinished = tuple(sorted(names))
 
     def _forget(self) -> None:
         """Remove obsolete changelog entries."""
@@ -292,6 +307,10 @@ class TickCoordinator:
             if snapshots is not None:
                 snapshots.settle()
             return None
+        if not ending and self._finds_changes():
+            if snapshots is not None:
+                snapshots.settle()
+            return None
         if snapshots is not None and not snapshots.keep(
             self.tick, self.index.workers, self._changelog.generation, self.index, ending=ending
         ):
@@ -304,6 +323,15 @@ class TickCoordinator:
         if snapshots is not None and snapshots.is_blocked:
             return self._next(polls=False)
         return self._next(rewrites=self.index.long)
+
+    def _finds_changes(self) -> bool:
+        """Whether the parts of a source have changed, so that other workers must go on."""
+        for name, found in self._discovery.find():
+            if isinstance(found, OperatorError):
+                self._requests.listeners.notify(DiscoveryFailed(self.tick, name, found))
+            else:
+                self.changes[name] = found
+        return bool(self.changes)
 
     @property
     def _is_stopping(self) -> bool:

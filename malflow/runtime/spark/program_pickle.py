@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from malflow.engine.parts import Parts
@@ -12,8 +13,8 @@ from malflow.runtime.spark.driver_sinks import with_sink_proxies
 __all__ = ["payload"]
 
 
-def payload(program: Program, parts: Parts) -> bytes:
-    """Pickle the program with the parts of its sources.
+def payload(program: Program, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> bytes:
+    """Pickle the program with the parts of its sources, and those that have appeared since the job's first start.
 
     Functions and classes of the script are pickled by value. Those of modules are pickled by name, so that the modules
     must be installed on the executors.
@@ -24,7 +25,7 @@ def payload(program: Program, parts: Parts) -> bytes:
     from pyspark import cloudpickle  # noqa: PLC0415 - only the extra has it
 
     try:
-        data: bytes = cloudpickle.dumps((with_sink_proxies(program), parts), 5)
+        data: bytes = cloudpickle.dumps((with_sink_proxies(program), parts, discovered), 5)
     except Exception as error:
         raise _refused(program, error) from error
     return data

@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.clock import RunClock
+from malflow.engine.discovery import Discovery, refuse_unfinished
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, OperatorError, SnapshotError, StoreError, release_all
-from malflow.events import ConfirmationFailed, Rescaled, RescaleRefused
+from malflow.events import ConfirmationFailed, PartsDiscovered, Rescaled, RescaleRefused
 from malflow.runtime.control import Request, RunRequests, abandon, fail
 from malflow.runtime.progress import Progress, lag_of, lags_of, late_of, patterns_of, records_of
 from malflow.runtime.sink_claims import begin_transactions
@@ -90,6 +91,8 @@ class RunAttempt:
         self._counts: Counter[str] = Counter()
         self._number = REGISTRY.begin()
         self._processes: dict[str, int] = {}
+        self._discovery: Discovery | None = None
+        self._new: dict[str, Sequence[Any]] = {}
 
     # From other threads
 
@@ -145,6 +148,9 @@ class RunAttempt:
                 self._sweep.start(None if self._snapshots is None else self._snapshots.claimed)
             while self._program.stages:  # a dataflow of nothing has none
                 coordinator = self._run_query(run)
+                if coordinator.changes:
+                    run = self._changed(coordinator)
+                    continue
                 if coordinator.rescaling is None:
                     break
                 try:
@@ -222,6 +228,8 @@ class RunAttempt:
 
     def _run_query(self, run: Run) -> TickCoordinator:
         """Write the workers' states to the changelog, and run a query until it ends."""
+        if self._discovery is None:
+            self._discovery = Discovery(self._program, run.listed)
         settings, options = self._settings, self._settings.options
         self._generation += 1
         self.parallelism = run.parallelism
@@ -235,7 +243,7 @@ class RunAttempt:
         elif self._snapshots is not None:
             self._snapshots.keep_sinks(run.ticks, run.parallelism, self._generation, index)
         most = options.max_records_per_tick
-        program, place = pack_program(payload(self._program, run.parts), settings.scratch, changelog)
+        program, place = pack_program(payload(self._program, run.parts, run.discovered), settings.scratch, changelog)
         spec = RunSpec(
             self._generation,
             run.parallelism,
@@ -259,7 +267,10 @@ class RunAttempt:
             pace=Pace(options.pause, run.parallelism),
             clock=self._clock,
             watch=self._watch,
+            discovery=self._discovery,
         )
+        coordinator.note_new(self._new)
+        self._new = {}
         if self._coordinator is not None:
             self._counts += self._coordinator.counts
             coordinator.lateness = self._coordinator.lateness
@@ -276,8 +287,8 @@ class RunAttempt:
             changelog.close()
         return coordinator
 
-    def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
-        """Load the state of all workers and redistribute it among the requested number of workers."""
+    def _loaded(self, coordinator: TickCoordinator) -> Run:
+        """Return a run with the state of all workers after the last tick of a query."""
         changelog = Changelog(self._settings.scratch, self._generation)
         run = self._new_run(self.parallelism)
         run.ticks = coordinator.tick
@@ -285,6 +296,30 @@ class RunAttempt:
             for worker in workers:
                 for change in changelog.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
+        return run
+
+    def _changed(self, coordinator: TickCoordinator) -> Run:
+        """Load the state of all workers, and add the parts that have appeared.
+
+        Raises:
+            OperatorError: naming a part that is gone and is not finished.
+        """
+        run = self._loaded(coordinator)
+        for name, change in coordinator.changes.items():
+            states: dict[int, Mapping[Any, Any]] = {}
+            for worker in run.stages[0]:
+                states[worker.worker_id] = worker.states().get(name) or {}
+            refuse_unfinished(self._program, name, change.gone, states)
+            if change.new:
+                self._new[name] = change.new
+                self._requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(change.new)))
+        run.add_parts(self._new)
+        self._listed = run.listed
+        return run
+
+    def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
+        """Load the state of all workers and redistribute it among the requested number of workers."""
+        run = self._loaded(coordinator)
         parallelism = request.parallelism or 1
         try:
             run.rescale(parallelism)

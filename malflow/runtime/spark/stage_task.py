@@ -93,7 +93,7 @@ class StageAttempt:
         self._worker = worker
         self._command = command
         self._tick = command.as_tick()
-        self._program, self._parts, self._changelog = load(spec, command)
+        self._program, self._parts, self._discovered, self._changelog = load(spec, command)
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
         self._lateness: dict[str, Any] = {}
@@ -247,6 +247,8 @@ class StageAttempt:
             debug=self._spec.debug,
             pickle_reader=_pickle_reader,
         )
+        if self._discovered:
+            worker.set_parts(self._parts, self._discovered)
         SHARED.setdefault(self._spec.scratch.run, {}).update((id(it.resource), it) for it in worker.shared)
         worker = self._caught_up(worker, self._changelog.since(self._stage, self._worker, self._last, NEVER), NEVER)
         self._begin_to_recount(worker)

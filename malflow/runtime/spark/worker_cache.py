@@ -6,11 +6,11 @@ import os
 import pickle
 import platform
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from malflow.engine.plan import Program
 from malflow.engine.worker import Worker, act_for
@@ -60,7 +60,9 @@ LIVE_WORKERS: dict[tuple[str, int, int, int], LiveWorker] = {}
 SHARED: dict[str, dict[int, Operator]] = {}
 """By run, the operators that close a resource shared by all workers of this process, by the resource's `id()`."""
 
-_LOADED: dict[tuple[str, int], tuple[Program, Mapping[str, Any], Changelog]] = {}
+_Loaded: TypeAlias = tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]], Changelog]
+
+_LOADED: dict[tuple[str, int], _Loaded] = {}
 
 _NUMBERS: dict[str, int] = {}
 """The numbers of the runs that have something cached here."""
@@ -125,8 +127,12 @@ def _release(run: str) -> list[bytes]:
     return []
 
 
-def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any], Changelog]:
-    """Return the program, loaded once per process and generation; evict runs that have ended."""
+def load(spec: RunSpec, command: TickCommand) -> _Loaded:
+    """Return the program, loaded once per process and generation; evict runs that have ended.
+
+    With it come the parts of each source that each worker holds, and those that have appeared since the job's first
+    start.
+    """
     live = LiveRuns(*command.live_runs)
     for run in [run for run, number in _NUMBERS.items() if live.is_over(number)]:
         with suppress(Exception):  # the run has ended: there is no one to report it to
@@ -136,16 +142,15 @@ def load(spec: RunSpec, command: TickCommand) -> tuple[Program, Mapping[str, Any
         _release_before(*key)
         changelog = Changelog(spec.scratch, spec.generation)
         classes, payload = unpack_program(spec, changelog)
-        program, parts = _read(classes, payload)
-        _LOADED[key] = (program, parts, changelog)
+        _LOADED[key] = (*_read(classes, payload), changelog)
         _NUMBERS[spec.scratch.run] = spec.number
     return _LOADED[key]
 
 
-def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any]]:
+def _read(classes: bytes, payload: bytes) -> tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]]]:
     try:
         install_classes(classes)
-        read: tuple[Program, Mapping[str, Any]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+        read: tuple[Program, Mapping[str, Any], Mapping[str, Collection[Any]]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
     except Exception as error:
         raise GraphError(
             f"the dataflow can't be read by the processes of Spark: {type(error).__name__}: {error}"

@@ -1,0 +1,133 @@
+"""Parts of sources that appear while a run goes on, where a source lists them again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.engine.parts import Place
+from malflow.engine.plan import Program
+from malflow.errors import GraphError, OperatorError
+from malflow.operators.source import list_parts, refuse_gone
+
+__all__ = ["Change", "Discovery", "discovering", "refuse_unfinished", "with_waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How the parts of a source have changed.
+
+    Attributes:
+        new: the parts that were not listed before.
+        gone: those that are listed no more.
+    """
+
+    new: Sequence[Any]
+    gone: Sequence[Any]
+
+
+def discovering(program: Program) -> dict[str, timedelta]:
+    """Return how often the parts are listed again, of the sources that want it.
+
+    Raises:
+        GraphError: if that is no time.
+    """
+    found: dict[str, timedelta] = {}
+    for vertex in program.vertices:
+        node = program.sources.get(vertex.node.name)
+        every = None if node is None else getattr(node.source.impl, "discover_every", None)
+        if every is None:
+            continue
+        if not isinstance(every, timedelta) or every <= timedelta(0):
+            raise GraphError(
+                f"source '{vertex.node.name}' needs a timedelta above zero, or None, as its discover_every; got "
+                f"{short_repr(every)}",
+                operator=vertex.node.name,
+                location=vertex.location,
+            )
+        found[vertex.node.name] = every
+    return found
+
+
+class Discovery:
+    """Lists the parts of sources again when it is time; used between ticks.
+
+    Args:
+        program: the program.
+        listed: the parts of each source as they are known.
+
+    Raises:
+        GraphError: if a source has a ``discover_every`` that is no time.
+    """
+
+    def __init__(self, program: Program, listed: Mapping[str, Sequence[Any]]) -> None:
+        self._program = program
+        self._every = discovering(program)
+        self._known = {name: list(listed[name]) for name in self._every}
+        self._missing: dict[str, set[Any]] = {name: set() for name in self._every}
+        now = time.monotonic()
+        self._due = {name: now + every.total_seconds() for name, every in self._every.items()}
+
+    def find(self) -> Iterator[tuple[str, Change | OperatorError]]:
+        """List the parts of the sources that are due, and yield how they have changed, or why they can't be listed.
+
+        Each change is reported once. A source whose parts can't be listed is asked again when it is due the next time.
+        """
+        now = time.monotonic()
+        for name in [name for name, due in self._due.items() if now >= due]:
+            self._due[name] = now + self._every[name].total_seconds()
+            try:
+                listed = list_parts(name, self._program.sources[name].source)
+            except OperatorError as error:
+                yield name, error
+                continue
+            change = self._change(name, listed)
+            if change.new or change.gone:
+                yield name, change
+
+    def _change(self, name: str, listed: Sequence[Any]) -> Change:
+        known, missing, present = self._known[name], self._missing[name], set(listed)
+        new = [part for part in listed if part not in set(known)]
+        gone = [part for part in known if part not in present and part not in missing]
+        known.extend(new)
+        self._missing[name] = (missing | set(gone)) - present
+        return Change(new, gone)
+
+
+def with_waiting(live: Collection[Place], places: Iterable[Place], names: Collection[str]) -> set[Place]:
+    """Return the places at which a source is not finished.
+
+    A source that discovers parts is finished where its parts are, as long as it has unfinished ones elsewhere. If it
+    has none, it is finished nowhere, since the next one may come to any worker.
+
+    Args:
+        live: the places with unfinished parts.
+        places: all places.
+        names: the sources that discover parts.
+    """
+    waiting = set(names).difference(name for name, _ in live)
+    return {*live, *(place for place in places if place[0] in waiting)}
+
+
+def refuse_unfinished(
+    program: Program, name: str, gone: Iterable[Any], states: Mapping[int, Mapping[Any, Any]]
+) -> None:
+    """Refuse to go on without parts that are listed no more, unless their readers say that they are finished.
+
+    Args:
+        program: the program.
+        name: the name of the source.
+        gone: the parts.
+        states: the positions, by worker and part.
+
+    Raises:
+        OperatorError: naming the part.
+    """
+    positions = {part: state for by_part in states.values() for part, state in by_part.items()}
+    for part in gone:
+        if part in positions:
+            refuse_gone(name, program.sources[name].source, part, positions[part])
