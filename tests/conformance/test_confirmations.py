@@ -91,6 +91,19 @@ class Unbothered:
         return self.left
 
 
+class Interrupts(Breaks):
+    """Breaks a folder until it is told to mend it."""
+
+    is_on = True
+
+    def on_event(self, event: Any, /) -> None:
+        """Receive an event."""
+        if self.is_on:
+            super().on_event(event)
+        elif self.folder.is_file():
+            self.mend()
+
+
 def reading(source: Any) -> Callable[[StreamProvider], None]:
     return lambda provider: provider.new_stream().source("numbers", StatefulSource(source)).sink("out", VecSink())
 
@@ -161,13 +174,12 @@ def test_no_confirmation_without_snapshots(any_parallelism: Any, log: Log) -> No
 
 
 def test_no_confirmation_of_failed_snapshots(runtime: Any, store: Any, log: Log, tmp_path: Any) -> None:
-    breaks = Breaks(tmp_path / "kept" / "default" / "d")
+    breaks = Interrupts(tmp_path / "kept" / "default" / "d")
     job = runtime(reading(Tracked(log, last=10**9)), store, OFTEN, listeners=[breaks])
     with Started(job) as started:
         wait_until(lambda: started.run.progress.tick > 10)
         assert not confirmed(log, "a")
-        breaks.mend()
-        breaks.folder = tmp_path
+        breaks.is_on = False
         wait_until(lambda: confirmed(log, "a"))
 
 
