@@ -33,6 +33,8 @@ _SLOW = [
         "aggregators/test_restarts.py",
         "campaign",
         "connectors/files/test_s3.py",
+        "connectors/parquet/test_sink.py",
+        "connectors/test_column_crashes.py",
         "examples/test_flight_delays.py",
         "examples/test_snapshot_examples.py",
         "joins/test_asof_join.py",

@@ -8,6 +8,7 @@ except ImportError as missing:
     raise MissingDependency("malflow.connectors.parquet needs pyarrow; pip install 'malflow[parquet]'") from missing
 
 from malflow.connectors.parquet.arrow_source import ArrowSource
+from malflow.connectors.parquet.sink import ParquetSink
 from malflow.connectors.parquet.source import ParquetSource
 
-__all__ = ["ArrowSource", "ParquetSource"]
+__all__ = ["ArrowSource", "ParquetSink", "ParquetSource"]

@@ -1,0 +1,179 @@
+"""A Delta table that epochs are appended to, each once, by the run that owns it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import deltalake
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from malflow.errors import FencedError, MalflowError
+from malflow.sinks.transactional import SinkOwner
+from malflow.store.redaction import redacted, secrets_in
+
+__all__ = ["DeltaSinkError", "Table"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 10
+_PAUSE = 0.1
+
+
+class DeltaSinkError(MalflowError, OSError):
+    """A Delta table could not be read or written.
+
+    Attributes:
+        table: the table.
+        problem: the cause.
+    """
+
+    def __init__(self, table: str, problem: str) -> None:
+        super().__init__(f"Delta table '{table}' {problem}")
+        self.table = table
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.table, self.problem)
+
+
+class Table:
+    """A table, and the run that may append to it.
+
+    The log of the table has two transaction ids for each sink. The version of ``job/sink`` is the last epoch; that of
+    ``job/sink#claim`` is the claim of the run that owns the sink. Each commit sets both, and Delta refuses a commit if
+    another one has set either of them since the table was looked at. So looking first and then committing is safe: an
+    epoch is not appended twice, nor by a run that has been replaced.
+
+    Args:
+        uri: the path or URL.
+        storage_options: passed to deltalake.
+        settings: passed to `deltalake.write_deltalake`.
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+        self._uri = uri
+        self._options = dict(storage_options)
+        self._settings = dict(settings)
+        self._secrets = secrets_in(self._options, uri)
+        self._shown = redacted(uri, self._secrets)
+        self._owner: SinkOwner | None = None
+        self._was_missing = False
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema of the table; None if it does not exist."""
+        table = self._load()
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def fence(self, owner: SinkOwner, schema: pa.Schema | None) -> int:
+        """Take the sink's transactions over; return the last epoch that was committed.
+
+        Args:
+            owner: the run.
+            schema: of the table that is created if there is none; None to create it with the first epoch.
+
+        Raises:
+            FencedError: if a run with a higher claim has them.
+        """
+        self._owner = owner
+        return self._attempt(lambda table: self._fence_once(owner, table, schema))
+
+    def append(self, epoch: int | None, data: pa.Table) -> None:
+        """Append an epoch, unless it is there already; without a number, append in any case.
+
+        Raises:
+            FencedError: if a run with a higher claim has the sink.
+        """
+        self._attempt(lambda table: self._append_once(table, epoch, data))
+
+    def _fence_once(self, owner: SinkOwner, table: Any, schema: pa.Schema | None) -> int:
+        properties = _properties({_claim_id(owner): owner.claim})
+        self._was_missing = table is None and schema is None
+        if table is not None:
+            self._check_claim(owner, table)
+            table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+            return int(table.transaction_version(owner.name) or 0)
+        if schema is not None:
+            creation = {name: self._settings[name] for name in _OF_CREATION if name in self._settings}
+            deltalake.DeltaTable.create(
+                self._uri, schema, storage_options=self._options, commit_properties=properties, **creation
+            )
+        return 0
+
+    def _append_once(self, table: Any, epoch: int | None, data: pa.Table) -> None:
+        owner, transactions = self._owner, {}
+        if owner is not None and epoch is not None:
+            if table is not None and self._is_there(owner, table, epoch):
+                return
+            transactions = {owner.name: epoch, _claim_id(owner): owner.claim}
+        settings = dict(self._settings)
+        if table is not None:
+            settings = {name: value for name, value in settings.items() if name not in _OF_CREATION}
+        deltalake.write_deltalake(
+            self._uri if table is None else table,
+            data,
+            mode="error" if table is None else "append",
+            storage_options=self._options if table is None else None,
+            commit_properties=_properties(transactions),
+            **settings,
+        )
+        self._was_missing = False
+
+    def _is_there(self, owner: SinkOwner, table: Any, epoch: int) -> bool:
+        self._check_claim(owner, table)
+        done = table.transaction_version(owner.name)
+        if self._was_missing and done is not None and table.transaction_version(_claim_id(owner)) != owner.claim:
+            raise DeltaSinkError(
+                self._shown, "was created by an earlier run of this job, which has just ended its commit; start again"
+            )
+        return done is not None and done >= epoch
+
+    def _check_claim(self, owner: SinkOwner, table: Any) -> None:
+        claim = table.transaction_version(_claim_id(owner))
+        if claim is not None and claim > owner.claim:
+            raise FencedError(
+                f"another run (claim {claim}) has taken over '{self._shown}'; this one can't commit to it"
+            )
+
+    def _attempt(self, act: Callable[[Any], T]) -> T:
+        """Look at the table and act on what was seen, again if another writer came between."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return act(self._load())
+            except (CommitFailedError, DeltaError) as error:
+                failure = error
+                if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
+                    break
+                time.sleep(_PAUSE * attempt)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                if isinstance(error, MalflowError):
+                    raise
+                failure = error
+                break
+        problem = redacted(f"could not be written: {type(failure).__name__}: {failure}", self._secrets)
+        raise DeltaSinkError(self._shown, problem)
+
+    def _load(self) -> Any:
+        try:
+            return deltalake.DeltaTable(self._uri, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError, ValueError) as error:
+            problem = redacted(f"could not be read: {type(error).__name__}: {error}", self._secrets)
+        raise DeltaSinkError(self._shown, problem)
+
+
+_OF_CREATION = ("partition_by", "name", "description", "configuration")
+
+
+def _claim_id(owner: SinkOwner) -> str:
+    return f"{owner.name}#claim"
+
+
+def _properties(transactions: Mapping[str, int]) -> Any:
+    return deltalake.CommitProperties(
+        app_transactions=[deltalake.Transaction(app_id, version) for app_id, version in transactions.items()]
+    )

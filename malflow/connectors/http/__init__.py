@@ -1,0 +1,16 @@
+"""HTTP: records to a URL, and a source that is a web server."""
+
+from malflow.errors import MissingDependency
+
+try:
+    import aiohttp  # noqa: F401 - asked for here, so that the error names the extra
+    import urllib3  # noqa: F401
+except ImportError as missing:
+    raise MissingDependency(
+        "malflow.connectors.http needs aiohttp and urllib3; pip install 'malflow[http]'"
+    ) from missing
+
+from malflow.connectors.http.sink import HttpSink
+from malflow.connectors.http.webhook import WebhookSource
+
+__all__ = ["HttpSink", "WebhookSource"]

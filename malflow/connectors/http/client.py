@@ -1,0 +1,216 @@
+"""Requests that are repeated until the server has accepted them, or refuses them for good."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import unquote
+
+import urllib3
+from urllib3.exceptions import HTTPError, LocationParseError, SSLError
+from urllib3.util import make_headers, parse_url
+
+from malflow.errors import GraphError, MalflowError
+from malflow.store.redaction import is_secret_name, redacted, secrets_in
+
+__all__ = ["Client", "HttpSinkError", "Target", "target_of"]
+
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_SUCCESS, _REDIRECTION = 2, 3
+_SHOWN = 200
+_LONG_ENOUGH = 8
+_READ = 1 << 16
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+_LONGEST_RETRY_AFTER = 300.0
+
+
+class HttpSinkError(MalflowError, OSError):
+    """A server has refused a request, or could not be reached.
+
+    Attributes:
+        target: the server.
+        status: the HTTP status; None if there was no response.
+        problem: the cause.
+    """
+
+    def __init__(self, target: str, status: int | None, problem: str) -> None:
+        super().__init__(f"{target} {problem}")
+        self.target = target
+        self.status = status
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.target, self.status, self.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go. The repr shows no more than the server: paths and headers hold secrets.
+
+    Attributes:
+        url: the URL without userinfo.
+        shown: the server, for messages.
+        headers: sent with each request.
+        secrets: texts that no message may show.
+    """
+
+    url: str = field(repr=False)
+    shown: str
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def target_of(url: str, headers: Mapping[str, str]) -> Target:
+    """Return the target of a URL; its userinfo becomes a header.
+
+    Raises:
+        GraphError: if it is not an HTTP URL.
+
+    >>> target_of("https://me:hush@example.org/hooks/T0k3n", {})
+    Target(shown='https://example.org/...')
+    """
+    try:
+        parsed = parse_url(url)
+    except LocationParseError:
+        parsed = parse_url("")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise GraphError("HttpSink needs a URL such as https://example.org/orders; what was passed is none")
+    sent = {name: value for name, value in headers.items() if value is not None}
+    if parsed.auth is not None:
+        sent = {"Authorization": make_headers(basic_auth=unquote(parsed.auth))["authorization"], **sent}
+    path = "/..." if (parsed.path or "/") != "/" or parsed.query else ""
+    shown = f"{parsed.scheme}://{parsed.netloc}{path}"
+    secrets = [value for name, value in sent.items() if is_secret_name(name)]
+    secrets += [word for value in tuple(secrets) for word in value.split()[1:]]
+    secrets += [*secrets_in({}, url), *_segments(parsed.path or ""), parsed.query or ""]
+    return Target(parsed._replace(auth=None, fragment=None).url, shown, sent, tuple(filter(None, secrets)))
+
+
+def _segments(path: str) -> list[str]:
+    """Return the segments of a path that may be secrets."""
+    return [segment for segment in path.split("/") if len(segment) >= _LONG_ENOUGH]
+
+
+class Client:
+    """Sends requests to one target, one after the other.
+
+    Args:
+        target: where to.
+        method: the HTTP method.
+        retries: how often a request is repeated.
+        timeout: seconds to wait for a connection, and for each part of the response.
+        settings: passed to `urllib3.PoolManager`.
+        sleep: sleeps for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        method: str,
+        retries: int,
+        timeout: float,
+        settings: Mapping[str, Any],
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._target = target
+        self._method = method
+        self._retries = retries
+        self._timeout = timeout
+        self._settings = dict(settings)
+        self._sleep = sleep
+        self._pool: urllib3.PoolManager | None = None
+        self._process = 0
+
+    def send(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a request until it is accepted.
+
+        Raises:
+            HttpSinkError: if the server refuses it, or has not accepted it after all retries.
+        """
+        for attempt in range(self._retries + 1):
+            status, problem, wait = self._try(body, headers)
+            if problem is None:
+                return
+            if wait is None or attempt == self._retries:
+                break
+            self._sleep(wait if wait else _pause(attempt))
+        tries = f", {attempt + 1} times" if attempt else ""
+        raise HttpSinkError(self._target.shown, status, redacted(f"{problem}{tries}", self._target.secrets))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._pool is not None:
+            self._pool.clear()
+            self._pool = None
+
+    def _try(self, body: bytes, headers: Mapping[str, str]) -> tuple[int | None, str | None, float | None]:
+        """Send a request once; return the status, what went wrong, and how long to wait (0: as usual, None: don't)."""
+        try:
+            response = self._opened().request(
+                self._method,
+                self._target.url,
+                body=body,
+                headers={**self._target.headers, **headers},
+                retries=False,
+                redirect=False,
+                timeout=self._timeout,
+                preload_content=False,
+            )
+            text = response.read(_READ)
+            response.close() if response.read(1) else response.release_conn()
+        except SSLError as error:
+            return None, f"has no valid certificate: {error}", None
+        except HTTPError as error:
+            return None, f"could not be reached: {type(error).__name__}: {error}", 0.0
+        kind = response.status // 100
+        if kind == _SUCCESS:
+            return response.status, None, None
+        said = text.decode("utf-8", "replace").strip()
+        shown = f"{said[:_SHOWN]}..." if len(said) > _SHOWN else said
+        problem = f"answered {response.status} {response.reason or ''}".rstrip() + (f": {shown}" if shown else "")
+        if response.status in _TRANSIENT:
+            return response.status, problem, _retry_after(response.headers.get("Retry-After"))
+        if kind == _REDIRECTION:
+            problem += "; pass the URL that it redirects to"
+        return response.status, problem, None
+
+    def _opened(self) -> urllib3.PoolManager:
+        if self._pool is None or self._process != os.getpid():
+            self._pool, self._process = urllib3.PoolManager(num_pools=1, maxsize=1, **self._settings), os.getpid()
+        return self._pool
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the connection."""
+        return {**vars(self), "_pool": None}
+
+
+def _pause(attempt: int) -> float:
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
+    return longest * (0.5 + random.random() / 2)  # noqa: S311 - jitter
+
+
+def _retry_after(header: str | None) -> float:
+    """Return how many seconds a server asks to wait, within reason; 0 if it doesn't say.
+
+    >>> _retry_after("7"), _retry_after("86400"), _retry_after("soon"), _retry_after(None)
+    (7.0, 300.0, 0.0, 0.0)
+    """
+    if header is None:
+        return 0.0
+    try:
+        seconds = float(header) if header.strip().isdigit() else _seconds_until(parsedate_to_datetime(header))
+    except (ValueError, TypeError):
+        return 0.0
+    return max(0.0, min(_LONGEST_RETRY_AFTER, seconds))
+
+
+def _seconds_until(when: datetime) -> float:
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time()

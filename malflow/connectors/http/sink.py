@@ -1,0 +1,204 @@
+"""A sink that sends records to a URL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias, TypeVar
+from uuid import uuid4
+
+from malflow.callables import deferred
+from malflow.connectors.http.client import Client, target_of
+from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.message import DataMessage
+from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+
+__all__ = ["Handle", "HttpSink"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+Handle: TypeAlias = tuple[tuple[str, bytes], ...]
+"""The requests of an epoch: idempotency keys and bodies."""
+
+Encode: TypeAlias = Literal["json", "json-lines"] | Callable[[list[Any]], bytes]
+
+_KEY = "Idempotency-Key"
+_TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
+
+
+class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
+    """Send records to a URL in batches, and repeat each request until the server has accepted it.
+
+    A request has the header ``Idempotency-Key``, which is the same when it is repeated. Timeouts, broken connections
+    and the statuses 408, 425, 429, 500, 502, 503 and 504 are repeated, with growing pauses or after the time that the
+    server asks for in ``Retry-After`` (5 minutes at most). Any other status but 2xx ends the run. Redirects are not
+    followed. The run waits meanwhile.
+
+    With ``delivery="at-least-once"``, records are sent by the end of each tick; after a restart those since the last
+    snapshot are sent again, with other keys. With ``"exactly-once"``, which needs snapshots, they are sent once the
+    snapshot that covers them is durable, and after a restart with the same keys: each counts once if the server
+    ignores keys that it has seen.
+
+    Args:
+        url: where to; ``http`` or ``https``. A user and password in it are sent as basic authentication.
+        batch: how many records a request has at most.
+        encode: how records become the body: ``"json"``, an array; ``"json-lines"``; or a function of the list of
+            values that returns bytes.
+        headers: sent with each request, such as ``Authorization``.
+        delivery: see above.
+        formatter: returns what to send for a message; by default its value.
+        method: the HTTP method.
+        retries: how often a request is repeated; 8 times take about 2 minutes.
+        timeout: seconds to wait for a connection, and for each part of the response.
+        settings: passed to `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``.
+
+    Raises:
+        GraphError: if an argument is not valid.
+
+    >>> HttpSink("https://example.org/hooks/T0k3n", headers={"Authorization": "Bearer hush"})
+    HttpSink('https://example.org/...')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        batch: int = 100,
+        encode: Encode = "json",
+        headers: Mapping[str, str] | None = None,
+        delivery: Delivery = "at-least-once",
+        formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
+        method: str = "POST",
+        retries: int = 8,
+        timeout: float = 30.0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if delivery not in ("exactly-once", "at-least-once"):
+            raise GraphError(f"HttpSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+            raise GraphError(f"HttpSink batch must be a positive number; got {batch!r}")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise GraphError(f"HttpSink retries must be a number, 0 or more; got {retries!r}")
+        if not isinstance(timeout, int | float) or timeout <= 0:
+            raise GraphError(f"HttpSink timeout must be a number of seconds above 0; got {timeout!r}")
+        if encode not in _TYPES and (not callable(encode) or deferred(encode)):
+            raise GraphError(
+                f"HttpSink encode must be 'json', 'json-lines' or a function; got {deferred(encode) or repr(encode)}"
+            )
+        if formatter is not None and (not callable(formatter) or deferred(formatter)):
+            raise GraphError(
+                f"HttpSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
+            )
+        kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
+        given = {str(name): str(value) for name, value in (headers or {}).items()}
+        if any(name.lower() == _KEY.lower() for name in given):
+            raise GraphError(f"HttpSink sets the header {_KEY}, which is different for each request")
+        if any(name.lower() == "content-type" for name in given):
+            kinds = {}
+        self.delivery = delivery
+        self._target = target_of(url, {**kinds, **given})
+        self._client = Client(self._target, method, retries, timeout, settings or {})
+        self._encode = encode
+        self._formatter = formatter
+        self._most = batch
+        self._prefix = ""
+        self._values: list[Any] = []
+        self._bodies: list[bytes] = []
+
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Write one record."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Write a batch of records; full requests are sent, unless they wait for a snapshot.
+
+        Raises:
+            HttpSinkError: if the server refuses a request.
+        """
+        formatter = self._formatter
+        if formatter is None:
+            self._values.extend(values)
+        else:
+            self._values.extend([formatter(message) for message in map(DataMessage, keys, values, timestamps)])
+        while len(self._values) >= self._most:
+            self._end_request()
+
+    def flush(self) -> None:
+        """Send what was written, unless it waits for a snapshot."""
+        if self.delivery == "at-least-once":
+            self._end_request()
+
+    def close(self) -> None:
+        """Drop what was not sent, and close the connection."""
+        self._drop()
+        self._client.close()
+
+    def fence(self, owner: SinkOwner) -> None:
+        """Return None: which requests the server has accepted is known to it alone."""
+        self._prefix = blake2b(owner.name.encode(), digest_size=16).hexdigest()
+        self._drop()
+
+    def prepare(self, epoch: int) -> Handle | None:
+        """Return the requests of an epoch; None if there are none."""
+        self._end_request()
+        bodies, self._bodies = self._bodies, []
+        handle = tuple((f"{self._prefix}-{epoch}-{index}", body) for index, body in enumerate(bodies))
+        return handle or None
+
+    def commit(self, handles: Sequence[Handle]) -> None:
+        """Send requests, with the keys that they were prepared with.
+
+        Raises:
+            HttpSinkError: if the server refuses one.
+        """
+        for handle in handles:
+            for key, body in handle:
+                self._client.send(body, {_KEY: key})
+
+    def abort(self, keep: Sequence[Handle]) -> None:
+        """Drop what is not prepared."""
+        del keep
+        self._drop()
+
+    def _end_request(self) -> None:
+        values, self._values = self._values[: self._most], self._values[self._most :]
+        if not values:
+            return
+        body = self._body(values)
+        if self.delivery == "at-least-once":
+            self._client.send(body, {_KEY: str(uuid4())})
+        else:
+            self._bodies.append(body)
+
+    def _body(self, values: list[Any]) -> bytes:
+        if callable(self._encode):
+            body = self._encode(values)
+            if not isinstance(body, bytes):
+                raise MalflowError(f"encode of HttpSink must return bytes; it returned {short_repr(body)}")
+            return body
+        try:
+            if self._encode == "json":
+                return json.dumps(values).encode()
+            return b"".join(f"{json.dumps(value)}\n".encode() for value in values)
+        except (TypeError, ValueError, RecursionError) as error:
+            bad = next((value for value in values if not _is_json(value)), values)
+            raise MalflowError(
+                f"{self!r} cannot send {short_repr(bad)}: it is not JSON ({error}); pass formatter= or encode="
+            ) from error
+
+    def _drop(self) -> None:
+        self._values, self._bodies = [], []
+
+    def __repr__(self) -> str:
+        return f"HttpSink({self._target.shown!r})"
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

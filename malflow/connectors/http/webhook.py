@@ -1,0 +1,331 @@
+"""A source that is a web server: each request is a record."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address
+from typing import Any, Literal, TypeAlias
+
+from aiohttp import web
+
+from malflow.callables import deferred
+from malflow.connectors.http.inbox import Inbox
+from malflow.errors import GraphError, MalflowError
+from malflow.message import NoKey, NoKeyType
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+
+__all__ = ["WebhookError", "WebhookSource"]
+
+Decode: TypeAlias = Literal["json", "text", "bytes"] | Callable[[bytes], Any]
+OnFull: TypeAlias = Literal["429", "503", "wait"]
+Acknowledge: TypeAlias = Literal["queue", "snapshot"]
+
+_LOG = logging.getLogger("malflow")
+_DECODERS: dict[str, Callable[[bytes], Any]] = {"json": json.loads, "text": bytes.decode, "bytes": bytes}
+_SHORT_WAIT = 0.02
+_CLOSING_SECONDS = 1.0
+
+
+class WebhookError(MalflowError, OSError):
+    """The server of a source can't be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    host: str
+    port: int
+    path: str
+    token: bytes | None = field(repr=False)
+    decode: Callable[[bytes], Any]
+    on_full: OnFull
+    acknowledge: Acknowledge
+    timeout: float
+    max_body: int
+
+
+class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
+    """Emit the body of each POST request, with the time of its arrival (in UTC) as timestamp and without a key.
+
+    The server runs in a thread of this process while the source is read, for `SingleThreadRuntime`. Requests wait in a
+    bounded queue. A body that does not decode is answered with 400, one too long with 413, a wrong token with 401.
+
+    With ``acknowledge="queue"``, a request is answered (202) when its record is in the queue: if the process dies,
+    records that are in no snapshot are lost. With ``"snapshot"``, it is answered (200) when a snapshot that covers its
+    record is durable, and with 503 if the run ends before: a sender that repeats what was not accepted loses nothing
+    (delivery at least once), and waits for about the interval of snapshots.
+
+    Args:
+        host: the address to listen at. Any other than loopback needs a token.
+        port: the port; 0 for any that is free, see `address`.
+        path: the path of requests; others are answered with 404.
+        token: what requests must have as ``Authorization: Bearer <token>``.
+        decode: ``"json"``, ``"text"``, ``"bytes"``, or a function of the body.
+        max_queue: how many records wait at most, with those that wait to be acknowledged.
+        max_queue_bytes: how many bytes of bodies wait at most.
+        max_body: how many bytes a body has at most.
+        on_full: the answer when the queue is full: ``"429"`` or ``"503"``, with ``Retry-After: 1``; or ``"wait"``
+            until there is room, at most `timeout`.
+        acknowledge: see above.
+        timeout: how many seconds a request waits at most, before it is answered with 503.
+
+    Raises:
+        GraphError: if an argument is not valid.
+    """
+
+    keyed = False
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        path: str = "/",
+        token: str | None = None,
+        decode: Decode = "json",
+        max_queue: int = 10_000,
+        max_queue_bytes: int = 64 << 20,
+        max_body: int = 1 << 20,
+        on_full: OnFull = "429",
+        acknowledge: Acknowledge = "queue",
+        timeout: float = 60.0,
+    ) -> None:
+        _check_place(host, port, path, token)
+        _check_limits(max_queue=max_queue, max_queue_bytes=max_queue_bytes, max_body=max_body, timeout=timeout)
+        if on_full not in ("429", "503", "wait"):
+            raise GraphError(f"WebhookSource on_full must be '429', '503' or 'wait'; got {on_full!r}")
+        if acknowledge not in ("queue", "snapshot"):
+            raise GraphError(f"WebhookSource acknowledge must be 'queue' or 'snapshot'; got {acknowledge!r}")
+        if decode not in _DECODERS and (not callable(decode) or deferred(decode)):
+            raise GraphError(
+                "WebhookSource decode must be 'json', 'text', 'bytes' or a function; "
+                f"got {deferred(decode) or repr(decode)}"
+            )
+        decoder = decode if callable(decode) else _DECODERS[decode]
+        secret = None if token is None else token.encode()
+        self._options = _Options(host, port, path, secret, decoder, on_full, acknowledge, timeout, max_body)
+        self._limits = (max_queue, max_queue_bytes)
+        self._inbox = Inbox(*self._limits)
+        self._server: _Server | None = None
+
+    @property
+    def address(self) -> str | None:
+        """The URL of the server; None if it does not run in this process."""
+        return None if self._server is None else self._server.address
+
+    def list_parts(self) -> list[NoKeyType]:
+        """Return the only part, `NoKey`."""
+        return [NoKey]
+
+    def build_part(self, part: NoKeyType, state: int | None) -> _WebhookPartition:
+        """Start the server.
+
+        Raises:
+            WebhookError: if it can't listen there.
+        """
+        del part
+        self._inbox.taken = max(self._inbox.taken, state or 0)
+        self._server = _Server(self._options, self._inbox)
+        return _WebhookPartition(self._inbox, self._server)
+
+    def __repr__(self) -> str:
+        options = self._options
+        return f"WebhookSource({options.host!r}, {options.port}, path={options.path!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the server and its queue."""
+        return {**vars(self), "_inbox": None, "_server": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin with an empty queue."""
+        self.__dict__.update(state)
+        self._inbox = Inbox(*self._limits)
+
+
+class _WebhookPartition(StatefulSourcePartition[Any, datetime, int]):
+    """The queue of a server; the position is the number of records taken from it."""
+
+    def __init__(self, inbox: Inbox, server: _Server) -> None:
+        self._inbox = inbox
+        self._server = server
+
+    def poll(self) -> tuple[Any, datetime] | None:
+        """Return the next record."""
+        values, times = self._inbox.take(1)
+        return (values[0], times[0]) if values else None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[datetime]]:
+        """Return the records that wait."""
+        return self._inbox.take(limit)
+
+    def is_finished(self) -> bool:
+        """Whether there will be no more records: never."""
+        return False
+
+    def snapshot(self) -> int:
+        """Return the number of records taken."""
+        return self._inbox.taken
+
+    def committed(self, state: int) -> None:
+        """Answer the requests whose records a durable snapshot covers."""
+        self._inbox.settle(state)
+
+    def lag(self) -> int:
+        """Return how many records wait in the queue."""
+        return len(self._inbox)
+
+    def suspend(self) -> None:
+        """Stop the server; what waits in the queue is read if the source is read again in this process."""
+        self._server.stop()
+        if len(self._inbox):
+            _LOG.warning("%s stops with %d accepted records that were not read", self._server, len(self._inbox))
+
+
+class _Server:
+    """An aiohttp server in a thread of its own."""
+
+    def __init__(self, options: _Options, inbox: Inbox) -> None:
+        self._options = options
+        self._inbox = inbox
+        self._loop = asyncio.new_event_loop()
+        self._done = asyncio.Event()
+        self.address = ""
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="malflow webhook", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except OSError as error:
+            self._thread.join()
+            reason = error.strerror or str(error)
+            raise WebhookError(f"no server can listen at {options.host}:{options.port}: {reason}") from error
+
+    def stop(self) -> None:
+        """Refuse further requests, answer those that wait, and stop. A second call does nothing."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._done.set)
+            self._thread.join()
+
+    def __repr__(self) -> str:
+        return f"the webhook at {self.address}"
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            self._loop.run_until_complete(self._serve(started))
+        finally:
+            self._loop.close()
+
+    async def _serve(self, started: Future[None]) -> None:
+        options = self._options
+        app = web.Application(client_max_size=options.max_body)
+        app.router.add_post(options.path, self._receive)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_SECONDS)
+        try:
+            await runner.setup()
+            site = web.TCPSite(runner, options.host, options.port)
+            await site.start()
+            host, port = runner.addresses[0][:2]
+            self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}{options.path}"
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            await runner.cleanup()
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._done.wait()
+        self._inbox.give_up()  # from now on nothing is accepted
+        await runner.cleanup()
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        if not self._is_allowed(request.headers.get("Authorization", "")):
+            return web.Response(status=401, text="wrong or missing token", headers={"WWW-Authenticate": "Bearer"})
+        body = await request.read()
+        try:
+            value = self._options.decode(body)
+        except Exception as error:  # noqa: BLE001 - a function of the user's; the sender is at fault
+            return web.Response(status=400, text=f"the body can't be decoded: {type(error).__name__}")
+        deadline = self._loop.time() + self._options.timeout
+        settled: asyncio.Future[bool] | None = None
+        if self._options.acknowledge == "snapshot":
+            settled = self._loop.create_future()
+        if not await self._accepted(value, len(body), settled, deadline):
+            return self._refusal()
+        return web.Response(status=202) if settled is None else await self._answer(settled, deadline)
+
+    async def _accepted(self, value: Any, size: int, settled: asyncio.Future[bool] | None, deadline: float) -> bool:
+        settle = None if settled is None else self._settler(settled)
+        while not self._done.is_set():
+            if self._inbox.offer(value, size, settle):
+                return True
+            if self._options.on_full != "wait" or self._loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_SHORT_WAIT)
+        return False
+
+    def _settler(self, settled: asyncio.Future[bool]) -> Callable[[bool], object]:
+        def set_result(durable: bool) -> None:
+            if not settled.done():
+                settled.set_result(durable)
+
+        def settle(durable: bool) -> None:
+            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+                self._loop.call_soon_threadsafe(set_result, durable)
+
+        return settle
+
+    async def _answer(self, settled: asyncio.Future[bool], deadline: float) -> web.Response:
+        try:
+            durable = await asyncio.wait_for(settled, max(0.0, deadline - self._loop.time()))
+        except TimeoutError:
+            durable = False
+        return (
+            web.Response(status=200) if durable else web.Response(status=503, text="not in a snapshot; send it again")
+        )
+
+    def _refusal(self) -> web.Response:
+        stopping = self._done.is_set()
+        status = 503 if stopping or self._options.on_full == "wait" else int(self._options.on_full)
+        text = "the run ends" if stopping else "the queue is full"
+        return web.Response(status=status, text=text, headers={"Retry-After": "1"})
+
+    def _is_allowed(self, authorization: str) -> bool:
+        token = self._options.token
+        if token is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        sent = given.strip().encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(sent, token) and scheme.lower() == "bearer"
+
+
+def _check_place(host: str, port: int, path: str, token: str | None) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:  # noqa: PLR2004 - a port
+        raise GraphError(f"WebhookSource port must be from 0 to 65535; got {port!r}")
+    if not isinstance(path, str) or not path.startswith("/") or "{" in path:
+        raise GraphError(f"WebhookSource path must begin with a slash, without braces; got {path!r}")
+    if token is not None and (not isinstance(token, str) or not token.strip()):
+        raise GraphError("WebhookSource token must be a text that is not empty")
+    if token is None and not _is_loopback(host):
+        raise GraphError(
+            f"WebhookSource would accept requests from other machines at {host!r} without a token; pass token=, or "
+            "host='127.0.0.1'"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_limits(**limits: float) -> None:
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
+            raise GraphError(f"WebhookSource {name} must be above 0; got {limit!r}")

@@ -1,0 +1,183 @@
+"""Columns of Arrow from Python values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from malflow.connectors.parquet.fidelity import first_changed
+from malflow.errors import MalflowError, short_repr
+
+__all__ = ["Columns", "UnfitRow"]
+
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_SHOWN = 20
+
+
+class UnfitRow(MalflowError, ValueError):
+    """A value that can't be a row of a table.
+
+    Attributes:
+        target: the table.
+        column: the column, or None if the row as a whole is at fault.
+        value: the row.
+    """
+
+    def __init__(self, target: str, column: str | None, value: object, reason: str) -> None:
+        where = "" if column is None else f" in column '{column}'"
+        super().__init__(f"'{target}' cannot store {short_repr(value)}{where}: {reason}")
+        self.target = target
+        self.column = column
+        self.value = value
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.target, self.column, self.value, self.reason)
+
+
+class Columns:
+    """Makes batches of one schema of dicts, dataclasses, named tuples, or tuples if the schema is given.
+
+    Args:
+        target: the table, for errors.
+        schema: its schema; None to infer it from the first rows.
+
+    Attributes:
+        schema: the schema; None until it is inferred.
+    """
+
+    def __init__(self, target: str, schema: pa.Schema | None) -> None:
+        self.schema = schema
+        self._target = target
+        self._given = schema is not None
+
+    def make(self, values: Sequence[Any]) -> pa.RecordBatch:
+        """Return a batch of one row for each value.
+
+        Raises:
+            UnfitRow: if a value does not fit the schema.
+        """
+        first = values[0]
+        plain = type(first) is tuple and self._given
+        if not plain and set(map(type, values)) != {dict}:
+            values = [self._row(value) for value in values]
+        if self.schema is None:
+            self.schema = self._inferred(values)
+        schema: Any = self.schema
+        columns = self._by_place(values, schema.names) if plain else self._by_name(values, schema.names)
+        arrays = [self._array(field, column, values) for field, column in zip(schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _row(self, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return value
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if isinstance(value, tuple) and hasattr(value, "_asdict"):
+            row: Mapping[str, Any] = value._asdict()
+            return row
+        raise UnfitRow(
+            self._target,
+            None,
+            value,
+            "a row is a dict, a dataclass, a named tuple, or a tuple if schema= is passed; pass formatter=lambda msg: "
+            "{...}",
+        )
+
+    def _by_place(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:
+        for value in values:
+            if not isinstance(value, tuple) or len(value) != len(names):
+                raise UnfitRow(self._target, None, value, f"the schema has {len(names)} columns: {_list(names)}")
+        return zip(*values, strict=True)
+
+    def _by_name(self, values: Sequence[Any], names: list[str]) -> Iterable[Sequence[Any]]:
+        try:
+            if names and all(len(value) == len(names) for value in values):
+                if len(names) == 1:
+                    return [[value[names[0]] for value in values]]
+                return zip(*map(itemgetter(*names), values), strict=True)
+        except (KeyError, TypeError):
+            pass
+        known = set(names)
+        for value in values:
+            row = self._row(value)
+            for name in row:
+                if name not in known:
+                    raise UnfitRow(self._target, str(name), row, f"there is no such column; {self._mend()}")
+        return [[value.get(name) for value in values] for name in names]
+
+    def _array(self, field: pa.Field, column: Sequence[Any], values: Sequence[Any]) -> pa.Array:
+        try:
+            array = pa.array(column, field.type, from_pandas=False)
+        except _REFUSALS as error:
+            index = _first_unfit(column, lambda value: pa.array([value], field.type, from_pandas=False))
+            raise UnfitRow(
+                self._target, field.name, values[index], f"it is not {field.type} ({error}); {self._mend()}"
+            ) from error
+        if array.null_count and not field.nullable:
+            index = next(index for index, value in enumerate(column) if value is None)
+            raise UnfitRow(self._target, field.name, values[index], "it is null, and the column is not nullable")
+        if isinstance(array, pa.ChunkedArray):
+            raise UnfitRow(self._target, field.name, values[0], "the texts of a batch exceed 2 GiB; use large_string")
+        changed = first_changed(array, column)
+        if changed is not None:
+            at, stored = changed
+            reason = f"{field.type} would hold {short_repr(stored)} instead; {self._mend()}"
+            raise UnfitRow(self._target, field.name, values[at], reason)
+        return array
+
+    def _inferred(self, values: Sequence[Mapping[str, Any]]) -> pa.Schema:
+        names: dict[str, None] = {}
+        for value in values:
+            names.update(dict.fromkeys(self._row(value)))
+        fields = []
+        for name in names:
+            if not isinstance(name, str):
+                raise UnfitRow(self._target, None, values[0], f"the name of a column is a text; got {name!r}")
+            column = [value.get(name) for value in values]
+            try:
+                fields.append(pa.field(name, pa.array(column, from_pandas=False).type))
+            except _REFUSALS as error:
+                index = _first_unfit_prefix(column)
+                reason = f"its type does not follow from the values ({error}); pass schema="
+                raise UnfitRow(self._target, name, values[index], reason) from error
+        if not fields:
+            raise UnfitRow(self._target, None, values[0], "it has no column; pass schema=")
+        return pa.schema(fields)
+
+    def _mend(self) -> str:
+        if self._given and self.schema is not None:
+            return f"the schema has {_list(self.schema.names)}"
+        return "the schema was inferred from the first rows; pass schema="
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
+
+
+def _first_unfit(column: Sequence[Any], convert: Callable[[Any], object]) -> int:
+    for index, value in enumerate(column):
+        try:
+            convert(value)
+        except _REFUSALS:
+            return index
+    return 0
+
+
+def _first_unfit_prefix(column: Sequence[Any]) -> int:
+    """Return the first value that does not fit those before it."""
+    low, high = 1, len(column)
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            pa.array(column[:middle], from_pandas=False)
+            low = middle + 1
+        except _REFUSALS:
+            high = middle
+    return low - 1

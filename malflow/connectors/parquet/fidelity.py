@@ -1,0 +1,79 @@
+"""Whether a column holds the values it was made of: pyarrow cuts off some fractions and drops unknown fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["first_changed"]
+
+_COMPARED = (bool, int, float, Decimal, str, bytes, date, time, timedelta)
+_NONE = type(None)
+
+
+def first_changed(array: pa.Array, column: Sequence[Any]) -> tuple[int, Any] | None:
+    """Return the place of the first value that a column holds in another form, and that form; None if there is none.
+
+    >>> first_changed(pa.array([1, 2.5], pa.int64()), [1, 2.5])
+    (1, 2)
+    """
+    kinds = set(map(type, column))
+    if kinds <= _kept_kinds(array.type):
+        zoned = datetime in kinds and pa.types.is_timestamp(array.type)
+        return _first_of_other_zone(array.type, column) if zoned else None
+    stored = array.to_pylist()
+    return next(
+        ((at, stored[at]) for at, value in enumerate(column) if not _is_kept(value, stored[at], array.type)), None
+    )
+
+
+def _kept_kinds(kind: pa.DataType) -> set[type]:
+    """Return the types of which a column keeps every value that it takes."""
+    if pa.types.is_integer(kind):
+        return {int, _NONE}
+    if pa.types.is_floating(kind):
+        return {int, float, _NONE}
+    if pa.types.is_decimal(kind):
+        return {int, Decimal, _NONE}
+    if pa.types.is_timestamp(kind) and kind.unit in ("us", "ns"):
+        return {datetime, _NONE}
+    if pa.types.is_date32(kind):
+        return {date, _NONE}
+    if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
+        return {_NONE}
+    return {bool, str, bytes, _NONE}
+
+
+def _first_of_other_zone(kind: pa.DataType, column: Sequence[Any]) -> tuple[int, Any] | None:
+    """Return the first time with a zone in a column without one, or the reverse."""
+    wants = kind.tz is not None
+    for at, value in enumerate(column):
+        if value is not None and (value.tzinfo is not None) != wants:
+            return at, f"a time {'with' if wants else 'without'} time zone"
+    return None
+
+
+def _is_kept(value: Any, stored: Any, kind: pa.DataType) -> bool:
+    if value is None or stored is None:
+        return value is stored
+    if pa.types.is_struct(kind):
+        return not isinstance(value, dict) or all(
+            name in stored and _is_kept(inner, stored[name], kind.field(name).type) for name, inner in value.items()
+        )
+    if pa.types.is_map(kind):
+        return len(value) == len(stored)
+    if pa.types.is_nested(kind):
+        return len(value) == len(stored) and all(
+            _is_kept(inner, held, kind.value_type) for inner, held in zip(value, stored, strict=True)
+        )
+    if pa.types.is_floating(kind) or not isinstance(value, _COMPARED):
+        return True
+    if type(value) is datetime and not isinstance(stored, datetime):
+        return False
+    if pa.types.is_integer(kind) or not isinstance(stored, str | bytes):
+        return not isinstance(value, type(stored) | int | float | Decimal) or bool(value == stored)
+    return True

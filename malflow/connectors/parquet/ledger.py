@@ -1,0 +1,142 @@
+"""A ledger beside a sink's output: who may commit, and up to which epoch it was done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from malflow.errors import FencedError
+from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
+from malflow.store.retry import Retry, SystemContext
+
+__all__ = ["Entry", "Ledger"]
+
+_FOLDER = "ledger/"
+_KEPT = 3
+_LIMIT = 4096
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a ledger.
+
+    Attributes:
+        claim: that of the run that wrote it.
+        begun: the last epoch whose commit has begun.
+        done: the last epoch whose commit is complete.
+        token: unique, by which a run knows its own entry again.
+    """
+
+    claim: int = 0
+    begun: int = 0
+    done: int = 0
+    token: str = ""
+
+
+class Ledger:
+    """A sequence of objects, each created exclusively, so that of two writers one learns of the other.
+
+    Before anything becomes visible, an entry is written. A run that was fenced finds its number taken by the entry of
+    the run with the higher claim; or, if that was deleted since, finds higher numbers when it looks.
+
+    Args:
+        store: where the entries are.
+        target: what the ledger is for, for errors.
+    """
+
+    def __init__(self, store: Store, target: str) -> None:
+        self._store = store
+        self._target = target
+        self._context = SystemContext()
+        self._retry = Retry(_SECONDS, self._context)
+        self._number = 0
+        self.last = Entry()
+
+    def claim(self, claim: int) -> None:
+        """Take the output over.
+
+        Raises:
+            FencedError: if a run with a higher claim has it.
+        """
+        while True:
+            self._number, self.last = self._newest()
+            if self.last.claim > claim:
+                raise self._fenced(self.last.claim)
+            if self._written(replace(self.last, claim=claim)):
+                return
+
+    def begin(self, epoch: int) -> None:
+        """Note that epochs up to this one are about to become visible.
+
+        Raises:
+            FencedError: if a run with a higher claim has the output.
+        """
+        self._append(replace(self.last, begun=max(self.last.begun, epoch)))
+
+    def finish(self) -> None:
+        """Note that all epochs that were begun are visible.
+
+        Raises:
+            FencedError: if a run with a higher claim has the output.
+        """
+        self._append(replace(self.last, done=self.last.begun))
+
+    def _append(self, entry: Entry) -> None:
+        if not self._written(entry):
+            raise self._fenced(self._newest()[1].claim)
+
+    def _written(self, entry: Entry) -> bool:
+        """Write the next entry; return whether nobody else has written one."""
+        entry = replace(entry, token=self._context.token())
+        number = self._number + 1
+        data = json.dumps(asdict(entry)).encode()
+        if not self._put(_key(number), data):
+            return False
+        numbers = self._numbers()
+        if numbers[-1] != number:
+            return False
+        self._number, self.last = number, entry
+        for old in numbers[:-_KEPT]:
+            self._retry.of(partial(self._store.delete, _key(old)))
+        return True
+
+    def _put(self, key: str, data: bytes) -> bool:
+        last: Exception | None = None
+        for _ in self._retry.attempts():
+            try:
+                self._store.put_new(key, data)
+            except KeyExists:
+                return self._read(key) == data
+            except (Transient, UnknownOutcome) as error:
+                last = error
+            else:
+                return True
+        raise last if last is not None else AssertionError("there is always a first attempt")
+
+    def _newest(self) -> tuple[int, Entry]:
+        while True:
+            numbers = self._numbers()
+            if not numbers:
+                return 0, Entry()
+            data = self._read(_key(numbers[-1]))
+            if data is not None:
+                return numbers[-1], Entry(**json.loads(data))
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            return self._retry.of(lambda: self._store.get(key, _LIMIT))
+        except KeyMissing:
+            return None
+
+    def _numbers(self) -> list[int]:
+        keys = self._retry.of(lambda: self._store.list(_FOLDER))
+        return sorted(int(key.removeprefix(_FOLDER).removesuffix(".json")) for key in keys)
+
+    def _fenced(self, claim: int) -> FencedError:
+        return FencedError(f"another run (claim {claim}) has taken over '{self._target}'; this one can't commit to it")
+
+
+def _key(number: int) -> str:
+    return f"{_FOLDER}{number:012d}.json"

@@ -1,0 +1,314 @@
+"""A sink that writes Parquet files, each of which becomes visible as a whole with the snapshot that covers it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from malflow.callables import deferred
+from malflow.connectors.parquet.columns import Columns
+from malflow.connectors.parquet.ledger import Ledger
+from malflow.connectors.parquet.places import HIDDEN, Place, Staged, StagedFile, open_place
+from malflow.errors import GraphError, MalflowError, short_repr
+from malflow.filesystem import is_local, local_path
+from malflow.message import DataMessage
+from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.store.contract import KeyExists, KeyMissing, Store
+from malflow.store.opening import open_store
+from malflow.store.redaction import redacted, secrets_in
+from malflow.store.retry import Retry, SystemContext
+
+__all__ = ["Handle", "ParquetSink"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+Handle: TypeAlias = tuple[int, Staged]
+"""An epoch, and its staged file."""
+
+_SCHEMA = "schema.arrow"
+_SCHEMA_LIMIT = 1 << 20
+_RETRY = Retry(60.0, SystemContext())
+_FAILURES = (pa.ArrowException, OSError, MalflowError, ValueError)
+_OURS = frozenset({"where", "schema", "filesystem"})
+
+
+class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
+    """Write records to Parquet files in a folder: a file for each snapshot interval that had records.
+
+    A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Files are named
+    ``part-<sink>-<run>-<number>-<random>.parquet``, so that they sort in the order in which they were written.
+
+    With ``delivery="exactly-once"``, which needs snapshots, a file becomes visible, as a whole, once the snapshot that
+    covers its records is durable; each record is in one file. Until then it is staged: in a local folder as a file
+    below ``.malflow``, on S3 as an uncompleted multipart upload. A ledger below ``.malflow`` keeps runs that were
+    replaced from committing.
+
+    Args:
+        folder: a local folder, which is created, or a URL on S3.
+        schema: the schema; by default inferred from the first file's records, and kept in the folder for later runs.
+        delivery: ``"exactly-once"``, or ``"at-least-once"``, where a file becomes visible at each snapshot and at the
+            end of the run, and a run that resumes writes the records since the snapshot again.
+        formatter: returns the row for a message; by default its value.
+        row_group_rows: how many rows a row group has at most; so many are in memory.
+        settings: passed to `pyarrow.parquet.ParquetWriter`, such as ``{"compression": "snappy"}``; by default
+            compression is zstd.
+        storage_options: options for the file system, such as credentials.
+
+    Raises:
+        GraphError: if an argument is not valid, or the folder is neither local nor on S3.
+
+    >>> ParquetSink("/data/orders", settings={"compression": "snappy"})
+    ParquetSink('/data/orders')
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        schema: pa.Schema | None = None,
+        delivery: Delivery = "exactly-once",
+        formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
+        row_group_rows: int = 100_000,
+        settings: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options = dict(storage_options or {})
+        self._folder = _checked_folder(folder)
+        self._settings = _checked_settings(settings)
+        if delivery not in ("exactly-once", "at-least-once"):
+            raise GraphError(f"ParquetSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise GraphError(f"ParquetSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
+        if formatter is not None and (not callable(formatter) or deferred(formatter)):
+            raise GraphError(
+                f"ParquetSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
+            )
+        if isinstance(row_group_rows, bool) or not isinstance(row_group_rows, int) or row_group_rows < 1:
+            raise GraphError(f"ParquetSink row_group_rows must be a positive number; got {row_group_rows!r}")
+        self.delivery = delivery
+        self._shown = redacted(self._folder, secrets_in(self._options, self._folder))
+        self._schema = schema
+        self._formatter = formatter
+        self._most = row_group_rows
+        self._output: _Output | None = None
+        self._owned = ""
+        self._reset()
+        open_place(self._folder, self._options, "")  # refuses other file systems now
+        if delivery == "at-least-once":
+            self.snapshot, self.restore = self._end_file, self._begin_anew
+
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Write one record."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Write a batch of records.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        formatter = self._formatter
+        rows: Sequence[Any] = values
+        if formatter is not None:
+            rows = [formatter(message) for message in map(DataMessage, keys, values, timestamps)]
+        if self._columns.schema is None:  # more rows tell more of the types
+            self._rows.extend(rows)
+            if len(self._rows) >= self._most:
+                self._convert()
+        elif rows:
+            self._add(self._columns.make(rows))
+
+    def close(self) -> None:
+        """Drop what is not prepared; if delivery is at least once, make it visible."""
+        if self.delivery == "at-least-once":
+            self._end_file()
+        self._drop()
+
+    def fence(self, owner: SinkOwner) -> int:
+        """Take the folder over; return the last epoch whose commit was begun.
+
+        Raises:
+            FencedError: if a run with a higher claim has it.
+        """
+        digest = blake2b(owner.name.encode(), digest_size=4).hexdigest()
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", owner.name)[:60].strip("-")
+        sub = f"{slug}-{digest}"
+        self._reset()
+        _make_folder(self._folder)
+        store = open_store(f"{self._folder}/{HIDDEN}/{sub}", self._options)
+        ledger = Ledger(store, self._shown)
+        ledger.claim(owner.claim)
+        place = open_place(self._folder, self._options, f"{sub}/staged")
+        self._output = _Output(place, f"part-{digest}-{owner.claim:06d}-", store, ledger)
+        self._owned = f"part-{digest}-"
+        self._columns.schema = self._schema if self._schema is not None else _kept_schema(store)
+        return ledger.last.begun
+
+    def prepare(self, epoch: int) -> Handle | None:
+        """Finish the file of an epoch, durable and not visible; return None if there were no records."""
+        staged = self._finished()
+        return None if staged is None else (epoch, staged)
+
+    def commit(self, handles: Sequence[Handle]) -> None:
+        """Make files visible.
+
+        Raises:
+            FencedError: if a run with a higher claim has the folder.
+            SinkFileError: if a prepared file is gone.
+        """
+        output = self._claimed()
+        ledger = output.ledger
+        due = [(epoch, staged) for epoch, staged in handles if ledger is not None and epoch > ledger.last.done]
+        if due and ledger is not None:
+            ledger.begin(due[-1][0])
+            for _, staged in due:
+                output.place.publish(staged)
+            ledger.finish()
+
+    def abort(self, keep: Sequence[Handle]) -> None:
+        """Drop the open file, and all staged ones but those of `keep`."""
+        self._drop()
+        self._claimed().place.sweep(self._owned, [staged for _, staged in keep])
+
+    def _reset(self) -> None:
+        self._columns = Columns(self._shown, self._schema)
+        self._rows: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._file: StagedFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._output = None
+        self._files = 0
+
+    def _convert(self) -> None:
+        """Infer the schema of the first rows, and keep it for later runs."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._add(self._columns.make(rows))
+            if self._output is not None:
+                self._output.keep_schema(self._columns.schema)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._buffered += batch.num_rows
+        if self._buffered >= self._most:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the buffered rows, as row groups."""
+        if not self._batches:
+            return
+        table, self._batches, self._buffered = pa.Table.from_batches(self._batches), [], 0
+        if self._writer is None:
+            output = self._output or self._unclaimed()
+            self._files += 1
+            self._file = output.place.create(f"{output.prefix}{self._files:06d}-{token_hex(4)}.parquet")
+            self._writer = pq.ParquetWriter(self._file, self._columns.schema, **self._settings)
+        self._writer.write_table(table, row_group_size=self._most)
+
+    def _finished(self) -> Staged | None:
+        """Finish the open file; return None if there were no records."""
+        self._convert()
+        self._write()
+        writer, file = self._writer, self._file
+        if writer is None or file is None:
+            return None
+        writer.close()
+        staged = file.seal()
+        self._writer = self._file = None
+        return staged
+
+    def _drop(self) -> None:
+        """Drop everything that is not prepared."""
+        file, writer = self._file, self._writer
+        self._rows, self._batches, self._buffered, self._file, self._writer = [], [], 0, None, None
+        if file is not None and writer is not None:
+            with suppress(*_FAILURES):  # what it writes is deleted
+                writer.close()
+            file.discard()
+
+    def _end_file(self) -> None:
+        """Make the records so far visible, if delivery is at least once."""
+        staged = self._finished()
+        if staged is not None and self._output is not None:
+            self._output.place.publish(staged)
+
+    def _begin_anew(self, position: object) -> None:
+        """Do nothing: the records since the snapshot are written again."""
+
+    def _claimed(self) -> _Output:
+        if self._output is None:
+            raise MalflowError(f"{self!r} was not claimed by a run; it is committed by fence(), prepare() and commit()")
+        return self._output
+
+    def _unclaimed(self) -> _Output:
+        """Return where a sink writes that delivers at least once."""
+        token = token_hex(4)
+        _make_folder(self._folder)
+        self._output = _Output(open_place(self._folder, self._options, f"files-{token}"), f"part-{token}-")
+        return self._output
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is open in this process."""
+        return {**vars(self), "_file": None, "_writer": None, "_output": None}
+
+    def __repr__(self) -> str:
+        return f"ParquetSink({self._shown!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where the files of a run go, how their names begin and, if delivery is exactly once, the ledger beside them."""
+
+    place: Place
+    prefix: str
+    store: Store | None = None
+    ledger: Ledger | None = None
+
+    def keep_schema(self, schema: pa.Schema) -> None:
+        if self.store is not None:
+            with suppress(KeyExists):
+                _RETRY.of(partial(self.store.put_new, _SCHEMA, schema.serialize().to_pybytes()))
+
+
+def _kept_schema(store: Store) -> pa.Schema | None:
+    try:
+        data = _RETRY.of(partial(store.get, _SCHEMA, _SCHEMA_LIMIT))
+    except KeyMissing:
+        return None
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _make_folder(folder: str) -> None:
+    if is_local(folder):  # the store makes folders that others can't read
+        Path(local_path(folder)).mkdir(parents=True, exist_ok=True)
+
+
+def _checked_folder(folder: Any) -> str:
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise GraphError(f"ParquetSink needs a folder, a path or URL; got {folder!r}")
+    path = os.fspath(folder)
+    return local_path(path) if is_local(path) else path.rstrip("/")
+
+
+def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(settings or {})
+    ours = sorted(_OURS.intersection(given))
+    if ours:
+        raise GraphError(
+            f"ParquetSink settings can't have {ours[0]!r}: pass folder, schema and storage_options instead"
+        )
+    return {"compression": "zstd", **given}

@@ -1,0 +1,213 @@
+"""A Delta table that epochs are appended to, each once."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import CommitFailedError
+
+from malflow import SingleThreadRuntime
+from malflow.connectors.delta import DeltaSink
+from malflow.connectors.delta.table import DeltaSinkError, Table
+from malflow.connectors.parquet.columns import UnfitRow
+from malflow.errors import FencedError, GraphError
+from malflow.sinks.transactional import SinkOwner
+from malflow.sources import SingleIteratorSource
+from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.s3_servers import S3_SERVERS, s3_options
+
+SCHEMA = pa.schema([("n", pa.int64())])
+ONE = pa.table({"n": [1]})
+
+
+def owner(claim: int) -> SinkOwner:
+    return SinkOwner("job", "out", claim)
+
+
+def run(path: Path | str, claim: int, **options: Any) -> DeltaSink[Any, Any, Any]:
+    """Return a sink that has taken the table over."""
+    sink: DeltaSink[Any, Any, Any] = DeltaSink(path, **options)
+    sink.fence(owner(claim))
+    sink.abort([])
+    return sink
+
+
+def prepared(sink: DeltaSink[Any, Any, Any], epoch: int, *numbers: Any) -> Any:
+    sink.sink_batch([0] * len(numbers), [{"n": number} for number in numbers], [0] * len(numbers))
+    return sink.prepare(epoch)
+
+
+def values(path: Path | str, **options: Any) -> list[Any]:
+    table: Any = deltalake.DeltaTable(str(path), **options)
+    return sorted(row["n"] for row in table.to_pyarrow_table().to_pylist())
+
+
+def test_epochs_appended_by_commit(tmp_path: Path) -> None:
+    sink = run(tmp_path / "t", 1)
+    assert sink.prepare(1) is None
+    first = prepared(sink, 1, 1, 2)
+    assert not (tmp_path / "t").exists()
+    second = prepared(sink, 2, 3)
+    sink.commit([first, second])
+    sink.commit([first, second])
+    third = prepared(sink, 3, 4)
+    sink.commit([second, third])
+    assert values(tmp_path / "t") == [1, 2, 3, 4]
+    table = deltalake.DeltaTable(str(tmp_path / "t"))
+    assert (table.transaction_version("job/out"), table.transaction_version("job/out#claim")) == (3, 1)
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_epochs_that_another_process_commits(tmp_path: Path, schema: pa.Schema | None) -> None:
+    path = tmp_path / "t"
+    sink = run(path, 1, schema=schema)
+    handles = [prepared(sink, 1, 1), prepared(sink, 2, 2)]
+    sink.commit(handles[:1])
+    prepared(sink, 3, 3)  # no snapshot has it
+    heir: DeltaSink[Any, Any, Any] = DeltaSink(path, schema=schema)
+    assert heir.fence(owner(2)) == 1
+    heir.commit(pickle.loads(pickle.dumps(handles)))
+    heir.abort([])
+    heir.commit([prepared(heir, 3, 3)])
+    assert values(path) == [1, 2, 3]
+    again: DeltaSink[Any, Any, Any] = DeltaSink(path)
+    assert again.fence(owner(3)) == 3
+
+
+def test_run_that_was_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    zombie = run(path, 1, schema=SCHEMA)
+    handle = prepared(zombie, 1, 1)
+    heir = run(path, 2)
+    with pytest.raises(FencedError, match=r"another run \(claim 2\) has taken over '.*/t'"):
+        zombie.commit([handle])
+    heir.commit([prepared(heir, 1, 10)])
+    with pytest.raises(FencedError):
+        zombie.commit([handle])
+    with pytest.raises(FencedError):
+        zombie.fence(owner(1))
+    assert values(path) == [10]
+
+
+def test_replaced_between_look_and_commit(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    zombie, heir = Table(path, {}, {}), Table(path, {}, {})
+    zombie.fence(owner(1), SCHEMA)
+    seen = deltalake.DeltaTable(path)
+    heir.fence(owner(2), SCHEMA)
+    with pytest.raises(CommitFailedError, match=r"Concurrent transaction failed"):
+        zombie._append_once(seen, 1, ONE)
+    seen = deltalake.DeltaTable(path)
+    heir.append(1, ONE)
+    with pytest.raises(CommitFailedError, match=r"Concurrent transaction failed"):
+        heir._append_once(seen, 1, ONE)
+    heir.append(1, ONE)
+    assert values(path) == [1]
+
+
+def test_table_that_an_earlier_run_creates_late(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    zombie, heir = Table(path, {}, {}), Table(path, {}, {})
+    zombie.fence(owner(1), None)
+    heir.fence(owner(2), None)
+    zombie.append(1, ONE)
+    with pytest.raises(DeltaSinkError, match=r"was created by an earlier run of this job"):
+        heir.append(1, pa.table({"n": [2]}))
+    restarted = Table(path, {}, {})
+    assert restarted.fence(owner(3), None) == 1
+    assert values(path) == [1]
+
+
+def test_other_writers_of_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    sink = run(path, 1, schema=SCHEMA)
+    other: DeltaSink[Any, Any, Any] = DeltaSink(path)
+    other.fence(SinkOwner("job", "other", 1))
+    sink.commit([prepared(sink, 1, 1)])
+    other.commit([prepared(other, 1, 2)])
+    deltalake.write_deltalake(path, pa.table({"n": [3]}), mode="append")
+    sink.commit([prepared(sink, 2, 4)])
+    assert values(path) == [1, 2, 3, 4]
+
+
+def test_row_that_does_not_fit_the_table(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "t", ONE)
+    sink = run(tmp_path / "t", 1)
+    with pytest.raises(UnfitRow, match=r"/t' cannot store \{'n': 'one'\} in column 'n': it is not int64"):
+        prepared(sink, 1, "one")
+
+
+def test_partitions_and_at_least_once(tmp_path: Path) -> None:
+    sink: DeltaSink[Any, Any, Any] = DeltaSink(
+        tmp_path / "t", delivery="at-least-once", settings={"partition_by": ["n"], "name": "numbers"}
+    )
+    for _ in range(2):
+        SingleThreadRuntime(
+            lambda provider: (
+                provider.new_stream()
+                .source("rows", SingleIteratorSource([{"n": 1, "m": 1}, {"n": 2, "m": 2}]))
+                .sink("out", sink)
+            )
+        ).execute()
+    table: Any = deltalake.DeltaTable(str(tmp_path / "t"))
+    assert (table.version(), table.metadata().name, table.metadata().partition_columns) == (1, "numbers", ["n"])
+    assert values(tmp_path / "t") == [1, 1, 2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", S3_SERVERS, indirect=True)
+def test_table_on_s3(server: FaultyS3) -> None:
+    options = {
+        "AWS_ACCESS_KEY_ID": server.options["key"],
+        "AWS_SECRET_ACCESS_KEY": server.options["secret"],
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    url = f"s3://{server.bucket}/tables/t"
+    zombie = run(url, 1, schema=SCHEMA, storage_options=options)
+    handle = prepared(zombie, 1, 1)
+    heir = run(url, 2, storage_options=options)
+    with pytest.raises(FencedError):
+        zombie.commit([handle])
+    heir.commit([handle])
+    heir.commit([handle, prepared(heir, 2, 2)])
+    assert values(url, storage_options=options) == [1, 2]
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Any:
+    with FaultyS3(upstream=s3_options(request)) as server:
+        yield server
+
+
+def test_no_secret_in_an_error() -> None:
+    secrets = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "hush-hush"}
+    there = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true", "max_retries": "0"}
+    sink: DeltaSink[Any, Any, Any] = DeltaSink("s3://bucket/t", storage_options={**secrets, **there})
+    with pytest.raises(DeltaSinkError, match=r"s3://bucket/t' could not be read") as raised:
+        sink.fence(owner(1))
+    shown = f"{raised.value} {raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r} {sink!r}"
+    for secret in secrets.values():
+        assert secret not in shown
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": ""}, "needs the path or URL of a table"),
+        ({"schema": 3}, "schema must be a pyarrow.Schema; got 3"),
+        ({"delivery": "once"}, "delivery must be"),
+        ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
+        ({"formatter": 3}, "needs a plain function as formatter"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        DeltaSink(**{"table": "t", **options})
