@@ -26,11 +26,12 @@ def process_name(pid: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is no zombie; it may have threads that still hold its sockets."""
     try:
-        return _stat(pid)[0] not in "ZX"
+        state = _stat(pid)
     except OSError:
         return False
+    return state[0] not in "ZX" or int(state[17]) > 1
 
 
 def read_pid(folder: Path) -> tuple[int, signal.Signals] | None:

@@ -1,0 +1,23 @@
+"""Redis: a table as an exactly-once sink, and streams as sources; by redis-py."""
+
+from malflow.errors import MissingDependency
+
+try:
+    import redis as _redis
+except ImportError as _missing:
+    raise MissingDependency("malflow.connectors.redis needs redis-py; pip install 'malflow[redis]'") from _missing
+
+from malflow.connectors.redis.errors import BadStreamEntry, RedisDataLost, RedisFailed, UnwritableRow
+from malflow.connectors.redis.sink import RedisSink
+from malflow.connectors.redis.stream_source import RedisStreamSource
+
+__all__ = [
+    "BadStreamEntry",
+    "RedisDataLost",
+    "RedisFailed",
+    "RedisSink",
+    "RedisStreamSource",
+    "UnwritableRow",
+]
+
+del _redis

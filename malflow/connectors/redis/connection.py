@@ -1,0 +1,111 @@
+"""A Redis server by its URL: clients with fixed settings, and errors without secrets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnectionsError
+from redis.retry import Retry
+
+from malflow.connectors.redis.errors import RedisFailed
+from malflow.errors import GraphError
+
+__all__ = ["LOST", "RedisPlace"]
+
+R = TypeVar("R")
+
+LOST = (redis.ConnectionError, redis.TimeoutError)
+"""Errors of a connection, after which a later attempt may succeed; among them, that the server is loading its data."""
+
+_parse: Callable[[str], Any] = parse_url  # has no types
+_PERMANENT = (AuthenticationError, AuthorizationError, MaxConnectionsError)
+_FIXED = {
+    "protocol": "replies are read as RESP2 shapes them",
+    "legacy_responses": "replies are read as RESP2 shapes them",
+    "decode_responses": "replies are bytes; use decode= or encode=",
+    "cache": "what is read must be the server's",
+    "cache_config": "what is read must be the server's",
+}
+_SECRETS = ("password", "ssl_password")
+
+
+class RedisPlace:
+    """A server and a database. Its repr shows host, port and database, never a secret.
+
+    Args:
+        url: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS, or ``unix://``.
+        settings: arguments of `redis.Redis`, passed through.
+        retry_for: how long a lost connection is tried again before the error surfaces.
+        wanted_by: the class that asks, for messages.
+
+    Raises:
+        GraphError: if the URL can't be parsed, or a setting contradicts one on which correctness rests.
+    """
+
+    def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: timedelta, wanted_by: str) -> None:
+        if not isinstance(url, str):
+            raise GraphError(f"{wanted_by} needs a URL as a string; got a {type(url).__name__}")
+        try:
+            parsed: dict[str, Any] = _parse(url)
+        except ValueError:
+            wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
+            raise GraphError(f"{wanted_by} got a URL that is not Redis's; write {wanted}") from None
+        given = {**parsed, **(settings or {})}
+        for name, why in _FIXED.items():
+            if name in given:
+                raise GraphError(f"{wanted_by} got the setting '{name}'; remove it: {why}")
+        if retry_for < timedelta(0):
+            raise GraphError(f"{wanted_by} retry_for must not be negative; got {retry_for!r}")
+        self._url = url
+        self._settings: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5, **(settings or {})}
+        self._where = f"{given.get('host') or given.get('path') or 'localhost'}:{given.get('port', 6379)}"
+        self._database = given.get("db", 0)
+        self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
+        self.retry_for = retry_for.total_seconds()
+        try:
+            self.client().connection_pool.make_connection()  # it does not connect
+        except (TypeError, ValueError, redis.RedisError) as error:
+            raise GraphError(f"{wanted_by} got a setting that redis-py refuses: {self._hidden(str(error))}") from None
+
+    def client(self) -> redis.Redis:
+        """Return a client, which connects when it is first used."""
+        retry = {} if "retry" in self._settings else {"retry": Retry(NoBackoff(), 0)}
+        return redis.Redis.from_url(self._url, protocol=2, **retry, **self._settings)
+
+    def retry(self, action: Callable[[], R], what: str) -> R:
+        """Return the result of an idempotent action, repeated while the server can't be reached.
+
+        Raises:
+            RedisFailed: if it can't be reached for longer than `retry_for`, or refuses.
+        """
+        deadline, wait = time.monotonic() + self.retry_for, 0.02
+        while True:
+            try:
+                return action()
+            except redis.RedisError as error:
+                if not self.is_lost(error) or time.monotonic() + wait > deadline:
+                    raise self.failure(what, error) from None
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether a later attempt may succeed."""
+        return isinstance(error, LOST) and not isinstance(error, _PERMANENT)
+
+    def failure(self, what: str, error: BaseException) -> RedisFailed:
+        """Return an error that says what failed, where and why."""
+        return RedisFailed(f"{what} failed at {self!r}: {self._hidden(f'{type(error).__name__}: {error}')}")
+
+    def _hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def __repr__(self) -> str:
+        return f"{self._where}/{self._database}"

@@ -1,0 +1,89 @@
+"""Entries of a stream as records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
+from malflow.connectors.redis.errors import BadStreamEntry
+
+__all__ = ["Entry", "EntryDecoder", "OnError"]
+
+Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
+"""An entry as the client gives it: its id and its fields."""
+
+OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadStreamEntry], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDecoder:
+    """Makes records of entries.
+
+    Attributes:
+        field: the field that is the record; None for all of them.
+        decoder: decodes fields.
+        on_error: how an entry that can't be decoded is handled.
+        as_datetime: whether timestamps are datetimes, not milliseconds.
+    """
+
+    field: str | None
+    decoder: Decoder[Any]
+    on_error: OnError
+    as_datetime: bool
+
+    def decode(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
+        """Return the values and timestamps of entries; those that are skipped have none.
+
+        Raises:
+            BadStreamEntry: if one can't be decoded, and such are errors.
+        """
+        try:
+            values = self._column([fields for _, fields in entries])
+        except CodecUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - which entry it is shows when they are decoded one by one
+            return self._one_by_one(stream, entries)
+        return values, self._times(entries)
+
+    def _column(self, column: Sequence[Mapping[bytes, bytes]]) -> list[Any]:
+        if self.field is not None:
+            name = self.field.encode()
+            return list(self.decoder.decode_column([fields[name] for fields in column]))
+        decode = self.decoder.decode
+        return [{name.decode(): decode(value) for name, value in fields.items()} for fields in column]
+
+    def _one_by_one(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
+        values: list[Any] = []
+        kept: list[Entry] = []
+        for entry in entries:
+            try:
+                [value] = self._column([entry[1]])
+            except CodecUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the decoder raises, the entry has no value
+                value = self._instead(stream, entry, error)
+                if value is None:
+                    continue
+            values.append(value)
+            kept.append(entry)
+        return values, self._times(kept)
+
+    def _instead(self, stream: str, entry: Entry, error: Exception) -> Any:
+        number, fields = entry
+        lacks = self.field is not None and self.field.encode() not in fields
+        reason = f"it has no field '{self.field}'" if lacks else f"{type(error).__name__}: {error}"
+        bad = BadStreamEntry(stream, number.decode(), dict(fields), reason)
+        if self.on_error == "fail":
+            raise bad from error
+        return None if self.on_error == "skip" else self.on_error(bad)
+
+    def _times(self, entries: Sequence[Entry]) -> list[Any]:
+        milliseconds = [int(number.partition(b"-")[0]) for number, _ in entries]
+        if not self.as_datetime:
+            return milliseconds
+        return [_EPOCH + timedelta(milliseconds=it) for it in milliseconds]

@@ -1,0 +1,62 @@
+"""What goes wrong between malflow and Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from malflow.errors import MalflowError, short_repr
+
+__all__ = ["BadStreamEntry", "RedisDataLost", "RedisFailed", "UnwritableRow"]
+
+
+class RedisFailed(MalflowError, RuntimeError):
+    """Redis refused a command, or could not be reached for too long."""
+
+
+class RedisDataLost(RedisFailed):
+    """Redis no longer has what it confirmed, or entries that have not been read."""
+
+
+class BadStreamEntry(MalflowError, ValueError):
+    """An entry of a stream that cannot be decoded.
+
+    Attributes:
+        stream: the key of the stream.
+        id: the entry's id.
+        fields: its fields, as bytes.
+        reason: the cause.
+    """
+
+    def __init__(self, stream: str, id: str, fields: Mapping[bytes, bytes], reason: str) -> None:  # noqa: A002 - Redis's name
+        super().__init__(
+            f"stream '{stream}' entry {id}: it cannot be decoded: {reason}; its fields are {short_repr(fields)}; "
+            "to continue without it, pass on_error='skip', or a function that takes this error"
+        )
+        self.stream = stream
+        self.id = id
+        self.fields = fields
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.stream, self.id, self.fields, self.reason)
+
+
+class UnwritableRow(MalflowError, ValueError):
+    """A record whose key or value has no bytes to write.
+
+    Attributes:
+        key, value: those of the record.
+        reason: the cause.
+    """
+
+    def __init__(self, key: Any, value: Any, reason: str) -> None:
+        super().__init__(f"the record with key {short_repr(key)} and value {short_repr(value)} has no row: {reason}")
+        self.key = key
+        self.value = value
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.key, self.value, self.reason)

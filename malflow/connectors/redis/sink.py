@@ -1,0 +1,221 @@
+"""A sink that keeps a table in Redis."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from malflow.callables import deferred
+from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
+from malflow.connectors.codecs.named import Encode, encoder_of
+from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.errors import UnwritableRow
+from malflow.connectors.redis.table import EpochRows, RedisTable
+from malflow.errors import GraphError, short_repr
+from malflow.message import DataMessage, NoKey
+from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+
+__all__ = ["RedisSink"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+_LOG = logging.getLogger("malflow")
+
+
+class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
+    """Keep the newest value of each key in Redis: in a hash, or as a key for each.
+
+    Exactly once (the default): what was written between two snapshots is an epoch. A snapshot carries its rows, one for
+    each key, and once it is durable one Lua script writes them together with the epoch's number into a ledger beside
+    the table. An epoch that is written already stays as it is, and a run that another one has replaced is refused.
+    Readers see an epoch as a whole; one of more than `rows_per_call` rows appears in parts, and its number last.
+
+    At least once: rows are written with each tick. After a crash older values may appear again, until the run has
+    caught up: the table converges.
+
+    Args:
+        url: ``redis://host:6379/0``, ``rediss://`` for TLS.
+        table: the key of a hash whose fields are the records' keys.
+        prefix: instead of `table`: each record's key is a key, after this prefix.
+        encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function; by default
+            bytes and text are written as they are, and numbers in decimal.
+        encode_key: the same for keys.
+        delete: whether a value removes its key; by default None does.
+        delivery: ``"exactly-once"`` or ``"at-least-once"``.
+        on_data_loss: ``"fail"`` if the server has lost an epoch that it confirmed, or ``"continue"``.
+        retry_for: how long an unreachable server is waited for.
+        rows_per_call: how many rows one call of the script writes.
+        settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
+
+    Raises:
+        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+
+    >>> RedisSink("redis://:secret@localhost:6379/0", table="totals")
+    RedisSink('totals' at localhost:6379/0)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        table: str | None = None,
+        prefix: str | None = None,
+        encode: Encode | None = None,
+        encode_key: Encode | None = None,
+        delete: Callable[[V], bool] | None = None,
+        delivery: Delivery = "exactly-once",
+        on_data_loss: Literal["fail", "continue"] = "fail",
+        retry_for: timedelta = timedelta(minutes=1),
+        rows_per_call: int = 50_000,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if (table is None) == (prefix is None) or not isinstance(table or prefix or "", str) or table == "":
+            raise GraphError(
+                "RedisSink needs table='...', a hash, or prefix='...', a key a record; "
+                f"got table={short_repr(table)}, prefix={short_repr(prefix)}"
+            )
+        if delivery not in ("exactly-once", "at-least-once"):
+            raise GraphError(f"RedisSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+        if on_data_loss not in ("fail", "continue"):
+            raise GraphError(f"RedisSink on_data_loss must be 'fail' or 'continue'; got {on_data_loss!r}")
+        if not isinstance(rows_per_call, int) or not 1 <= rows_per_call <= _MOST_ROWS:
+            raise GraphError(f"RedisSink rows_per_call must be from 1 to {_MOST_ROWS}; got {rows_per_call!r}")
+        if delete is not None and (not callable(delete) or deferred(delete)):
+            raise GraphError(f"RedisSink delete must be a plain function; got {short_repr(delete)}")
+        self.delivery = delivery
+        self._place = RedisPlace(url, settings, retry_for, "RedisSink")
+        self._name = table if table is not None else f"{prefix}*"
+        self._table = RedisTable(self._place, table, prefix or "", rows_per_call)
+        self._encode = _PLAIN if encode is None else encoder_of(encode, "RedisSink")
+        self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink")
+        self._delete = delete
+        self._accept_loss = on_data_loss == "continue"
+        self._rows: dict[bytes, bytes | None] = {}
+        self._last = 0
+
+    def sink(self, msg: DataMessage[K, V, T]) -> None:
+        """Write one row."""
+        self.sink_batch([msg.key], [msg.value], [msg.timestamp])
+
+    def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Write rows; of several with one key the last counts.
+
+        Raises:
+            UnwritableRow: if a key or value can't be encoded.
+        """
+        del timestamps
+        delete = self._delete
+        gone = [value is None if delete is None else delete(value) for value in values]
+        try:
+            fields = self._encode_key.encode_column(keys)
+            if any(gone):
+                encode = self._encode.encode
+                self._rows.update(
+                    (field, None if it else encode(value))
+                    for field, value, it in zip(fields, values, gone, strict=True)
+                )
+            else:
+                self._rows.update(zip(fields, self._encode.encode_column(values), strict=True))
+        except CodecUnavailable:
+            raise
+        except Exception:
+            self._raise_first(keys, values, gone)
+            raise
+
+    def flush(self) -> None:
+        """Write the rows of a tick, if delivery is at least once."""
+        if self.delivery == "at-least-once" and self._rows:
+            rows, self._rows = self._rows, {}
+            self._table.write(list(rows), list(rows.values()))
+
+    def fence(self, owner: SinkOwner) -> int:
+        """Claim the ledger; return the last epoch that it has."""
+        self._rows = {}
+        self._last = self._table.fence(owner)
+        if self._place.retry(self._table.is_durable, "reading the configuration") is False:
+            _LOG.warning(
+                "Redis at %r confirms writes before they are on disk: a crash of its machine may lose epochs of sink "
+                "'%s'; set appendonly yes and appendfsync always",
+                self._place,
+                owner.sink,
+            )
+        return self._last
+
+    def prepare(self, epoch: int) -> EpochRows | None:
+        """Return the rows since the last epoch."""
+        if not self._rows:
+            return None
+        rows, self._rows = self._rows, {}
+        handle = (epoch, self._last, list(rows), list(rows.values()))
+        self._last = epoch
+        return handle
+
+    def commit(self, handles: Sequence[EpochRows]) -> None:
+        """Write epochs, each unless the ledger has it.
+
+        Raises:
+            FencedError: if another run has claimed the ledger.
+            RedisDataLost: if the ledger lacks an epoch that was confirmed.
+            RedisFailed: if the server can't be reached for longer than `retry_for`.
+        """
+        for handle in handles:
+            self._table.write_epoch(handle, accept_loss=self._accept_loss)
+            self._last = max(self._last, handle[0])
+
+    def abort(self, keep: Sequence[EpochRows]) -> None:
+        """Drop rows that are in no epoch; nothing of an epoch is in Redis before its commit."""
+        del keep
+        self._rows = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._table.close()
+
+    def _raise_first(self, keys: Sequence[K], values: Sequence[V], gone: Sequence[bool]) -> None:
+        for key, value, removed in zip(keys, values, gone, strict=True):
+            if key is NoKey:
+                raise UnwritableRow(key, value, "the stream has no key; call .key_distribute() first")
+            for encoder, what, it in ((self._encode_key, "key", key), (self._encode, "value", value)):
+                if what == "key" or not removed:
+                    _try(encoder, it, what, (key, value))
+
+    def __repr__(self) -> str:
+        return f"RedisSink({self._name!r} at {self._place!r})"
+
+
+_MOST_ROWS = 400_000
+"""Redis takes a million arguments of a command."""
+
+
+class _PlainEncoder(Encoder[Any]):
+    """Writes values as Redis clients do."""
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int.__repr__(value).encode()
+        if isinstance(value, float):
+            return float.__repr__(value).encode()
+        raise TypeError(f"it is {type(value).__name__}, not bytes, text or a number")
+
+
+_PLAIN = _PlainEncoder()
+
+
+def _try(encoder: Encoder[Any], it: Any, what: str, row: tuple[Any, Any]) -> None:
+    try:
+        encoder.encode(it)
+    except CodecUnavailable:
+        raise
+    except Exception as error:
+        option = "encode_key" if what == "key" else "encode"
+        raise UnwritableRow(
+            *row, f"the {what} can't be encoded: {error}; pass {option}='json' or a function"
+        ) from error

@@ -1,0 +1,235 @@
+"""A reader of one stream: each look at it is atomic, and tells whether entries were lost."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import redis
+
+from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.entries import Entry, EntryDecoder
+from malflow.connectors.redis.errors import RedisDataLost
+from malflow.sources.contract import StatefulSourcePartition
+
+__all__ = ["OnDataLoss", "Position", "StreamReader"]
+
+Position: TypeAlias = tuple[str, int | None]
+"""The id of the last entry read, and how many entries the stream had been given until then, if that is known."""
+
+OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
+
+_LOG = logging.getLogger("malflow")
+_LAST_IN_MILLISECOND = 2**64 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Id(NamedTuple):
+    milliseconds: int
+    number: int
+
+    @classmethod
+    def of(cls, text: str | bytes) -> _Id:
+        milliseconds, _, number = (text.decode() if isinstance(text, bytes) else text).partition("-")
+        return cls(int(milliseconds), int(number or 0))
+
+    def __str__(self) -> str:
+        return f"{self.milliseconds}-{self.number}"
+
+
+_ZERO = _Id(0, 0)
+
+
+class _Look(NamedTuple):
+    """What a stream was at a moment.
+
+    Attributes:
+        added: how many entries it was ever given.
+        gone: how many of them are no longer there.
+        first: the id of its first entry; None if it has none.
+        last: the highest id it ever had.
+        entries: those after the position.
+    """
+
+    added: int
+    gone: int
+    first: _Id | None
+    last: _Id
+    entries: Sequence[Entry]
+
+
+class StreamReader(StatefulSourcePartition[Any, Any, Position]):
+    """The reader of one stream.
+
+    Args:
+        stream: its key.
+        place: the server.
+        decoder: makes records of entries.
+        on_data_loss: how to go on when entries are lost.
+    """
+
+    def __init__(self, stream: str, place: RedisPlace, decoder: EntryDecoder, on_data_loss: OnDataLoss) -> None:
+        self._stream = stream
+        self._place = place
+        self._decoder = decoder
+        self._on_data_loss = on_data_loss
+        self._client = place.client()
+        self._at = _ZERO
+        self._count: int | None = 0
+        self._stop: _Id | None = None
+        self._finished = False
+        self._added: int | None = None
+        self._unreachable_since: float | None = None
+        self._next_try = 0.0
+
+    def begin(self, position: Position | None, start: Literal["earliest", "latest"] | datetime, *, stops: bool) -> None:
+        """Go to a position, or to where a job starts; note where the stream ends now if it stops there.
+
+        Raises:
+            RedisFailed: if the server can't be reached, or is too old.
+        """
+        if position is not None:
+            self._at, self._count = _Id.of(position[0]), position[1]
+            if not stops:
+                return
+        look = self._place.retry(lambda: self._look(1), f"looking at stream '{self._stream}'")
+        if position is None:
+            self._at, self._count = _beginning(look, start)
+        if stops:
+            self._stop = look.last
+            self._finished = self._at >= look.last
+
+    def poll(self) -> tuple[Any, Any] | None:
+        """Return the next record."""
+        while not self._finished:
+            before = self._at
+            values, timestamps = self.poll_batch(1)
+            if values:
+                return values[0], timestamps[0]
+            if self._at == before:
+                return None
+        return None
+
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the records of the next entries, at most `limit`; none while the server can't be reached.
+
+        Raises:
+            RedisDataLost: if entries were lost before they were read.
+            RedisFailed: if the server can't be reached for too long, or refuses.
+            BadStreamEntry: if an entry can't be decoded, and such are errors.
+        """
+        if self._unreachable_since is not None and time.monotonic() < self._next_try:
+            return (), ()
+        try:
+            look = self._look(limit)
+        except redis.RedisError as error:
+            self._wait(error)
+            return (), ()
+        self._unreachable_since = None
+        lost = self._lost(look)
+        if lost is not None:
+            return self._go_on(look, lost)
+        return self._take(look, limit)
+
+    def is_finished(self) -> bool:
+        """Whether the end was reached where the stream ended when the run started."""
+        return self._finished
+
+    def snapshot(self) -> Position:
+        """Return the position after the last record returned."""
+        return str(self._at), self._count
+
+    def lag(self) -> int | None:
+        """Return how many entries the stream had behind the position when it was looked at last."""
+        if self._added is None or self._count is None:
+            return None
+        return max(0, self._added - self._count)
+
+    def suspend(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _look(self, limit: int) -> _Look:
+        with self._client.pipeline(transaction=True) as pipe:
+            queue: Callable[..., Any] = pipe.execute_command  # has no types
+            queue("XINFO STREAM", self._stream)
+            queue("XREAD", "COUNT", limit, "STREAMS", self._stream, str(self._at))
+            info, read = pipe.execute(raise_on_error=False)
+        if isinstance(read, Exception):
+            raise read
+        if isinstance(info, Exception):
+            if "no such key" in str(info):
+                return _Look(0, 0, None, _ZERO, ())
+            raise info
+        if "entries-added" not in info:
+            raise redis.ResponseError("XINFO STREAM has no 'entries-added': the server must be Redis 7.0 or newer")
+        return _look_of(info, read[0][1] if read else ())
+
+    def _wait(self, error: redis.RedisError) -> None:
+        now = time.monotonic()
+        since = self._unreachable_since if self._unreachable_since is not None else now
+        if not self._place.is_lost(error) or now - since > self._place.retry_for:
+            raise self._place.failure(f"reading stream '{self._stream}'", error) from None
+        self._unreachable_since = since
+        self._next_try = now + min(1.0, 0.02 + (now - since) / 2)
+
+    def _lost(self, look: _Look) -> str | None:
+        """Return how entries were lost, or None if none were."""
+        read = None if self._count is None else self._count + len(look.entries)
+        is_entry = self._at.number != _LAST_IN_MILLISECOND  # not a time, which may be in the future
+        if (is_entry and look.last < self._at) or (read is not None and look.added < read):
+            return "it was deleted and made again, or the server has lost writes"
+        behind_gap = look.first is None or look.first > self._at
+        if behind_gap and look.gone > 0 and (self._count is None or look.gone > self._count):
+            unread = "" if self._count is None else f"{look.gone - self._count} "
+            return f"{unread}entries were trimmed before they were read"
+        return None
+
+    def _go_on(self, look: _Look, lost: str) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Go to where reading goes on after a loss; nothing is read before the next look."""
+        there = f"its entries are {look.first} to {look.last}" if look.first else "it has no entries"
+        text = f"stream '{self._stream}' at {self._place!r}: {lost}; the position is {self._at}, and {there}"
+        if self._on_data_loss == "fail":
+            raise RedisDataLost(f"{text}; to continue without what is lost, pass on_data_loss='earliest' or 'latest'")
+        _LOG.warning("%s; reading goes on at the %s", text, self._on_data_loss)
+        self._at, self._count = _beginning(look, self._on_data_loss)
+        return (), ()
+
+    def _take(self, look: _Look, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        entries = look.entries
+        if self._stop is not None and entries and _Id.of(entries[-1][0]) >= self._stop:
+            entries = [entry for entry in entries if _Id.of(entry[0]) <= self._stop]
+            self._finished = True
+        values, timestamps = self._decoder.decode(self._stream, entries) if entries else ((), ())
+        if entries:
+            self._at = _Id.of(entries[-1][0])
+        if len(look.entries) < limit:
+            self._count = look.added - (len(look.entries) - len(entries))
+            self._finished = self._stop is not None
+        elif self._count is not None:
+            self._count += len(entries)
+        self._added = look.added
+        return values, timestamps
+
+
+def _look_of(info: Mapping[str, Any], entries: Sequence[Entry]) -> _Look:
+    added, length = int(info["entries-added"]), int(info["length"])
+    first = info["first-entry"]
+    last = _Id.of(info["last-generated-id"])
+    return _Look(added, added - length, _Id.of(first[0]) if first else None, last, entries)
+
+
+def _beginning(look: _Look, start: Literal["earliest", "latest"] | datetime) -> tuple[_Id, int | None]:
+    """Return the id behind which to begin, and how many entries are before."""
+    if start == "earliest":
+        return _ZERO, look.gone
+    if start == "latest":
+        return look.last, look.added
+    milliseconds = (start - _EPOCH) // timedelta(milliseconds=1)
+    at = _Id(max(0, milliseconds - 1), _LAST_IN_MILLISECOND) if milliseconds > 0 else _ZERO
+    if look.first is None or at >= look.last:
+        return at, look.added
+    return at, look.gone if at < look.first else None

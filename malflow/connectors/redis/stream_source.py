@@ -1,0 +1,114 @@
+"""A source that reads streams of Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from malflow.callables import deferred
+from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.entries import EntryDecoder, OnError
+from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
+from malflow.errors import GraphError, short_repr
+from malflow.sources.contract import StatefulSourceImpl
+
+__all__ = ["RedisStreamSource"]
+
+Start: TypeAlias = Literal["earliest", "latest"] | datetime
+
+
+class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
+    """Read streams of Redis by position, without a consumer group; each stream is a part, and the key of its records.
+
+    Nothing is written to Redis. The position is the id of the last entry and how many entries the stream had been
+    given until then, so that a trimmed stream is noticed: whoever trims must leave what has not been read. Entries
+    that are deleted one by one (``XDEL``) are passed over. Needs Redis 7.0, or Valkey.
+
+    Args:
+        url: ``redis://host:6379/0``, ``rediss://`` for TLS.
+        streams: the key of a stream, or of several. One that does not exist is empty.
+        field: the field whose value is the record; by default the record is a dict of all fields by name.
+        decode: the decoder of fields: ``"text"``, ``"bytes"``, ``"json"``, a `Decoder`, or a function.
+        start: where streams begin when the job first starts: ``"earliest"``, ``"latest"``, or at a time (aware).
+        stop: ``"latest"`` ends each stream where it ends when the run starts; None reads on for ever.
+        timestamps: how the times in ids are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
+        on_error: how to handle an entry that cannot be decoded: ``"fail"`` with a `BadStreamEntry`, ``"skip"``, or call
+            a function with it, whose result is emitted instead unless it is None.
+        on_data_loss: how to go on if entries were trimmed before they were read, or the stream was made anew:
+            ``"fail"`` with `RedisDataLost`, or read on at the ``"earliest"`` or ``"latest"`` entry with a warning.
+        retry_for: how long an unreachable server is waited for.
+        settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
+
+    Raises:
+        GraphError: if an argument is invalid, or a setting contradicts one on which correctness rests.
+
+    >>> RedisStreamSource("redis://:secret@localhost:6379/0", "orders", field="order", decode="json")
+    RedisStreamSource('orders' at localhost:6379/0)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        streams: str | Iterable[str],
+        *,
+        field: str | None = None,
+        decode: Decode = "text",
+        start: Start = "earliest",
+        stop: Literal["latest"] | None = None,
+        timestamps: Literal["milliseconds", "datetime"] = "milliseconds",
+        on_error: OnError = "fail",
+        on_data_loss: OnDataLoss = "fail",
+        retry_for: timedelta = timedelta(minutes=1),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        me = "RedisStreamSource"
+        _require_one_of("stop", stop, (None, "latest"))
+        _require_one_of("timestamps", timestamps, ("milliseconds", "datetime"))
+        _require_one_of("on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        if not isinstance(start, datetime):
+            _require_one_of("start", start, ("earliest", "latest"))
+        elif start.tzinfo is None:
+            raise GraphError(f"{me} start must be an aware datetime; got {start!r}; write datetime(..., tzinfo=UTC)")
+        if not callable(on_error):
+            _require_one_of("on_error", on_error, ("fail", "skip"))
+        elif deferred(on_error):
+            raise GraphError(f"{me} on_error must be a plain function; got {deferred(on_error)}")
+        if field is not None and not isinstance(field, str):
+            raise GraphError(f"{me} field must be the name of a field; got {short_repr(field)}")
+        self._streams = _names(streams)
+        self._place = RedisPlace(url, settings, retry_for, me)
+        self._decoder = EntryDecoder(field, decoder_of(decode, me), on_error, as_datetime=timestamps == "datetime")
+        self._start, self._stop, self._on_data_loss = start, stop, on_data_loss
+
+    def list_parts(self) -> list[str]:
+        """Return the streams."""
+        return self._streams
+
+    def build_part(self, part: str, state: Position | None) -> StreamReader:
+        """Return a reader of a stream, which starts at the position, or where `start` says.
+
+        Raises:
+            RedisFailed: if the server can't be reached for longer than `retry_for`, or is too old.
+        """
+        reader = StreamReader(part, self._place, self._decoder, self._on_data_loss)
+        reader.begin(state, self._start, stops=self._stop is not None)
+        return reader
+
+    def __repr__(self) -> str:
+        return f"RedisStreamSource({', '.join(map(repr, self._streams))} at {self._place!r})"
+
+
+def _names(streams: str | Iterable[str]) -> list[str]:
+    names = [streams] if isinstance(streams, str) else list(streams)
+    if not names or not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+        raise GraphError(f"RedisStreamSource needs the keys of streams, each once; got {short_repr(names)}")
+    return names
+
+
+def _require_one_of(option: str, value: object, choices: tuple[object, ...]) -> None:
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise GraphError(
+            f"RedisStreamSource {option} must be {' or '.join(map(repr, choices))}; got {short_repr(value)}"
+        )

@@ -1,0 +1,167 @@
+"""A table in Redis with a ledger: rows and the number of their epoch are written by one script, by the owner alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+import redis
+
+from malflow.connectors.redis.connection import RedisPlace
+from malflow.connectors.redis.errors import RedisDataLost, RedisFailed
+from malflow.errors import FencedError
+from malflow.sinks.transactional import SinkOwner
+
+__all__ = ["EpochRows", "RedisTable"]
+
+EpochRows: TypeAlias = tuple[int, int, list[bytes], list[bytes | None]]
+"""An epoch in a snapshot: its number, that of the one before, the fields of its rows, and their values or None."""
+
+_FENCE = """
+local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
+if claim > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. claim) end
+redis.call('HSET', KEYS[1], 'claim', ARGV[1])
+return tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
+"""
+_WRITE = """
+-- ARGV: claim, epoch, the epoch before, whether the epoch is complete with this call, the number of rows to set; then
+-- their fields and values, then the fields to remove. Lua bears some 8,000 arguments of one call.
+local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
+if claim > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. claim) end
+local done = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
+if done >= tonumber(ARGV[2]) then return 0 end
+if done < tonumber(ARGV[3]) then return redis.error_reply('BEHIND ' .. done) end
+local last = 5 + 2 * tonumber(ARGV[5])
+for i = 6, last, 5000 do redis.call(<set>, unpack(ARGV, i, math.min(i + 4999, last))) end
+for i = last + 1, #ARGV, 5000 do redis.call(<remove>, unpack(ARGV, i, math.min(i + 4999, #ARGV))) end
+if ARGV[4] == '1' then redis.call('HSET', KEYS[1], 'epoch', ARGV[2]) end
+return 1
+"""
+_INTO_HASH = _WRITE.replace("<set>", "'HSET', KEYS[2]").replace("<remove>", "'HDEL', KEYS[2]")
+_INTO_KEYS = _WRITE.replace("<set>", "'MSET'").replace("<remove>", "'DEL'")
+_ROWS_PER_COMMAND = 1000
+
+
+class RedisTable:
+    """A hash, or keys with a prefix.
+
+    Args:
+        place: the server.
+        table: the key of the hash; None if each row is a key.
+        prefix: what the keys begin with, if each row is one.
+        rows_per_call: how many rows one script writes; the server does nothing else meanwhile.
+    """
+
+    def __init__(self, place: RedisPlace, table: str | None, prefix: str, rows_per_call: int) -> None:
+        self._place = place
+        self._table = table
+        self._prefix = prefix.encode()
+        self._size = rows_per_call
+        self._client: redis.Redis | None = None
+        self._ledger = ""
+        self._claim = 0
+
+    def fence(self, owner: SinkOwner) -> int:
+        """Write the claim into the ledger; return the last epoch that is written whole.
+
+        Raises:
+            FencedError: if the ledger has a higher claim.
+        """
+        self._claim = owner.claim
+        self._ledger = ledger_key(self._table if self._table is not None else self._prefix.decode(), owner.name)
+        epoch: int = self._call(_FENCE, [self._ledger], [self._claim])
+        return epoch
+
+    def is_durable(self) -> bool | None:
+        """Whether the server confirms a write when it is on disk; None if it doesn't say."""
+        try:
+            policy: Any = self._connected().config_get("append*")
+        except redis.ResponseError:
+            return None
+        return str(policy.get("appendonly")) == "yes" and str(policy.get("appendfsync")) == "always"
+
+    def write_epoch(self, epoch: EpochRows, *, accept_loss: bool) -> None:
+        """Write an epoch, unless it is written already: at once, or in parts if it has many rows.
+
+        Raises:
+            FencedError: if the ledger has a higher claim.
+            RedisDataLost: if the ledger lacks the epoch before.
+        """
+        number, previous, fields, values = epoch
+        for start in range(0, len(fields), self._size):
+            stop = start + self._size
+            sets, removes = self._split(fields[start:stop], values[start:stop])
+            final = int(stop >= len(fields))
+            header = [self._claim, number, 0 if accept_loss else previous, final, len(sets) // 2]
+            if self._table is None:
+                self._call(_INTO_KEYS, [self._ledger], [*header, *sets, *removes])
+            else:
+                self._call(_INTO_HASH, [self._ledger, self._table], [*header, *sets, *removes])
+
+    def write(self, fields: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Write rows without a ledger; again if the connection is lost."""
+        for start in range(0, len(fields), self._size):
+            stop = start + self._size
+            sets, removes = self._split(fields[start:stop], values[start:stop])
+            self._place.retry(lambda sets=sets, removes=removes: self._pipeline(sets, removes), "writing rows")  # type: ignore[misc] # bound now
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _pipeline(self, sets: list[bytes], removes: list[bytes]) -> None:
+        put, remove = (["MSET"], ["DEL"]) if self._table is None else (["HSET", self._table], ["HDEL", self._table])
+        with self._connected().pipeline(transaction=False) as pipe:
+            queue: Callable[..., Any] = pipe.execute_command  # has no types
+            for start in range(0, len(sets), 2 * _ROWS_PER_COMMAND):
+                queue(*put, *sets[start : start + 2 * _ROWS_PER_COMMAND])
+            for start in range(0, len(removes), _ROWS_PER_COMMAND):
+                queue(*remove, *removes[start : start + _ROWS_PER_COMMAND])
+            pipe.execute()
+
+    def _split(self, fields: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[list[bytes], list[bytes]]:
+        names = fields if self._table is not None else [self._prefix + field for field in fields]
+        sets = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
+        removes = [name for name, value in zip(names, values, strict=True) if value is None]
+        return list(chain.from_iterable(sets)), removes
+
+    def _call(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
+        run: Callable[[], Any] = lambda: self._connected().register_script(script)(keys, arguments)  # noqa: E731
+        try:
+            return self._place.retry(run, f"writing the ledger '{self._ledger}'")
+        except RedisFailed as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: RedisFailed) -> Exception:
+        told = re.search(r"ResponseError: (?:ERR )?(FENCED|BEHIND) (\d+)", str(error))
+        if told is None:
+            return error
+        if told[1] == "FENCED":
+            return FencedError(
+                f"the ledger '{self._ledger}' at {self._place!r} belongs to a run with claim {told[2]}; this one, with "
+                f"claim {self._claim}, must not write any more"
+            )
+        return RedisDataLost(
+            f"the ledger '{self._ledger}' at {self._place!r} is at epoch {told[2]}, and later ones were confirmed: the "
+            "server has lost writes. Restore a snapshot from before, or pass on_data_loss='continue'; with "
+            "appendfsync=always it loses none"
+        )
+
+    def _connected(self) -> redis.Redis:
+        if self._client is None:
+            self._client = self._place.client()
+        return self._client
+
+
+def ledger_key(place: str, owner: str) -> str:
+    """Return the key of an owner's ledger, which a cluster keeps where the table is.
+
+    >>> ledger_key("totals", "job/sink"), ledger_key("{eu}:totals", "job/sink")
+    ('malflow:ledger:{totals}:job/sink', 'malflow:ledger:{eu}:job/sink')
+    """
+    tag = re.search(r"\{([^}]+)\}", place)
+    return f"malflow:ledger:{{{tag[1] if tag else place}}}:{owner}"

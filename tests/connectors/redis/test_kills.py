@@ -1,0 +1,130 @@
+"""From a stream to a table, exactly once, whichever process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.kit.waiting import wait_until
+from tests.servers.redis_server import RedisServer
+
+ROOT = Path(__file__).parents[3]
+SIZE = 200
+TOTAL = str(sum(range(SIZE))).encode()
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+POINTS = ["before-manifest", "before-commit", *(["prepared", "manifest-written", "committed"] if NIGHTLY else [])]
+
+
+def start(folder: Path, url: str, name: str, *options: str, point: str = "") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.connectors.redis.program", str(folder), url, name, *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run(folder: Path, url: str, name: str, point: str = "") -> int:
+    """Run the job to its end, or to its death; return its exit code."""
+    process = start(folder, url, name, point=point)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode in (0, -signal.SIGKILL), errors.decode()
+    return process.returncode
+
+
+def fill(client: Any, name: str) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(SIZE):
+            pipe.xadd(name, {"n": number})
+        pipe.execute()
+
+
+@contextmanager
+def watched(client: Any, name: str) -> Iterator[list[int]]:
+    """Check beside that each epoch is seen whole, and that no total goes back; yield the totals seen."""
+    seen: list[int] = []
+    wrong: list[Any] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.003):
+            try:
+                rows = client.hgetall(f"{name}:sums")
+            except redis.RedisError:
+                continue
+            if len({*rows.values()}) > 1 or len(rows) == 1:
+                wrong.append(rows)
+            total = int(rows.get(b"left", -1))
+            if seen and total < seen[-1]:
+                wrong.append((seen[-1], total))
+            if not seen or total != seen[-1]:
+                seen.append(total)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
+    fill(client, name)
+    with watched(client, name) as seen:
+        assert run(tmp_path, redis_url, name, f"{point}:3") == -signal.SIGKILL
+        assert run(tmp_path, redis_url, name, f"{point}:4") == -signal.SIGKILL
+        assert run(tmp_path, redis_url, name) == 0
+        wait_until(lambda: seen[-1] == int(TOTAL), 30)
+    assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
+    assert len(seen) > 3, "totals appeared one after the other"
+
+
+def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer], name: str, tmp_path: Path) -> None:
+    server = own_redis()
+    with redis.Redis.from_url(server.address) as client:
+        fill(client, name)
+        with watched(client, name) as seen:
+            process = start(tmp_path, server.address, name)
+            kills = 0
+            while process.poll() is None and kills < 3:
+                before = len(seen)
+                wait_until(lambda before=before: len(seen) > before or process.poll() is not None, 60)
+                kills += process.poll() is None
+                server.kill()
+                time.sleep(0.1)
+                server.start()
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors.decode()
+            assert kills > 0
+        assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
+
+
+@pytest.mark.parametrize("point", ["before-commit", *(["prepared"] if NIGHTLY else [])])
+def test_program_that_wakes_up_after_another(
+    redis_url: str, client: Any, name: str, tmp_path: Path, point: str
+) -> None:
+    fill(client, name)
+    with watched(client, name), start(tmp_path, redis_url, name, "park", point=point) as zombie:
+        assert zombie.stdout is not None
+        assert zombie.stderr is not None
+        assert zombie.stdout.readline() == b"parked\n"
+        os.waitpid(zombie.pid, os.WUNTRACED)
+        assert run(tmp_path, redis_url, name) == 0
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert "FencedError" in zombie.stderr.read().decode()
+    assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
