@@ -173,8 +173,13 @@ class RunSnapshots:
     def _settle(self) -> None:
         """Announce the snapshots that are done, and commit the epochs of sinks that the newest of them has."""
         durable = self._announce()
-        if durable and self._transactions is not None:
+        if not durable or self._transactions is None or self._session is None:
+            return
+        try:
             self._transactions.commit(durable)
+        except OperatorError:
+            self._session.confirm()  # a run that has taken over has the sinks, too
+            raise
 
     def _announce(self) -> dict[str, Any]:
         """Announce the snapshots that are done, and return the positions of transactional sinks in the newest."""

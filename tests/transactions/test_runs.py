@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from malflow import FencedError, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow.engine.plan import compile_graph
+from malflow.engine.transactions import Transactions
 from malflow.errors import StoreError
+from malflow.graph import Graph
 from malflow.sinks import StatelessSink, TransactionalSinkImpl
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.layout import DATA
 from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
-from tests.kit.backends import at_once
+from tests.kit.backends import at_once, kept
 from tests.kit.ledger import LedgerSink, epochs_of, rows_of
 
 EACH_TICK = timedelta(microseconds=1)
@@ -201,6 +204,34 @@ def test_an_older_snapshot_is_refused_behind_what_the_sink_committed(job: Job) -
     assert rows_of(job.path) == [1, 2, 3, 1, 2, 3]
     job.runtime([1, 2, 3, 4]).execute()
     assert rows_of(job.path) == [1, 2, 3, 1, 2, 3, 4]
+
+
+def test_a_snapshot_that_is_one_epoch_behind_is_refused(job: Job) -> None:
+    job.runtime([1, 2, 3]).execute()
+    for it in snapshots(job.backend):
+        positions = kept(job.backend, it.id).states["ledger"]
+        epoch = positions[0]["position"][1] if positions else 0
+        if epoch == 2:
+            with pytest.raises(SnapshotError, match="accept_duplicates"):
+                job.runtime([1, 2, 3], restore=it.id).execute()
+            return
+    pytest.fail("no snapshot has epoch 2 as its last")
+
+
+def test_only_epochs_in_a_durable_snapshot_are_committed(tmp_path: Path) -> None:
+    sink = LedgerSink(tmp_path / "db")
+    graph = Graph()
+    StreamProvider(graph).new_stream().source("numbers", ScriptedSource([1])).sink("ledger", sink)
+    transactions = Transactions(compile_graph(graph))
+    transactions.begin("job", 1, origin="the run starts", accept_duplicates=False)
+    sink.rows.append("first")
+    durable = transactions.prepare()
+    sink.rows.append("second")
+    later = transactions.prepare()
+    transactions.commit(durable)
+    assert rows_of(sink.path) == ["first"]
+    transactions.commit(later)
+    assert rows_of(sink.path) == ["first", "second"]
 
 
 def test_a_renamed_sink_keeps_its_ledger(job: Job) -> None:

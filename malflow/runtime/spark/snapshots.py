@@ -139,8 +139,13 @@ class SparkRunSnapshots:
 
     def _settle(self) -> None:
         """Record a committed snapshot, and commit the epochs of sinks in it."""
-        if self._note_made():
+        if not self._note_made():
+            return
+        try:
             self._transactions.commit(self._kept_positions)
+        except OperatorError:
+            self._session.confirm()  # a run that has claimed the job also has its sinks
+            raise
 
     def _note_made(self) -> bool:
         """Record a snapshot that is done; return whether there is one that was committed."""
