@@ -128,7 +128,7 @@ def breaking(it: Attempt) -> Any:
 
 @contextmanager
 def full_disk(files: frozenset[int]) -> Iterator[None]:
-    """Let some data files of snapshots fail."""
+    """Refuse to write some data files of snapshots."""
     write, count = FsspecStore.put_new, [0]
 
     def put_new(store: Any, key: str, data: bytes) -> None:
