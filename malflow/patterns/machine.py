@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
+from operator import gt
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
@@ -331,6 +332,9 @@ class Machine:
             self.finished[key] = finished
         if runs:
             self._has_forked = self._has_forked or len({run[1][4] for run in runs}) < len(runs)
+            starts = [run[1][2] for run in runs]
+            if self._only_span and any(map(gt, starts, starts[1:])):
+                self._only_span = False  # the program before took events by arrival
             self._keep(key, (), runs)
             if self._is_timed:
                 self._plan(key, runs)

@@ -128,6 +128,14 @@ def test_records_that_wait_keep_the_order_of_ties(tmp_path: Path) -> None:
     assert shown(job.run(pattern, 3, ties=int).matches) == ["one@4 two@5"]
 
 
+def test_partial_matches_by_arrival_expire_in_the_order_of_time(tmp_path: Path) -> None:
+    job = Job(tmp_path, [(5, "a"), (3, "a"), END, (8, "b"), (20, "-")])
+    job.run(a.then(b).within(4), 3, after="start", order="arrival")
+    found = job.run(a.then(b).within(4), 3, after="start")
+    assert shown(found.matches) == ["a@5 b@8"]
+    assert [(msg.timestamp, msg.value.start) for msg in found.timeouts] == [(7, 3)]
+
+
 def test_an_absence_at_the_front_is_remembered(tmp_path: Path) -> None:
     job = Job(tmp_path, [(1, "c"), (2, "-"), END, (4, "a"), (7, "a")])
     job.run(absent(c, during=5).then(a))
