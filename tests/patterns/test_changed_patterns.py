@@ -142,6 +142,7 @@ def test_an_absence_at_the_front_is_remembered(tmp_path: Path) -> None:
     assert shown(job.run(absent(c, during=5).then(a)).matches) == ["a@7"]
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_thousand_events_can_be_pickled(tmp_path: Path) -> None:
     items = [(at, "a") for at in range(999)]
     job = Job(tmp_path, [*items, END, (1000, "a"), (1001, "-")])

@@ -193,6 +193,7 @@ def test_given_may_not_ask_for_a_step_that_is_not_there() -> None:
         typo.find([1])
 
 
+@pytest.mark.slow
 def test_branches_that_end_one_by_one_do_not_fill_the_memory() -> None:
     branches = 18
     start = step("start", lambda value: value == "start")

@@ -24,6 +24,7 @@ COMMON: dict[str, Any] = {
     "allow_dropped_state": ("gone",),
     "debug": True,
     "listeners": (),
+    "sinks": "accept_duplicates",
 }
 OF_SPARK: dict[str, Any] = COMMON | {
     "spark": object(),
