@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from malflow.testing.exactly_once import assert_exactly_once
     from malflow.testing.faults import Call, Fault, FaultyFileSystem
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
+    from malflow.testing.sink_laws import assert_sink
+    from malflow.testing.source_laws import assert_source
 
 __all__ = [
     "CRASH",
@@ -34,12 +36,16 @@ __all__ = [
     "ScriptedSource",
     "Timed",
     "assert_exactly_once",
+    "assert_sink",
+    "assert_source",
 ]
 
 _ROOMS = {
     "crash": ("Crash",),
     "exactly_once": ("assert_exactly_once",),
     "faults": ("Call", "Fault", "FaultyFileSystem"),
+    "sink_laws": ("assert_sink",),
+    "source_laws": ("assert_source",),
     "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
 }
 _LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for name in names}

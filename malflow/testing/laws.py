@@ -1,0 +1,93 @@
+"""What the suites for connectors have in common: laws by name, and the errors that say which one is broken."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from malflow.diagnostics import short_repr
+from malflow.errors import GraphError, error_text
+from malflow.testing.likeness import likeness
+
+__all__ = ["Laws"]
+
+
+class Laws:
+    """The laws of a suite, each of which may be left out.
+
+    Args:
+        suite: the name of the suite.
+        known: the names of its laws.
+        without: those that are not checked.
+        secrets: texts that nothing may show.
+
+    Raises:
+        GraphError: if a law is unknown.
+    """
+
+    def __init__(self, suite: str, known: Sequence[str], without: Collection[str], secrets: Sequence[str]) -> None:
+        self._suite = suite
+        self._without = without
+        self._secrets = secrets
+        for law in without:
+            if law not in known:
+                near = get_close_matches(law, known, 1)
+                instead = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, known))}"
+                raise GraphError(f"{suite} has no law {law!r}; {instead}")
+
+    def has(self, law: str) -> bool:
+        """Whether a law is to be checked."""
+        return law not in self._without
+
+    def broken(self, law: str, what: str) -> NoReturn:
+        """Raise the error that says that a law is broken."""
+        __tracebackhide__ = True
+        raise AssertionError(f"{self._suite}: the law {law!r} is broken: {what}")
+
+    @contextmanager
+    def of(self, law: str) -> Iterator[None]:
+        """Attribute errors of the connector in this context to a law."""
+        __tracebackhide__ = True
+        try:
+            yield
+        except AssertionError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error_text(error)}"
+            raise AssertionError(f"{self._suite}: the law {law!r} is broken: {text}") from error
+
+    def pickled(self, law: str, thing: Any, what: str) -> Any:
+        """Return what a pickle of an object becomes in another process, and check that it holds no secret."""
+        try:
+            data = pickle.dumps(thing, 5)
+            loaded = pickle.loads(data)  # noqa: S301 - just written
+        except Exception as error:  # noqa: BLE001 - classes of the user may raise any
+            self.broken(law, f"{what} can't be pickled: {type(error).__name__}: {error_text(error)}")
+        if likeness(loaded) != likeness(thing):
+            self.broken(law, f"{what} is another one after pickling: {short_repr(thing)} became {short_repr(loaded)}")
+        self.hide(f"{what}, pickled,", data.decode("latin-1"))
+        return loaded
+
+    def hide(self, what: str, text: str) -> None:
+        """Check that a text shows no secret."""
+        for secret in self._secrets:
+            if secret in text:
+                self.broken("secrets", f"{what} shows one of the secrets")
+
+    def alike(self, law: str, what: str, expected: Sequence[Any], got: Sequence[Any]) -> None:
+        """Check that two sequences are equal by their contents."""
+        here, there = [likeness(it) for it in expected], [likeness(it) for it in got]
+        if here == there:
+            return
+        at = next(
+            (at for at, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there))
+        )
+        self.broken(
+            law,
+            f"{what}: {len(got)} where {len(expected)} were expected; at number {at + 1} "
+            f"{short_repr(expected[at]) if at < len(expected) else 'nothing'} was expected, and there was "
+            f"{short_repr(got[at]) if at < len(got) else 'nothing'}",
+        )

@@ -1,0 +1,460 @@
+"""The suite for transactional sinks: whether each epoch is visible once and whole, whatever happens to the writer."""
+
+from __future__ import annotations
+
+import secrets as chance
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.connectors.by_name import Connection
+from malflow.diagnostics import short_repr
+from malflow.errors import GraphError
+from malflow.message import DataMessage
+from malflow.runtime.single_thread import SingleThreadRuntime
+from malflow.sinks.contract import StatelessSink
+from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl, is_transactional
+from malflow.snapshot.backend import FsspecBackend
+from malflow.streams.stream import StreamProvider
+from malflow.testing.crash import Crash
+from malflow.testing.laws import Laws
+from malflow.testing.likeness import likeness
+from malflow.testing.scripted import PAUSE, ScriptedSource
+
+__all__ = ["SINK_LAWS", "assert_sink"]
+
+SINK_LAWS: Final = (
+    "invisible",
+    "visible",
+    "empty",
+    "handles",
+    "idempotent",
+    "several",
+    "heir",
+    "ledger",
+    "abort",
+    "keep",
+    "zombie",
+    "stale",
+    "crashes",
+    "secrets",
+)
+
+_EACH_TICK = timedelta(microseconds=1)
+_SIZE = 6
+_MOST_ATTEMPTS = 50
+CALLS: Final = ("fence", "prepare", "commit", "abort")
+
+
+def assert_sink(
+    make_sink: Callable[[], Any],
+    read_back: Callable[[], Iterable[Any]],
+    *,
+    make_value: Callable[[int], Any] = lambda number: number,
+    without: Collection[str] = (),
+    secrets: Sequence[str] = (),
+) -> None:
+    """Check that a transactional sink keeps the laws of the contract, so that its output is exactly-once.
+
+    Each law writes values that no other writes, under a job of its own, into the same place outside. The laws:
+
+    - ``invisible``: what was written, or prepared, is not visible before it is committed.
+    - ``visible``: a committed epoch is visible, each value once.
+    - ``empty``: `prepare` returns None if nothing was written since the last one.
+    - ``handles``: a handle can be pickled.
+    - ``idempotent``: committing again, by this object or the next run's, changes nothing.
+    - ``several``: several prepared epochs are committed by one call, also if the first was committed before.
+    - ``heir``: the next run's object commits what an object prepared that is gone, and writes on.
+    - ``ledger``: `fence` returns the number of the last committed epoch, zero if there is none, or None.
+    - ``abort``: what was written or prepared and is not kept never becomes visible.
+    - ``keep``: `abort` leaves what is in its argument, which can be committed afterwards.
+    - ``zombie``: once a run with a higher claim has fenced, an object of a former run makes nothing visible.
+    - ``stale``: `fence` with a lower claim raises, and does no harm to the run that has the higher one.
+    - ``crashes``: a job that crashes before and after each call writes each value once; no epoch is ever visible in
+      part.
+    - ``secrets``: none of `secrets` is in a handle or in the ``repr`` of a sink.
+
+    Args:
+        make_sink: returns a new sink that writes to the same place: an implementation, a `StatelessSink`, or what
+            `malflow.connect` returns. Its delivery is exactly-once.
+        read_back: returns all values that are visible outside, as `make_value` has made them, in any order.
+        make_value: returns the value of a record by its number; different ones for different numbers.
+        without: the laws that are not checked.
+        secrets: texts that may not show, such as passwords.
+
+    Raises:
+        AssertionError: naming the first law that is broken.
+        GraphError: if it is no transactional sink, or `without` has an unknown law.
+    """
+    __tracebackhide__ = True
+    laws = Laws("assert_sink", SINK_LAWS, without, secrets)
+    suite = _SinkSuite(make_sink, read_back, make_value, laws)
+    try:
+        suite.check()
+    finally:
+        suite.close()
+
+
+class _SinkSuite:
+    def __init__(
+        self,
+        make_sink: Callable[[], Any],
+        read_back: Callable[[], Iterable[Any]],
+        make_value: Callable[[int], Any],
+        laws: Laws,
+    ) -> None:
+        self._make = make_sink
+        self._read_back = read_back
+        self._make_value = make_value
+        self._laws = laws
+        self._numbers = count(1)
+        self._made: list[Any] = []
+        self._run = chance.token_hex(3)
+
+    def close(self) -> None:
+        """Close every object that was made, also those that had crashed."""
+        for sink in self._made:
+            if hasattr(sink, "close"):
+                with suppress(Exception):  # a zombie's may fail
+                    sink.close()
+
+    def check(self) -> None:
+        """Check the laws, those on which others build first."""
+        __tracebackhide__ = True
+        self._laws.hide("the repr of the sink", repr(self._sink()))
+        for law in (self._commit, self._several, self._heir, self._abort, self._keep, self._zombie, self._stale):
+            law()
+        if self._laws.has("crashes"):
+            for call in CALLS:
+                for when in ("before", "after"):
+                    for nth in (1, 2):
+                        self._crash(call, when, nth)
+
+    def _sink(self) -> Any:
+        made = self._make()
+        if isinstance(made, Connection):
+            made = made.sink()
+        impl = made.impl if isinstance(made, StatelessSink) else made
+        if not is_transactional(impl):
+            raise GraphError(f"assert_sink needs a sink that delivers exactly once; got {short_repr(made)}")
+        self._made.append(impl)
+        return impl
+
+    def _fenced(self, law: str, name: str, claim: int) -> tuple[Any, int | None]:
+        """Return a new object that has taken over, and what its `fence` returned."""
+        __tracebackhide__ = True
+        sink = self._sink()
+        with self._laws.of(law):
+            return sink, sink.fence(self._owner(name, claim))
+
+    def _begun(self, law: str, name: str, claim: int = 1, keep: Sequence[Any] = ()) -> Any:
+        """Return a new object that has taken over and dropped what was left behind."""
+        __tracebackhide__ = True
+        sink, _ = self._fenced(law, name, claim)
+        with self._laws.of(law):
+            sink.abort(list(keep))
+        return sink
+
+    def _owner(self, name: str, claim: int) -> SinkOwner:
+        return SinkOwner(f"law-{name}-{self._run}", "out", claim)
+
+    def _write(self, law: str, sink: Any, size: int = 3) -> list[Any]:
+        """Write some values; return them."""
+        __tracebackhide__ = True
+        values = [self._make_value(next(self._numbers)) for _ in range(size)]
+        with self._laws.of(law):
+            for part in (values[:1], values[1:]):
+                _write_batch(sink, part)
+                if hasattr(sink, "flush"):
+                    sink.flush()
+        return values
+
+    def _prepare(self, law: str, sink: Any, epoch: int) -> Any:
+        __tracebackhide__ = True
+        with self._laws.of(law):
+            handle = sink.prepare(epoch)
+        if handle is None:
+            self._laws.broken(law, f"prepare({epoch}) returned None, though values were written")
+        return self._laws.pickled("handles", handle, f"the handle {short_repr(handle)}")
+
+    def _commit_all(self, law: str, sink: Any, handles: Sequence[Any]) -> None:
+        __tracebackhide__ = True
+        with self._laws.of(law):
+            sink.commit(list(handles))
+
+    def _see(self, law: str, when: str, values: Sequence[Any], times: int) -> None:
+        """Check how often each of some values is visible."""
+        __tracebackhide__ = True
+        if not self._laws.has(law):
+            return
+        seen = self._visible(law)
+        for value in values:
+            found = seen.count(likeness(value))
+            if found != times:
+                what = f"value {short_repr(value)} is visible {found} times"
+                self._laws.broken(law, f"{when}, {what}, where {times or 'none'} was expected")
+
+    def _visible(self, law: str) -> list[Any]:
+        with self._laws.of(law):
+            return [likeness(value) for value in self._read_back()]
+
+    def _commit(self) -> None:
+        __tracebackhide__ = True
+        sink, last = self._fenced("ledger", "commit", 1)
+        if last not in (0, None) and self._laws.has("ledger"):
+            self._laws.broken("ledger", f"fence() of a new job returned {short_repr(last)}, instead of 0 or None")
+        with self._laws.of("abort"):
+            sink.abort([])
+        if self._laws.has("empty"):
+            with self._laws.of("empty"):
+                handle = sink.prepare(1)
+            if handle is not None:
+                self._laws.broken("empty", f"prepare() returned {short_repr(handle)}, though nothing was written")
+        values = self._write("visible", sink)
+        self._see("invisible", "before prepare()", values, 0)
+        handle = self._prepare("visible", sink, 1)
+        self._see("invisible", "after prepare()", values, 0)
+        self._commit_all("visible", sink, [handle])
+        self._see("visible", "after commit()", values, 1)
+        if self._laws.has("idempotent"):
+            self._commit_all("idempotent", sink, [handle])
+            self._see("idempotent", "after a second commit()", values, 1)
+        heir, last = self._fenced("ledger", "commit", 2)
+        if last not in (1, None) and self._laws.has("ledger"):
+            self._laws.broken("ledger", f"fence() returned {short_repr(last)} after epoch 1, instead of 1 or None")
+        if self._laws.has("idempotent"):
+            self._commit_all("idempotent", heir, [handle])
+            with self._laws.of("abort"):
+                heir.abort([])
+            self._see("idempotent", "after a commit() by the next run", values, 1)
+
+    def _several(self) -> None:
+        __tracebackhide__ = True
+        sink, handles, values = self._begun("several", "several"), [], []
+        for epoch in (1, 2, 3):
+            values.append(self._write("several", sink))
+            handles.append(self._prepare("several", sink, epoch))
+        self._see("invisible", "after three epochs were prepared", [it for them in values for it in them], 0)
+        self._commit_all("several", sink, handles[:1])
+        self._see("several", "after the first of three epochs was committed", values[0], 1)
+        self._see("several", "after the first of three epochs was committed", values[1] + values[2], 0)
+        more = self._write("several", sink)
+        self._commit_all("several", sink, handles)
+        self._see("several", "after three epochs were committed", [it for them in values for it in them], 1)
+        self._see("invisible", "after the epochs before were committed", more, 0)
+        self._commit_all("several", sink, [self._prepare("several", sink, 4)])
+        self._see("several", "after a fourth epoch", [it for them in (*values, more) for it in them], 1)
+
+    def _heir(self) -> None:
+        __tracebackhide__ = True
+        gone = self._begun("heir", "heir")
+        values = self._write("heir", gone)
+        handle = self._prepare("heir", gone, 1)
+        lost = self._write("heir", gone)
+        heir, last = self._fenced("heir", "heir", 2)
+        if last not in (0, None) and self._laws.has("ledger"):
+            self._laws.broken("ledger", f"fence() returned {short_repr(last)} before the first commit()")
+        self._commit_all("heir", heir, [handle])
+        with self._laws.of("heir"):
+            heir.abort([])
+        self._see("heir", "after the next run's commit()", values, 1)
+        again = self._write("heir", heir)
+        self._commit_all("heir", heir, [self._prepare("heir", heir, 2)])
+        self._see("heir", "after the next run's second epoch", [*values, *again], 1)
+        self._see("abort", "after the next run has taken over", lost, 0)
+
+    def _abort(self) -> None:
+        __tracebackhide__ = True
+        gone = self._begun("abort", "abort")
+        prepared = self._write("abort", gone)
+        self._prepare("abort", gone, 1)
+        written = self._write("abort", gone)
+        heir = self._begun("abort", "abort", 2)
+        values = self._write("abort", heir)
+        self._commit_all("abort", heir, [self._prepare("abort", heir, 1)])
+        self._see("abort", "after the next run has written the epoch anew", values, 1)
+        self._see("abort", "though the next run aborted it", [*prepared, *written], 0)
+        dropped = self._write("abort", heir)
+        with self._laws.of("abort"):
+            heir.abort([])
+        values = self._write("abort", heir)
+        self._commit_all("abort", heir, [self._prepare("abort", heir, 2)])
+        self._see("abort", "after an abort() amid an epoch", values, 1)
+        self._see("abort", "though it was written before an abort()", dropped, 0)
+
+    def _keep(self) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("keep"):
+            return
+        gone = self._begun("keep", "keep")
+        values = self._write("keep", gone)
+        handle = self._prepare("keep", gone, 1)
+        heir = self._begun("keep", "keep", 2, [handle])
+        self._see("invisible", "after an abort() that keeps it", values, 0)
+        self._commit_all("keep", heir, [handle])
+        self._see("keep", "after a commit() of what abort() has kept", values, 1)
+
+    def _zombie(self) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("zombie"):
+            return
+        zombie = self._begun("zombie", "zombie")
+        prepared = self._write("zombie", zombie)
+        handle = self._prepare("zombie", zombie, 1)
+        heir = self._begun("zombie", "zombie", 2)
+        self._try(zombie, handle)
+        self._see("zombie", "after the former run's commit()", prepared, 0)
+        values = self._write("zombie", heir)
+        mine = self._prepare("zombie", heir, 1)
+        more = [self._make_value(next(self._numbers))]
+        with suppress(Exception):  # as far as it gets
+            _write_batch(zombie, more)
+            late = zombie.prepare(2)
+            zombie.commit([handle, *([] if late is None else [late])])
+        self._see("zombie", "after the former run wrote on", [*prepared, *more], 0)
+        self._commit_all("zombie", heir, [mine])
+        self._see("zombie", "after the present run's commit()", values, 1)
+        self._try(zombie, handle)
+        self._see("zombie", "after the former run's last commit()", [*prepared, *more], 0)
+        self._see("zombie", "after the former run's last commit()", values, 1)
+
+    @staticmethod
+    def _try(zombie: Any, handle: Any) -> None:
+        with suppress(Exception):  # it should raise, but need not
+            zombie.commit([handle])
+
+    def _stale(self) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("stale"):
+            return
+        present = self._begun("stale", "stale", 7)
+        values = self._write("stale", present)
+        stale = self._sink()
+        refused = False
+        try:
+            stale.fence(self._owner("stale", 3))
+        except Exception:  # noqa: BLE001 - FencedError, or the client's own
+            refused = True
+        if not refused:
+            self._laws.broken("stale", "fence() with claim 3 was accepted after one with claim 7")
+        self._commit_all("stale", present, [self._prepare("stale", present, 1)])
+        self._see("stale", "after a run with a lower claim tried to take over", values, 1)
+
+    def _crash(self, call: str, when: str, nth: int) -> None:
+        """Run a job that crashes at a call, and is started again until it ends."""
+        __tracebackhide__ = True
+        where = f"a crash {when} {call}(), the {nth}{'st' if nth == 1 else 'nd'} time"
+        values = [self._make_value(next(self._numbers)) for _ in range(_SIZE)]
+        files = MemoryFileSystem(skip_instance_cache=True)
+        files.store, files.pseudo_dirs = {}, [""]  # instances share these by default
+        backend = FsspecBackend("/sink", filesystem=files, job=f"crash-{self._run}-{call}-{when}-{nth}")
+        epochs: dict[int, list[Any]] = {}
+        plan = _Plan(call, when, nth)
+        for _ in range(_MOST_ATTEMPTS):
+            sink = _CrashingSink(self._sink(), plan, epochs)
+
+            def build(provider: StreamProvider, sink: Any = sink) -> None:
+                script = [item for value in values for item in (value, PAUSE)]
+                provider.new_stream().source("values", ScriptedSource({"part": script})).sink("out", sink)
+
+            try:
+                with self._laws.of("crashes"):
+                    SingleThreadRuntime(build, backend, _EACH_TICK).execute()
+            except Crash:
+                self._see_whole(where, epochs)
+                continue
+            break
+        self._see("crashes", f"after {where}", values, 1)
+
+    def _see_whole(self, where: str, epochs: dict[int, list[Any]]) -> None:
+        """Check that each epoch is visible as a whole or not at all."""
+        __tracebackhide__ = True
+        seen = self._visible("crashes")
+        for number, values in epochs.items():
+            times = {seen.count(likeness(value)) for value in values}
+            if times - {0, 1} or len(times) > 1:
+                self._laws.broken("crashes", f"after {where}, epoch {number} is visible in part, or twice")
+
+
+class _Plan:
+    """Where to crash, once."""
+
+    def __init__(self, call: str, when: str, nth: int) -> None:
+        self._point = call, when
+        self._left = nth
+
+    def pass_by(self, call: str, when: str) -> None:
+        if self._point == (call, when):
+            self._left -= 1
+            if self._left == 0:
+                raise Crash(f"{when} {call}")
+
+
+class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
+    """Passes everything to a sink, and crashes where a plan says so; it is never closed, as if the process were killed.
+
+    Args:
+        sink: the sink.
+        plan: where to crash.
+        epochs: gets the values of each prepared epoch.
+    """
+
+    def __init__(self, sink: Any, plan: _Plan, epochs: dict[int, list[Any]]) -> None:
+        self._sink = sink
+        self._plan = plan
+        self._epochs = epochs
+        self._values: list[Any] = []
+
+    def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
+        self._values.append(msg.value)
+        self._sink.sink(msg)
+
+    def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        self._values += values
+        _write_batch(self._sink, values, keys, timestamps)
+
+    def flush(self) -> None:
+        if hasattr(self._sink, "flush"):
+            self._sink.flush()
+
+    def fence(self, owner: SinkOwner) -> int | None:
+        with self._at("fence"):
+            last: int | None = self._sink.fence(owner)
+        return last
+
+    def prepare(self, epoch: int) -> Any:
+        with self._at("prepare"):
+            self._epochs[epoch], self._values = self._values, []
+            return self._sink.prepare(epoch)
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        with self._at("commit"):
+            self._sink.commit(handles)
+
+    def abort(self, keep: Sequence[Any]) -> None:
+        with self._at("abort"):
+            self._values = []
+            self._sink.abort(keep)
+
+    @contextmanager
+    def _at(self, call: str) -> Iterator[None]:
+        self._plan.pass_by(call, "before")
+        yield
+        self._plan.pass_by(call, "after")
+
+
+def _write_batch(
+    sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None, timestamps: Sequence[Any] | None = None
+) -> None:
+    """Write values, by themselves the keys and timestamps if there are no others."""
+    keys = list(range(len(values))) if keys is None else keys
+    timestamps = list(range(len(values))) if timestamps is None else timestamps
+    if hasattr(sink, "sink_batch"):
+        sink.sink_batch(list(keys), list(values), list(timestamps))
+        return
+    for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+        sink.sink(DataMessage(key, value, timestamp))

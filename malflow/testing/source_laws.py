@@ -1,0 +1,466 @@
+"""The suite for sources: whether one resumes, replays, moves and confirms as malflow needs it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from malflow.connectors.by_name import Connection
+from malflow.diagnostics import short_repr
+from malflow.engine.execution import Run
+from malflow.engine.plan import Program, compile_graph
+from malflow.engine.states import states_of
+from malflow.graph import Graph
+from malflow.operators.reader_methods import lag_of, offers_own
+from malflow.operators.source import list_parts
+from malflow.runtime.snapshots import RunSnapshots
+from malflow.sinks.vec import VecSink
+from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.persistence import RestoreOptions
+from malflow.sources.contract import StatefulSource, StatefulSourceImpl, poll_until
+from malflow.streams.stream import StreamProvider
+from malflow.testing.laws import Laws
+from malflow.testing.likeness import likeness
+
+__all__ = ["SOURCE_LAWS", "assert_source"]
+
+SOURCE_LAWS: Final = (
+    "parts",
+    "records",
+    "limit",
+    "replay",
+    "positions",
+    "resume",
+    "move",
+    "go on",
+    "committed",
+    "lag",
+    "pickle",
+    "runs",
+    "secrets",
+)
+
+_REST = 0.005
+_LARGE = 1000
+_MOST_CUTS = 8
+_WORKERS = (1, 2, 3, 2, 1)
+
+Record = tuple[Any, Any]
+
+
+def assert_source(
+    make_source: Callable[[], Any],
+    *,
+    count: int | None = None,
+    timeout: float = 30.0,
+    without: Collection[str] = (),
+    secrets: Sequence[str] = (),
+) -> None:
+    """Check that a source keeps the laws of the contract, so that a job that reads it is exactly-once.
+
+    The records outside must stay the same meanwhile; a few dozen, in two or more parts, are enough. The laws:
+
+    - ``parts``: two source objects list the same parts, each once, and they are valid keys.
+    - ``records``: all records come, until every part is finished or `count` have come.
+    - ``limit``: ``poll_batch(limit)`` returns two columns of equal length, of at most `limit` records.
+    - ``replay``: another object returns the same records of each part, in the same order, however many a poll takes.
+    - ``positions``: ``snapshot()`` can be pickled, changes nothing, and is not changed later.
+    - ``resume``: a reader built from any position, by another object, returns the rest of the records.
+    - ``move``: so does one that is built from ``collect()``, after `suspend`.
+    - ``go on``: a reader that has been left behind continues from a later position, if ``go_on_from`` says so.
+    - ``committed``: confirming a position, also twice or again after a restart, moves no reader, and loses no record
+      behind it.
+    - ``lag``: ``lag()`` is a number from zero on, or None, and zero or None after the last record.
+    - ``pickle``: the source can be sent to the processes of Spark.
+    - ``runs``: a run that is stopped, killed and rescaled again and again gets each record once, in the order of its
+      part.
+    - ``secrets``: none of `secrets` is in a position or in the ``repr`` of a source or reader.
+
+    Args:
+        make_source: returns a new source of the same records: an implementation, a `StatefulSource`, or what
+            `malflow.connect` returns.
+        count: how many records there are in all parts; needed if parts never finish.
+        timeout: the most seconds to wait for records.
+        without: the laws that are not checked.
+        secrets: texts that may not show, such as passwords.
+
+    Raises:
+        AssertionError: naming the first law that is broken.
+        GraphError: if it is no source with positions, or `without` has an unknown law.
+
+    >>> from malflow.testing import ScriptedSource
+    >>> assert_source(lambda: ScriptedSource({"a": [1, 2, 3], "b": [4, 5]}))
+    """
+    __tracebackhide__ = True
+    suite = _SourceSuite(make_source, count, timeout, Laws("assert_source", SOURCE_LAWS, without, secrets))
+    suite.check()
+
+
+class _SourceSuite:
+    def __init__(self, make_source: Callable[[], Any], count: int | None, timeout: float, laws: Laws) -> None:
+        self._make = make_source
+        self._count = count
+        self._timeout = timeout
+        self._laws = laws
+        self._expected: dict[Any, list[Record]] = {}
+        self._positions: dict[Any, list[tuple[int, Any]]] = {}
+
+    def check(self) -> None:
+        """Check the laws, those on which others build first."""
+        __tracebackhide__ = True
+        source = self._source()
+        self._laws.hide("the repr of the source", repr(source.impl))
+        self._check_parts(source)
+        self._read_all()
+        self._check_replay()
+        for part, positions in self._positions.items():
+            for done, position in positions:
+                self._check_resume(part, done, position)
+            self._check_move(part)
+            self._check_go_on(part)
+            self._check_committed(part)
+        if self._laws.has("pickle"):
+            self._check_pickle(source)
+        if self._laws.has("runs"):
+            self._check_runs()
+
+    def _source(self) -> StatefulSource[Any, Any, Any, Any]:
+        made = self._make()
+        if isinstance(made, Connection):
+            made = made.source()
+        return made if isinstance(made, StatefulSource) else StatefulSource(made)
+
+    def _check_parts(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
+        with self._laws.of("parts"):
+            first, second = list_parts("source", source), list_parts("source", self._source())
+        self._laws.alike("parts", "the parts of two objects", first, second)
+        self._parts = first
+
+    @contextmanager
+    def _reader(self, part: Any, position: Any, law: str) -> Iterator[Any]:
+        """Build a reader by a source object of its own, and suspend it at the end."""
+        __tracebackhide__ = True
+        with self._laws.of(law):
+            reader = self._source().build_part(part, position)
+        try:
+            yield reader
+        finally:
+            _suspend(reader)
+
+    def _polled(self, reader: Any, limit: int, law: str) -> list[Record]:
+        __tracebackhide__ = True
+        with self._laws.of(law):
+            values, stamps = reader.poll_batch(limit) if hasattr(reader, "poll_batch") else poll_until(reader, limit)
+        if len(values) != len(stamps) or len(values) > limit:
+            self._laws.broken("limit", f"poll_batch({limit}) returned {len(values)} values, {len(stamps)} timestamps")
+        return list(zip(values, stamps, strict=True))
+
+    def _read(self, reader: Any, wanted: int, limit: int, law: str) -> list[Record]:
+        """Read some records; less if there are no more, or one too many if there is one."""
+        __tracebackhide__ = True
+        records: list[Record] = []
+        deadline = time.monotonic() + self._timeout
+        while len(records) < wanted and not reader.is_finished():
+            more = self._polled(reader, min(limit, wanted - len(records)), law)
+            records += more
+            if not more:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(_REST)
+        if not reader.is_finished() and len(records) == wanted:
+            records += self._polled(reader, 1, law)
+        return records
+
+    def _read_all(self) -> None:
+        """Read the records of all parts in turns, one by one, and note positions."""
+        __tracebackhide__ = True
+        source = self._source()
+        with ExitStack() as held, self._laws.of("records"):
+            readers: dict[Any, Any] = {}
+            for part in self._parts:
+                readers[part] = source.build_part(part, None)
+                held.callback(_suspend, readers[part])
+                self._laws.hide("the repr of a reader", repr(readers[part]))
+            self._expected = {part: [] for part in readers}
+            at = {part: [self._noted(part, reader)] for part, reader in readers.items()}
+            deadline = time.monotonic() + self._timeout
+            while not self._is_complete(readers):
+                polled = {
+                    part: self._polled(reader, 1, "records")
+                    for part, reader in readers.items()
+                    if not reader.is_finished()
+                }
+                for part, records in polled.items():
+                    self._expected[part] += records
+                    if records:
+                        at[part].append(self._noted(part, readers[part]))
+                if not any(polled.values()):
+                    self._wait(deadline)
+            for part, reader in readers.items():
+                self._check_lag(part, reader)
+        for part, positions in at.items():
+            for _, position, before in positions:
+                if pickle.dumps(position, 5) != before:
+                    self._laws.broken("positions", f"part {short_repr(part)}: {short_repr(position)} was changed later")
+            step = max(1, len(positions) // _MOST_CUTS)
+            chosen = [*positions[::step], *([positions[-1]] if (len(positions) - 1) % step else [])]
+            self._positions[part] = [(done, position) for done, position, _ in chosen]
+
+    def _wait(self, deadline: float) -> None:
+        __tracebackhide__ = True
+        if time.monotonic() > deadline:
+            came = sum(map(len, self._expected.values()))
+            wanted = "every part to finish" if self._count is None else f"{self._count} records"
+            hint = "; pass count= if parts never finish" if self._count is None else ""
+            self._laws.broken("records", f"{came} records came in {self._timeout:g} s, instead of {wanted}{hint}")
+        time.sleep(_REST)
+
+    def _is_complete(self, readers: Mapping[Any, Any]) -> bool:
+        came = sum(map(len, self._expected.values()))
+        if self._count is not None and came >= self._count:
+            return True
+        return all(reader.is_finished() for reader in readers.values())
+
+    def _noted(self, part: Any, reader: Any) -> tuple[int, Any, bytes]:
+        """Return how many records came, the position behind them, and its pickle."""
+        __tracebackhide__ = True
+        position = self._position(part, reader)
+        return len(self._expected[part]), position, pickle.dumps(position, 5)
+
+    def _position(self, part: Any, reader: Any) -> Any:
+        __tracebackhide__ = True
+        with self._laws.of("positions"):
+            position, again = reader.snapshot(), reader.snapshot()
+        what = f"the position {short_repr(position)} of part {short_repr(part)}"
+        self._laws.pickled("positions", position, what)
+        if likeness(position) != likeness(again):
+            self._laws.broken("positions", f"{what} is another one when asked again: {short_repr(again)}")
+        return position
+
+    def _check_lag(self, part: Any, reader: Any) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("lag") or not offers_own(reader, "lag"):
+            return
+        with self._laws.of("lag"):
+            lag = lag_of(reader)
+        if lag:
+            self._laws.broken("lag", f"part {short_repr(part)} has a lag of {lag} after its last record")
+
+    def _check_replay(self) -> None:
+        __tracebackhide__ = True
+        for part, expected in self._expected.items():
+            for limit in (_LARGE, 3):
+                with self._reader(part, None, "replay") as reader:
+                    got = self._read(reader, len(expected), limit, "replay")
+                what = f"part {short_repr(part)}, read again by polls of {limit}"
+                self._laws.alike("replay", what, expected, got)
+
+    def _check_resume(self, part: Any, done: int, position: Any) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("resume"):
+            return
+        rest = self._expected[part][done:]
+        with self._reader(part, _copy(position), "resume") as reader:
+            again = reader.snapshot()
+            got = self._read(reader, len(rest), _LARGE, "resume")
+        what = f"part {short_repr(part)}, resumed after {done} records at {short_repr(position)}"
+        self._laws.alike("resume", what, rest, got)
+        with self._reader(part, _copy(again), "resume") as reader:
+            got = self._read(reader, len(rest), _LARGE, "resume")
+        self._laws.alike("resume", f"{what}, and again before its first poll at {short_repr(again)}", rest, got)
+
+    def _check_move(self, part: Any) -> None:
+        __tracebackhide__ = True
+        if not self._laws.has("move"):
+            return
+        expected = self._expected[part]
+        with self._reader(part, None, "move") as reader:
+            half = self._read(reader, len(expected) // 2, 2, "move")
+            with self._laws.of("move"):
+                position = reader.collect() if hasattr(reader, "collect") else reader.snapshot()
+        with self._reader(part, _copy(position), "move") as reader:
+            got = half + self._read(reader, len(expected) - len(half), _LARGE, "move")
+        self._laws.alike("move", f"part {short_repr(part)}, moved after {len(half)} records", expected, got)
+
+    def _check_go_on(self, part: Any) -> None:
+        __tracebackhide__ = True
+        positions = self._positions[part]
+        done, later = positions[len(positions) // 2]
+        if not self._laws.has("go on"):
+            return
+        with self._reader(part, None, "go on") as reader:
+            if not offers_own(reader, "go_on_from"):
+                return
+            self._read(reader, done // 2, 1, "go on") if done > 1 else []
+            if self._passed(reader, later, done):
+                return
+            with self._laws.of("go on"):
+                goes_on = reader.go_on_from(_copy(later))
+            if goes_on:
+                rest = self._expected[part][done:]
+                got = self._read(reader, len(rest), _LARGE, "go on")
+                self._laws.alike("go on", f"part {short_repr(part)}, gone on from {short_repr(later)}", rest, got)
+
+    @staticmethod
+    def _passed(reader: Any, later: Any, done: int) -> bool:
+        """Whether a reader is at a later position already."""
+        return done == 0 or likeness(reader.snapshot()) == likeness(later)
+
+    def _check_committed(self, part: Any) -> None:
+        __tracebackhide__ = True
+        positions, expected = self._positions[part], self._expected[part]
+        if not self._laws.has("committed"):
+            return
+        done, position = positions[len(positions) // 2]
+        rest = expected[done:]
+        with self._reader(part, None, "committed") as reader:
+            if not offers_own(reader, "committed"):
+                return
+            before = self._read(reader, min(done + 1, len(expected)), 1, "committed")
+            with self._laws.of("committed"):
+                reader.committed(_copy(position))
+                reader.committed(_copy(position))
+            got = before + self._read(reader, len(expected) - len(before), _LARGE, "committed")
+        what = f"part {short_repr(part)}, with {short_repr(position)} confirmed"
+        self._laws.alike("committed", f"{what} while it was read", expected, got)
+        with self._reader(part, _copy(position), "committed") as reader:
+            with self._laws.of("committed"):
+                reader.committed(_copy(position))
+            got = self._read(reader, len(rest), _LARGE, "committed")
+        self._laws.alike("committed", f"{what}, resumed there", rest, got)
+
+    def _check_pickle(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
+        __tracebackhide__ = True
+        with self._laws.of("pickle"):
+            data = _dumps(source)
+            sent = pickle.loads(data)  # noqa: S301 - just written
+            for part, expected in list(self._expected.items())[:1]:
+                reader = sent.build_part(part, None)
+                try:
+                    got = self._read(reader, len(expected), _LARGE, "pickle")
+                finally:
+                    _suspend(reader)
+                self._laws.alike("pickle", f"part {short_repr(part)}, read by a copy", expected, got)
+
+    def _check_runs(self) -> None:
+        """Read in runs that are stopped after a snapshot, or killed after a later tick, on different workers."""
+        __tracebackhide__ = True
+        expected = {likeness(part): records for part, records in self._expected.items()}
+        total = sum(map(len, expected.values()))
+        files = MemoryFileSystem(skip_instance_cache=True)
+        files.store, files.pseudo_dirs = {}, [""]  # instances share these by default
+        job = _Job(self._source, FsspecBackend("/source", filesystem=files))
+        deadline = time.monotonic() + self._timeout
+        with self._laws.of("runs"):
+            while job.kept < total:
+                job.attempt(total, deadline)
+                if time.monotonic() > deadline:
+                    break
+        if not getattr(self._source().impl, "keyed", True):
+            everything = [it for records in expected.values() for it in records]
+            seen = sorted(repr(likeness(it[1:])) for it in job.seen)
+            self._laws.alike("runs", "the records of all runs", sorted(repr(likeness(it)) for it in everything), seen)
+            return
+        for part, records in self._expected.items():
+            got = [it[1:] for it in job.seen if likeness(it[0]) == likeness(part)]
+            self._laws.alike("runs", f"part {short_repr(part)}, over {job.attempts} runs", records, got)
+
+
+class _Job:
+    """Runs of a dataflow that only reads; `seen` has what the snapshots cover."""
+
+    def __init__(self, source: Callable[[], Any], backend: FsspecBackend) -> None:
+        self.seen: list[tuple[Any, Any, Any]] = []
+        self.kept = 0
+        self.attempts = 0
+        self._source = source
+        self._backend = backend
+
+    def attempt(self, total: int, deadline: float) -> None:
+        """Run for a few ticks with a snapshot amid them, a rescale before, and a crash or stop at the end."""
+        workers = _WORKERS[self.attempts % len(_WORKERS)]
+        sink: VecSink[Any, Any, Any] = VecSink()
+        program = self._program(sink)
+        self.attempts += 1
+        ticks = 1 + self.attempts % 3
+        with (
+            RunSnapshots(self._backend, states_of(program), RestoreOptions()) as snapshots,
+            Run(program, parallelism=workers, tracked=True) as run,
+        ):
+            snapshots.restore(run)
+            run.open()
+            snapshots.confirm_restored(run)
+            if self.attempts % 2:
+                run.rescale(workers + 1)
+            while not run.is_finished and time.monotonic() < deadline:
+                if not run.tick():
+                    time.sleep(_REST)
+                    continue
+                ticks -= 1
+                if ticks <= 0 or self.kept + len(sink) >= total:
+                    break
+            snapshots.finish(run)
+            self.seen += [(msg.key, msg.value, msg.timestamp) for msg in sink]
+            self.kept = len(self.seen)
+            if self.attempts % 2 and not run.is_finished:
+                run.tick()  # what comes now is in no snapshot: the process is killed
+
+    def _program(self, sink: VecSink[Any, Any, Any]) -> Program:
+        graph = Graph()
+        StreamProvider(graph).new_stream().source("source", _Slow(self._source())).sink("seen", sink)
+        return compile_graph(graph)
+
+
+class _Slow(StatefulSourceImpl[Any, Any, Any, Any]):
+    """A source that gives a few records each tick, so that runs are interrupted amid them."""
+
+    def __init__(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
+        self._source = source
+        self.keyed = bool(getattr(source.impl, "keyed", True))  # type: ignore[misc] # as that one
+        self.in_order = bool(getattr(source.impl, "in_order", False))
+
+    def list_parts(self) -> Any:
+        """Return the parts of the source."""
+        return self._source.impl.list_parts()
+
+    def build_part(self, part: Any, state: Any) -> Any:
+        """Return a slow reader."""
+        return _SlowReader(self._source.build_part(part, state))
+
+
+class _SlowReader:
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def poll_batch(self, limit: int) -> Any:
+        limit = min(limit, 2)
+        return (
+            self._reader.poll_batch(limit) if hasattr(self._reader, "poll_batch") else poll_until(self._reader, limit)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+def _copy(position: Any) -> Any:
+    """Return a position as a snapshot gives it back."""
+    return pickle.loads(pickle.dumps(position, 5))  # noqa: S301 - just written
+
+
+def _dumps(source: Any) -> bytes:
+    with suppress(ImportError):
+        import cloudpickle  # noqa: PLC0415 - as on Spark, where it is part of pyspark
+
+        data: bytes = cloudpickle.dumps(source, 5)
+        return data
+    return pickle.dumps(source, 5)
+
+
+def _suspend(reader: Any) -> None:
+    if hasattr(reader, "suspend"):
+        reader.suspend()

@@ -1,0 +1,263 @@
+"""The suite for sinks: it passes a good one, and names the law that a bad one breaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from malflow import GraphError
+from malflow.errors import FencedError
+from malflow.sinks import SinkOwner, StatelessSink, TransactionalSinkImpl, VecSink
+from malflow.testing import assert_sink
+from malflow.testing.sink_laws import SINK_LAWS
+from tests.kit.ledger import LedgerSink, rows_of
+
+
+class Table:
+    """A table outside, with a ledger."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.owners: dict[str, tuple[int, int]] = {}
+        self.open: dict[str, list[Any]] = {}
+
+
+class Good(TransactionalSinkImpl[Any, Any, Any, Any]):
+    """Keeps all laws, with the rows in its handles; subclasses break one."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.written: list[Any] = []
+
+    def sink(self, msg: Any) -> None:
+        self.written.append(msg.value)
+
+    def fence(self, owner: SinkOwner) -> int | None:
+        self.owner, self.written = owner, []
+        claim, epoch = self.table.owners.get(owner.name, (0, 0))
+        self.check(claim)
+        self.table.owners[owner.name] = owner.claim, epoch
+        return epoch
+
+    def check(self, claim: int) -> None:
+        if claim > self.owner.claim:
+            raise FencedError("another run has the table")
+
+    def prepare(self, epoch: int) -> Any:
+        rows, self.written = self.written, []
+        return (epoch, rows) if rows else None
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        claim, last = self.table.owners[self.owner.name]
+        self.check(claim)
+        for epoch, rows in handles:
+            if epoch > last:
+                self.table.rows += rows
+                self.table.owners[self.owner.name] = self.owner.claim, epoch
+
+    def abort(self, keep: Sequence[Any]) -> None:
+        self.written = []
+
+
+class Eager(Good):
+    def sink(self, msg: Any) -> None:
+        self.table.rows.append(msg.value)
+        super().sink(msg)
+
+
+class EagerAtPrepare(Good):
+    def prepare(self, epoch: int) -> Any:
+        self.table.rows += self.written
+        return super().prepare(epoch)
+
+
+class Lazy(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        """Do nothing."""
+
+
+class Doubling(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        for _, rows in handles:
+            self.table.rows += rows
+
+
+class DoublingForHeirs(Good):
+    def fence(self, owner: SinkOwner) -> int | None:
+        super().fence(owner)
+        self.table.owners[owner.name] = owner.claim, 0
+        return None
+
+
+class AlwaysHandling(Good):
+    def prepare(self, epoch: int) -> Any:
+        return super().prepare(epoch) or (epoch, [])
+
+
+class NeverHandling(Good):
+    def prepare(self, epoch: int) -> Any:
+        super().prepare(epoch)
+
+
+class Locked(Good):
+    def prepare(self, epoch: int) -> Any:
+        return (*super().prepare(epoch), threading.Lock()) if self.written else None
+
+
+class OneOnly(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        super().commit(handles[-1:])
+
+
+class Forgetting(Good):
+    """Commits only what this object has prepared."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.mine: set[int] = set()
+
+    def prepare(self, epoch: int) -> Any:
+        self.mine.add(epoch)
+        return super().prepare(epoch)
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        super().commit([it for it in handles if it[0] in self.mine])
+
+
+class Miscounting(Good):
+    def fence(self, owner: SinkOwner) -> int | None:
+        return (super().fence(owner) or 0) + 1
+
+
+class Keeping(Good):
+    """Stages the rows of epochs outside, and does not drop them."""
+
+    def prepare(self, epoch: int) -> Any:
+        self.table.open.setdefault(f"{self.owner.name} {epoch}", []).extend(self.written)
+        return super().prepare(epoch) and epoch
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        super().commit([(epoch, self.table.open.get(f"{self.owner.name} {epoch}", [])) for epoch in handles])
+
+
+class NotDropping(Good):
+    def abort(self, keep: Sequence[Any]) -> None:
+        """Do nothing."""
+
+
+class Dropping(Good):
+    """Drops what it should keep."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.dead = False
+
+    def abort(self, keep: Sequence[Any]) -> None:
+        super().abort(keep)
+        self.dead = bool(keep)
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        super().commit([] if self.dead else handles)
+
+
+class Unfenced(Good):
+    def check(self, claim: int) -> None:
+        """Do nothing."""
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        for epoch, rows in handles:
+            if rows and rows[0] not in self.table.rows:
+                self.table.rows += rows
+            self.table.owners[self.owner.name] = self.owner.claim, epoch
+
+
+class Usurping(Good):
+    """The last that comes has the table, whatever its claim."""
+
+    def fence(self, owner: SinkOwner) -> int | None:
+        _, epoch = self.table.owners.get(owner.name, (0, 0))
+        self.owner, self.written = owner, []
+        self.table.owners[owner.name] = owner.claim, epoch
+        return epoch
+
+
+class Partial(Good):
+    """Writes the rows of an epoch and its ledger one after the other, and dies in between, once."""
+
+    died: ClassVar[list[int]] = []
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        if self.owner.job.startswith("crash") and not self.died:
+            self.died.append(1)
+            self.table.rows += handles[0][1][:1]
+        super().commit(handles)
+
+
+class Talking(Good):
+    def __repr__(self) -> str:
+        return "Talking(dsn=user:hush@host)"
+
+
+class TalkingHandles(Good):
+    def prepare(self, epoch: int) -> Any:
+        made = super().prepare(epoch)
+        return made and (*made[:1], made[1] + ["hush"])
+
+
+@pytest.mark.parametrize(
+    ("law", "kind"),
+    [
+        ("invisible", Eager),
+        ("invisible", EagerAtPrepare),
+        ("visible", Lazy),
+        ("visible", NeverHandling),
+        ("idempotent", Doubling),
+        ("idempotent", DoublingForHeirs),
+        ("empty", AlwaysHandling),
+        ("handles", Locked),
+        ("several", OneOnly),
+        ("heir", Forgetting),
+        ("ledger", Miscounting),
+        ("abort", Keeping),
+        ("abort", NotDropping),
+        ("keep", Dropping),
+        ("zombie", Unfenced),
+        ("stale", Usurping),
+        ("crashes", Partial),
+        ("secrets", Talking),
+        ("secrets", TalkingHandles),
+    ],
+)
+def test_the_law_that_a_sink_breaks(law: str, kind: type[Good]) -> None:
+    table = Table()
+    Partial.died.clear()
+    with pytest.raises(AssertionError, match=f"assert_sink: the law '{law}' is broken: "):
+        assert_sink(lambda: kind(table), lambda: table.rows, secrets=["hush"])
+
+
+def test_a_good_sink() -> None:
+    table = Table()
+    assert_sink(lambda: Good(table), lambda: table.rows, make_value=lambda number: {"n": [number]})
+    assert_sink(lambda: StatelessSink(Good(table)), lambda: [row for row in table.rows if row != {}])
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_sink_into_a_database(staged: bool, tmp_path: Path) -> None:
+    path = tmp_path / "outside.db"
+    assert_sink(lambda: LedgerSink(path, staged=staged), lambda: rows_of(path))
+
+
+def test_a_sink_that_is_no_transactional_one() -> None:
+    with pytest.raises(GraphError, match="assert_sink needs a sink that delivers exactly once; got VecSink"):
+        assert_sink(VecSink, list)
+    with pytest.raises(GraphError, match=r"assert_sink has no law 'zombies'; did you mean 'zombie'\?"):
+        assert_sink(VecSink, list, without=["zombies"])
+
+
+def test_every_law_in_the_docstring() -> None:
+    text = assert_sink.__doc__ or ""
+    assert all(f"- ``{law}``:" in text for law in SINK_LAWS)
