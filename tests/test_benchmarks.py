@@ -19,6 +19,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
     ("script", "arguments", "row"),
     [
         ("epochs.py", ["--records", "2000"], "datetimes, 3 s disorder, 8 parts"),
+        ("connectors_parquet.py", ["--records", "3000"], "malflow, row=tuple"),
         ("window_state.py", ["--keys", "2000", "--seconds", "2", "--records", "2000,4000"], "interval join"),
         pytest.param("windows.py", ["--records", "3000"], "session, gap 5 s", marks=needs_bytewax),
         pytest.param("garbage.py", ["--records", "3000"], "sliding 60 s by 1 s", marks=needs_bytewax),

@@ -466,3 +466,12 @@ def test_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
     assert epochs[-1] is MAX
     assert epochs == sorted(epochs)
     assert set(epochs) <= {10, 125, MAX}
+
+
+def test_parquet_totals(run: Run, tmp_path: Path) -> None:
+    failed, count, *totals = run("parquet_totals", tmp_path)
+    assert (failed, count) == ("failed: the machine breaks down", "30000 orders")
+    assert len(totals) == 3
+    for total in totals:
+        summed, running = total.partition(": ")[2].split(" = ")
+        assert summed == running

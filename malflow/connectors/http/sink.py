@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -104,7 +103,6 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._encode = encode
         self._formatter = formatter
         self._most = batch
-        self._prefix = ""
         self._values: list[Any] = []
         self._bodies: list[bytes] = []
 
@@ -138,15 +136,15 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def fence(self, owner: SinkOwner) -> None:
         """Return None: which requests the server has accepted is known to it alone."""
-        self._prefix = blake2b(owner.name.encode(), digest_size=16).hexdigest()
+        del owner
         self._drop()
 
     def prepare(self, epoch: int) -> Handle | None:
         """Return the requests of an epoch; None if there are none."""
         self._end_request()
         bodies, self._bodies = self._bodies, []
-        handle = tuple((f"{self._prefix}-{epoch}-{index}", body) for index, body in enumerate(bodies))
-        return handle or None
+        del epoch  # a run from an older snapshot has other records under its number, and must not have the same keys
+        return tuple((str(uuid4()), body) for body in bodies) or None
 
     def commit(self, handles: Sequence[Handle]) -> None:
         """Send requests, with the keys that they were prepared with.

@@ -214,6 +214,15 @@ def test_epochs_sent_with_the_same_keys_again(server: Server) -> None:
     assert len(set(server.keys)) == 2
 
 
+def test_other_records_under_the_same_epoch_have_other_keys(server: Server) -> None:
+    sink: HttpSink[Any, Any, Any] = HttpSink(server.url, delivery="exactly-once")
+    for number in (1, 2):
+        sink.fence(SinkOwner("job", "out", number))
+        sink.sink_batch([0], [number], [0])
+        sink.commit([sink.prepare(1) or ()])
+    assert len(set(server.keys)) == 2
+
+
 def test_large_response_is_not_read(server: Server) -> None:
     server.answers += [(200, {}, b"x" * 1_000_000)]
     send(HttpSink(server.url, batch=1), 1, 2)

@@ -1,0 +1,34 @@
+"""What `malflow.connect` calls for Delta tables: ``delta://`` before a path, or ``delta+s3://`` and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from malflow.connectors.address import Address
+from malflow.connectors.delta.sink import DeltaSink
+
+__all__ = ["sink"]
+
+
+def sink(
+    address: Address,
+    /,
+    *,
+    schema: pa.Schema | None = None,
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once",
+    formatter: Callable[[Any], Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaSink[Any, Any, Any]:
+    """Return the sink into a table."""
+    return DeltaSink(
+        address.url.removeprefix("delta+").removeprefix("delta://"),
+        schema=schema,
+        delivery=delivery,
+        formatter=formatter,
+        settings=settings,
+        storage_options=storage_options,
+    )

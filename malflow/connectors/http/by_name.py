@@ -1,0 +1,78 @@
+"""What `malflow.connect` calls for ``http://`` and ``https://``, and for ``webhook://host:port/path``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from malflow.connectors.address import Address
+from malflow.connectors.http.sink import HttpSink
+from malflow.connectors.http.webhook import WebhookSource
+from malflow.errors import GraphError
+
+__all__ = ["sink", "source"]
+
+
+def source(
+    address: Address,
+    /,
+    *,
+    token: str | None = None,
+    decode: Literal["json", "text", "bytes"] = "json",
+    max_queue: int = 10_000,
+    max_queue_bytes: int = 64 << 20,
+    max_body: int = 1 << 20,
+    on_full: Literal["429", "503", "wait"] = "429",
+    acknowledge: Literal["queue", "snapshot"] = "queue",
+    timeout: float = 60.0,
+) -> WebhookSource:
+    """Return the source that listens at an address.
+
+    Raises:
+        GraphError: if it has no port.
+    """
+    host, _, port = address.netloc.rpartition(":")
+    if not host or not port.isdigit():
+        raise GraphError(f"'{address}' has no port; write webhook://127.0.0.1:8080/path")
+    return WebhookSource(
+        host.strip("[]"),
+        int(port),
+        path=f"/{address.path}",
+        token=token,
+        decode=decode,
+        max_queue=max_queue,
+        max_queue_bytes=max_queue_bytes,
+        max_body=max_body,
+        on_full=on_full,
+        acknowledge=acknowledge,
+        timeout=timeout,
+    )
+
+
+def sink(
+    address: Address,
+    /,
+    *,
+    batch: int = 100,
+    encode: Literal["json", "json-lines"] = "json",
+    headers: Mapping[str, str] | None = None,
+    delivery: Literal["exactly-once", "at-least-once"] = "at-least-once",
+    formatter: Callable[[Any], Any] | None = None,
+    method: str = "POST",
+    retries: int = 8,
+    timeout: float = 30.0,
+    settings: Mapping[str, Any] | None = None,
+) -> HttpSink[Any, Any, Any]:
+    """Return the sink that sends to the URL. What stands behind its ``?`` are options, not a query."""
+    return HttpSink(
+        address.url,
+        batch=batch,
+        encode=encode,
+        headers=headers,
+        delivery=delivery,
+        formatter=formatter,
+        method=method,
+        retries=retries,
+        timeout=timeout,
+        settings=settings,
+    )
