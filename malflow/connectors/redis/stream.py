@@ -142,6 +142,12 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         """Return the position after the last record returned."""
         return str(self._at), self._count
 
+    def go_on_from(self, position: Position) -> bool:
+        """Continue from a position that another reader of the stream has reached, with the same connection."""
+        self._at, self._count = _Id.of(position[0]), position[1]
+        self._finished = self._stop is not None and self._at >= self._stop
+        return True
+
     def lag(self) -> int | None:
         """Return how many entries the stream had behind the position when it was looked at last."""
         if self._added is None or self._count is None:

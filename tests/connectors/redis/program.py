@@ -1,4 +1,4 @@
-"""``python -m tests.connectors.redis.program FOLDER URL NAME [park]``: sums of stream NAME in the table NAME:sums.
+"""``python -m tests.connectors.redis.program FOLDER URL NAME [park] [spark]``: sums of a stream into NAME:sums.
 
 Each number gives two rows, so that a reader who sees one without the other has seen a part of an epoch. The process
 dies where ``MALFLOW_FAILPOINT`` says, or with ``park`` stops there until it is continued.
@@ -48,7 +48,12 @@ def main(folder: Path, url: str, name: str, *options: str) -> None:
         keyed.sink("sums", RedisSink(url, table=f"{name}:sums"))
 
     backend, every = at_once(folder, job="sums"), timedelta(microseconds=1)
-    SingleThreadRuntime(build, backend, every).execute()
+    if "spark" in options:
+        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
+
+        SparkRuntime(build, backend, every, 2, max_records_per_tick=100).execute()
+    else:
+        SingleThreadRuntime(build, backend, every).execute()
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def start(folder: Path, url: str, name: str, *options: str, point: str = "") -> 
     )
 
 
-def run(folder: Path, url: str, name: str, point: str = "") -> int:
+def run(folder: Path, url: str, name: str, *options: str, point: str = "") -> int:
     """Run the job to its end, or to its death; return its exit code."""
-    process = start(folder, url, name, point=point)
+    process = start(folder, url, name, *options, point=point)
     _, errors = process.communicate(timeout=300)
     assert process.returncode in (0, -signal.SIGKILL), errors.decode()
     return process.returncode
@@ -86,8 +86,8 @@ def watched(client: Any, name: str) -> Iterator[list[int]]:
 def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name) as seen:
-        assert run(tmp_path, redis_url, name, f"{point}:3") == -signal.SIGKILL
-        assert run(tmp_path, redis_url, name, f"{point}:4") == -signal.SIGKILL
+        assert run(tmp_path, redis_url, name, point=f"{point}:3") == -signal.SIGKILL
+        assert run(tmp_path, redis_url, name, point=f"{point}:4") == -signal.SIGKILL
         assert run(tmp_path, redis_url, name) == 0
         wait_until(lambda: seen[-1] == int(TOTAL), 30)
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
@@ -127,4 +127,14 @@ def test_program_that_wakes_up_after_another(
         assert run(tmp_path, redis_url, name) == 0
         os.kill(zombie.pid, signal.SIGCONT)
         assert "FencedError" in zombie.stderr.read().decode()
+    assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+def test_driver_killed_before_a_commit(redis_url: str, client: Any, name: str, tmp_path: Path) -> None:
+    fill(client, name)
+    with watched(client, name):
+        assert run(tmp_path, redis_url, name, "spark", point="before-commit:2") == -signal.SIGKILL
+        assert run(tmp_path, redis_url, name, "spark") == 0
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}

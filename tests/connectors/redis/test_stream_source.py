@@ -60,6 +60,19 @@ def test_reading_goes_on_at_any_position(redis_url: str, client: Any, name: str)
         assert position[1] == 20
 
 
+def test_reader_that_goes_on_from_another_position(redis_url: str, client: Any, name: str) -> None:
+    add(client, name, *range(10))
+    source = source_of(redis_url, name, stop="latest")
+    reader, other = source.build_part(name, None), source.build_part(name, None)
+    numbers(reader, 3)
+    reader.suspend()
+    numbers(other, 7)
+    assert reader.go_on_from(other.snapshot())
+    assert [numbers(reader), reader.is_finished()] == [[7, 8, 9], True]
+    assert other.go_on_from(reader.snapshot())
+    assert other.is_finished()
+
+
 def test_start_at_the_end_and_at_a_time(redis_url: str, client: Any, name: str) -> None:
     for number in range(5):
         client.xadd(name, {"n": number}, id=f"{1000 * number + 1000}-{number}")
