@@ -108,24 +108,18 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
     def poll(self) -> tuple[Change, datetime] | None:
         """Return the next change and the time of its commit."""
-        changes, times = self.poll_batch(1)
+        changes, times = self._poll_safely(1, parts=True)
         return (changes[0], times[0]) if changes else None
 
     def poll_batch(self, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
         """Return the changes that have arrived, and the times of their commits.
 
+        There may be more than `limit`: a transaction of up to 1,000 changes is not parted.
+
         Raises:
             PostgresError: if the server has lost the position, or can't be reached for too long.
         """
-        try:
-            return self._poll(limit)
-        except psycopg.Error as error:
-            self._release()
-            self._tolerate(error)
-            return _NOTHING
-        except BaseException:
-            self._release()
-            raise
+        return self._poll_safely(limit, parts=False)
 
     def is_finished(self) -> bool:
         """Whether all is read that was to be read."""
@@ -172,14 +166,25 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self.snapshot()
         self._release()
 
-    def _poll(self, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
+    def _poll_safely(self, limit: int, *, parts: bool) -> tuple[Sequence[Change], Sequence[datetime]]:
+        try:
+            return self._poll(limit, parts=parts)
+        except psycopg.Error as error:
+            self._release()
+            self._tolerate(error)
+            return _NOTHING
+        except BaseException:
+            self._release()
+            raise
+
+    def _poll(self, limit: int, *, parts: bool) -> tuple[Sequence[Change], Sequence[datetime]]:
         if self._finished:
             return _NOTHING
         if self._open is None and not self._opened():
             return _NOTHING
         if isinstance(self._open, _Copying):
             return self._poll_copy(self._open, limit)
-        return self._poll_stream(cast("_Streaming", self._open), limit)
+        return self._poll_stream(cast("_Streaming", self._open), limit, parts=parts)
 
     def _opened(self) -> bool:
         if self._opening is None:
@@ -192,8 +197,8 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self._lost_since = None
         return True
 
-    def _poll_stream(self, now: _Streaming, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
-        changes = now.reader.read(now.stream, limit)
+    def _poll_stream(self, now: _Streaming, limit: int, *, parts: bool) -> tuple[Sequence[Change], Sequence[datetime]]:
+        changes = now.reader.read(now.stream, limit, parts=parts)
         if not changes and self._target is not None:
             self._finished = now.reader.position[0] >= self._target and not now.reader.position[1]
         return changes, [change.time for change in changes]

@@ -13,9 +13,11 @@ from malflow.connectors.postgres.replication import postgres_time
 
 __all__ = ["ChangeFilter", "Stream", "TransactionReader"]
 
-_INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _NEW, _WHOLE = b"IUDBCRTNO"
+_INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _NEW, _FULL = b"IUDBCRTNO"
 _OF_ROWS = frozenset(b"IUDT")
 _ALL = 1 << 62
+_WHOLE = 1_000
+"""Changes of a transaction that is never parted, so that it is in one snapshot's epoch."""
 _INT = Struct(">i").unpack_from
 _BEGUN = Struct(">qqI").unpack_from
 _LSN = Struct(">q").unpack_from
@@ -43,10 +45,10 @@ class ChangeFilter(Protocol):
 
 
 class TransactionReader:
-    """Read changes in the order of their commits.
+    """Read changes in the order of their commits, whole transactions at a time if they fit.
 
     The position is where the last whole transaction ends, how many changes of the next one were taken, and where that
-    one's commit is: a transaction of millions of rows is not held in memory.
+    one's commit is: a transaction of millions of rows is read in pieces, and not held in memory.
 
     Args:
         position: end of the last whole transaction, changes taken of the next one, its commit.
@@ -62,47 +64,83 @@ class TransactionReader:
         bases: Callable[[Iterable[int]], Mapping[int, int]],
         unseen: ChangeFilter | None,
     ) -> None:
+        self.position = position
+        """The position after the last change returned."""
         self._end, self._taken, self._commit = position
         self._text, self._bases, self._unseen = text, bases, unseen
+        self._overlap_ends = unseen.until if unseen is not None else 0
         self._relations: dict[int, Relation] = {}
         self._skip = 0
         self._xid = 0
         self._time = postgres_time(0)
         self._is_open = False
-
-    @property
-    def position(self) -> tuple[int, int, int]:
-        """The position after the last change returned."""
-        return (self._end, self._taken, self._commit) if self._taken else (self._end, 0, 0)
+        self._waiting: list[Change] = []
+        self._numbers: list[int] = []  # that of each waiting change in its transaction, from 1
+        self._ends: list[tuple[int, int]] = []  # waiting changes up to the end of a transaction, and where that is
 
     @property
     def overlaps(self) -> bool:
         """Whether changes still come that a copy may show."""
-        return self._unseen is not None
+        return self.position[0] < self._overlap_ends
 
-    def read(self, stream: Stream, limit: int) -> list[Change]:
-        """Return up to `limit` changes that have arrived; more if one message holds several."""
-        changes: list[Change] = []
-        receive, relations, build, emit = stream.receive, self._relations, Change._make, changes.append
-        while len(changes) < limit:
+    def read(self, stream: Stream, limit: int, *, parts: bool = False) -> list[Change]:
+        """Return changes that have arrived: whole transactions up to `limit` changes, or one that has more.
+
+        A transaction of more than 1,000 changes comes in pieces; if `parts`, every one that has more than `limit`.
+        """
+        most = limit if parts else max(limit, _WHOLE)
+        self._receive(stream, limit, most)
+        if self._ends and self._ends[0][0] <= most:
+            count = sum(end[0] <= limit for end in self._ends) or 1
+            size, end = self._ends[count - 1]
+            self._ends = [(more - size, later) for more, later in self._ends[count:]]
+            self.position = (end, 0, 0)
+            return self._take(size)
+        if len(self._waiting) < most:
+            return []
+        size = self._piece(limit)
+        self.position = (self.position[0], self._numbers[size - 1], self._waiting[0].lsn)
+        self._ends = [(count - size, end) for count, end in self._ends]
+        return self._take(size)
+
+    def _receive(self, stream: Stream, limit: int, most: int) -> None:
+        waiting, receive, relations, build = self._waiting, stream.receive, self._relations, Change._make
+        emit, number = waiting.append, self._numbers.append
+        while len(waiting) < limit or (len(waiting) < most and not self._ends):
             data = receive()
             if data is None:
                 self._idle(stream.idle_at)
-                break
+                return
             tag = data[_HEADER]
             if tag not in _OF_ROWS:
                 self._control(tag, data)
             elif self._skip:
                 self._skip -= 1
-            elif tag == _INSERT and self._unseen is None:
-                relation = relations[_INT(data, 26)[0]]
-                new, _ = relation.row(data, 31)
-                self._taken += 1
-                emit(build(("insert", relation.table, None, new, self._commit, self._time)))
             else:
-                changes += self._changes(tag, data)
                 self._taken += 1
-        return changes
+                if tag == _INSERT and self._unseen is None:
+                    relation = relations[_INT(data, 26)[0]]
+                    new, _ = relation.row(data, 31)
+                    emit(build(("insert", relation.table, None, new, self._commit, self._time)))
+                    number(self._taken)
+                else:
+                    changes = self._changes(tag, data)
+                    waiting += changes
+                    self._numbers += [self._taken] * len(changes)
+
+    def _piece(self, limit: int) -> int:
+        """Return how many changes to take of a long transaction: those of one message are not parted."""
+        numbers, size = self._numbers, limit
+        if len(numbers) == size or numbers[size] != numbers[size - 1]:
+            return size
+        while size and numbers[size - 1] == numbers[limit]:
+            size -= 1
+        return size or numbers.count(numbers[0])
+
+    def _take(self, size: int) -> list[Change]:
+        taken = self._waiting[:size]
+        del self._waiting[:size], self._numbers[:size]
+        return taken
 
     def _changes(self, tag: int, data: bytes) -> list[Change]:
         if tag == _TRUNCATE:
@@ -126,7 +164,7 @@ class TransactionReader:
             old, at = relation.old_row(data, 31, kind)
             at += 1
         new, _ = relation.row(data, at)
-        if kind == _WHOLE and old is not None:
+        if kind == _FULL and old is not None:
             new = {name: old[name] if value is UNCHANGED else value for name, value in new.items()}
         return self._change("update", relation, old, new)
 
@@ -140,9 +178,12 @@ class TransactionReader:
         if tag == _BEGIN:
             self._begin(*_BEGUN(data, 26))
         elif tag == _COMMIT:
-            (self._end,) = _LSN(data, 35)
+            (end,) = _LSN(data, 35)
             self._taken = self._skip = 0
             self._is_open = False
+            if end > self._end:
+                self._end = end
+                self._ends.append((len(self._waiting), end))
             if self._unseen is not None and self._end >= self._unseen.until:
                 self._unseen = None
         elif tag == _RELATION:
@@ -165,5 +206,4 @@ class TransactionReader:
     def _idle(self, idle_at: int) -> None:
         if not self._is_open and not self._taken and idle_at > self._end:
             self._end = idle_at
-            if self._unseen is not None and idle_at >= self._unseen.until:
-                self._unseen = None
+            self._ends.append((len(self._waiting), idle_at))

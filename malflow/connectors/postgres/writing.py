@@ -41,7 +41,8 @@ class TableWriter:
         stages = []
         for batch in batches:
             stage = self._take(batch)
-            statement = sql.SQL("copy {} from stdin").format(stage)
+            columns = identifiers(_stage_names(len(batch.columns)))
+            statement = sql.SQL("copy {} ({}) from stdin").format(stage, columns)
             try:
                 with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                     copy.write(batch.text)
@@ -90,6 +91,8 @@ class TableWriter:
         columns = self._stage_columns(batch)
         query = sql.SQL("create temporary table {} as select {} from {} with no data")
         self._connection.execute(query.format(sql.Identifier(f"malflow_{self._made}"), columns, self._table.identifier))
+        if batch.operation == "insert":  # pages are filled in no order
+            self._connection.execute(sql.SQL("alter table {} add n bigint generated always as identity").format(stage))
         for place, name in enumerate(batch.columns):
             if name in self._table.not_null:
                 column = sql.Identifier(f"c{place}")
@@ -112,7 +115,7 @@ class TableWriter:
         query = sql.SQL("insert into {} ({}) select {} from {}")
         cells = identifiers(_stage_names(len(batch.columns)))
         insert = query.format(self._table.identifier, identifiers(batch.columns), cells, stage)
-        return insert if batch.operation == "insert" else insert + self._on_conflict(batch)
+        return insert + (sql.SQL(" order by n") if batch.operation == "insert" else self._on_conflict(batch))
 
     def _on_conflict(self, batch: Batch) -> sql.Composed:
         key = [sql.Identifier(f"c{batch.columns.index(name)}") for name in self._key]

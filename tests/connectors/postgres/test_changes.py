@@ -212,15 +212,32 @@ def test_one_transaction_read_in_pieces(database: Database, new_job: Any) -> Non
     database.execute("create table t (id int primary key)")
     job = new_job(["t"])
     reader = job.started(0)
-    database.execute("insert into t select generate_series(1, 100)")
-    database.execute("insert into t values (101)")
+    database.execute("insert into t select generate_series(1, 3000)")
+    database.execute("insert into t values (3001)")
     ids: list[int] = []
-    while len(ids) < 101:
-        ids += [change.new["id"] for change in poll_until(reader, len, limit=7)]
+    while len(ids) < 3001:
+        ids += [change.new["id"] for change in poll_until(reader, len, limit=400)]
         position = reader.snapshot()
         reader.committed(position)
         reader = job.reader(position)
-    assert ids == list(range(1, 102))
+    assert ids == list(range(1, 3002))
+
+
+def test_small_transactions_are_not_parted(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    reader = job.started(0)
+    for start in (1, 101, 201):
+        database.execute(f"insert into t select generate_series({start}, {start + 99})")
+    time.sleep(0.3)
+    for limit, counts in ((7, {100}), (200, {100, 200})):
+        assert len(poll_until(reader, len, limit=limit)) in counts
+    poll_until(reader, lambda _: caught_up(reader, database))
+    database.execute("insert into t values (0), (-1)")
+    while (record := reader.poll()) is None:
+        time.sleep(0.001)
+    assert record[0].new == {"id": 0}
+    assert [change.new for change in poll_until(job.reader(reader.snapshot()), len)] == [{"id": -1}]
 
 
 def test_reader_that_ends_when_all_is_read(database: Database, new_job: Any) -> None:
