@@ -36,6 +36,8 @@ _SLOW = [
         "campaign",
         "connectors/files/test_s3.py",
         "connectors/files/test_sink_restore.py",
+        "connectors/delta/test_laws.py",
+        "connectors/parquet/test_laws.py",
         "connectors/parquet/test_sink.py",
         "connectors/test_column_crashes.py",
         "examples/test_exactly_once_testing.py",

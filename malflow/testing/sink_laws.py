@@ -47,7 +47,8 @@ SINK_LAWS: Final = (
 _EACH_TICK = timedelta(microseconds=1)
 _SIZE = 6
 _MOST_ATTEMPTS = 50
-CALLS: Final = ("fence", "prepare", "commit", "abort")
+CRASHES: Final = (("fence", 1), ("abort", 1), ("prepare", 1), ("prepare", 3), ("commit", 1), ("commit", 2))
+"""The calls at which a job crashes, and at which time."""
 
 
 def assert_sink(
@@ -82,7 +83,8 @@ def assert_sink(
         make_sink: returns a new sink that writes to the same place: an implementation, a `StatelessSink`, or what
             `malflow.connect` returns. Its delivery is exactly-once.
         read_back: returns all values that are visible outside, as `make_value` has made them, in any order.
-        make_value: returns the value of a record by its number; different ones for different numbers.
+        make_value: returns the value of a record by its number; different ones for different numbers. The number is
+            the record's key and timestamp.
         without: the laws that are not checked.
         secrets: texts that may not show, such as passwords.
 
@@ -129,10 +131,9 @@ class _SinkSuite:
         for law in (self._commit, self._several, self._heir, self._abort, self._keep, self._zombie, self._stale):
             law()
         if self._laws.has("crashes"):
-            for call in CALLS:
+            for call, nth in CRASHES:
                 for when in ("before", "after"):
-                    for nth in (1, 2):
-                        self._crash(call, when, nth)
+                    self._crash(call, when, nth)
 
     def _sink(self) -> Any:
         made = self._make()
@@ -163,12 +164,13 @@ class _SinkSuite:
         return SinkOwner(f"law-{name}-{self._run}", "out", claim)
 
     def _write(self, law: str, sink: Any, size: int = 3) -> list[Any]:
-        """Write some values; return them."""
+        """Write some values, each under its number as the key; return them."""
         __tracebackhide__ = True
-        values = [self._make_value(next(self._numbers)) for _ in range(size)]
+        numbers = [next(self._numbers) for _ in range(size)]
+        values = [self._make_value(number) for number in numbers]
         with self._laws.of(law):
-            for part in (values[:1], values[1:]):
-                _write_batch(sink, part)
+            for part in (slice(1), slice(1, None)):
+                _write_batch(sink, numbers[part], values[part], numbers[part])
                 if hasattr(sink, "flush"):
                     sink.flush()
         return values
@@ -310,9 +312,10 @@ class _SinkSuite:
         self._see("zombie", "after the former run's commit()", prepared, 0)
         values = self._write("zombie", heir)
         mine = self._prepare("zombie", heir, 1)
-        more = [self._make_value(next(self._numbers))]
+        number = next(self._numbers)
+        more = [self._make_value(number)]
         with suppress(Exception):  # as far as it gets
-            _write_batch(zombie, more)
+            _write_batch(zombie, [number], more, [number])
             late = zombie.prepare(2)
             zombie.commit([handle, *([] if late is None else [late])])
         self._see("zombie", "after the former run wrote on", [*prepared, *more], 0)
@@ -347,8 +350,8 @@ class _SinkSuite:
     def _crash(self, call: str, when: str, nth: int) -> None:
         """Run a job that crashes at a call, and is started again until it ends."""
         __tracebackhide__ = True
-        where = f"a crash {when} {call}(), the {nth}{'st' if nth == 1 else 'nd'} time"
-        values = [self._make_value(next(self._numbers)) for _ in range(_SIZE)]
+        where = f"a crash {when} call {nth} of {call}()"
+        numbers = [next(self._numbers) for _ in range(_SIZE)]
         files = MemoryFileSystem(skip_instance_cache=True)
         files.store, files.pseudo_dirs = {}, [""]  # instances share these by default
         backend = FsspecBackend("/sink", filesystem=files, job=f"crash-{self._run}-{call}-{when}-{nth}")
@@ -358,8 +361,10 @@ class _SinkSuite:
             sink = _CrashingSink(self._sink(), plan, epochs)
 
             def build(provider: StreamProvider, sink: Any = sink) -> None:
-                script = [item for value in values for item in (value, PAUSE)]
-                provider.new_stream().source("values", ScriptedSource({"part": script})).sink("out", sink)
+                script = [item for number in numbers for item in (number, PAUSE)]
+                source = provider.new_stream().source("numbers", ScriptedSource({"part": script}))
+                keyed = source.key_distribute("number", lambda msg: msg.value)
+                keyed.map("value", self._make_value).sink("out", sink)
 
             try:
                 with self._laws.of("crashes"):
@@ -368,7 +373,7 @@ class _SinkSuite:
                 self._see_whole(where, epochs)
                 continue
             break
-        self._see("crashes", f"after {where}", values, 1)
+        self._see("crashes", f"after {where}", [self._make_value(number) for number in numbers], 1)
 
     def _see_whole(self, where: str, epochs: dict[int, list[Any]]) -> None:
         """Check that each epoch is visible as a whole or not at all."""
@@ -415,7 +420,7 @@ class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
         self._values += values
-        _write_batch(self._sink, values, keys, timestamps)
+        _write_batch(self._sink, keys, values, timestamps)
 
     def flush(self) -> None:
         if hasattr(self._sink, "flush"):
@@ -447,12 +452,7 @@ class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
         self._plan.pass_by(call, "after")
 
 
-def _write_batch(
-    sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None, timestamps: Sequence[Any] | None = None
-) -> None:
-    """Write values, by themselves the keys and timestamps if there are no others."""
-    keys = list(range(len(values))) if keys is None else keys
-    timestamps = list(range(len(values))) if timestamps is None else timestamps
+def _write_batch(sink: Any, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
     if hasattr(sink, "sink_batch"):
         sink.sink_batch(list(keys), list(values), list(timestamps))
         return

@@ -26,6 +26,9 @@ Position: TypeAlias = tuple[int, tuple[Any, ...]]
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.Connection[Row]
 
+_PATIENCE = 5.0
+"""Seconds that `suspend` waits for a connection that is being made."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -180,11 +183,13 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
     def suspend(self) -> None:
         """Close the connection."""
         fetching, self._fetching = self._fetching, None
-        connection, self._connection = self._connection, None
         self._page = None
+        if fetching is not None and not fetching.done:
+            if self._connection is not None:
+                self._connection.cancel_safe(timeout=1.0)
+            fetching.join(_PATIENCE)  # it may be connecting: what it opens is to be closed
+        connection, self._connection = self._connection, None
         if connection is not None:
-            if fetching is not None and not fetching.done:
-                connection.cancel_safe(timeout=1.0)
             connection.close()
 
     def _poll(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
