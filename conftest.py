@@ -40,6 +40,7 @@ _SLOW = [
         "connectors/parquet/test_laws.py",
         "connectors/parquet/test_sink.py",
         "connectors/test_column_crashes.py",
+        "connectors/test_columns_laws.py",
         "examples/test_exactly_once_testing.py",
         "examples/test_flight_delays.py",
         "examples/test_snapshot_examples.py",

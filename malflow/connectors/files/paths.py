@@ -11,9 +11,12 @@ from fsspec.implementations.local import LocalFileSystem
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local
 
-__all__ = ["InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
+__all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
 
 Path: TypeAlias = str | os.PathLike[str]
+
+NO_MATCH = "is a glob that matches no files"
+"""The problem of a glob without files."""
 
 _MAGIC = frozenset("*?[")
 
@@ -105,7 +108,7 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
     found = filesystem.glob(inner, detail=True)
     files = [_part(filesystem, path, file) for file, info in found.items() if info["type"] != "directory"]
     if not files:
-        raise InputFileError(path, "is a glob that matches no files")
+        raise InputFileError(path, NO_MATCH)
     return files
 
 

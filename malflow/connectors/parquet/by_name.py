@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ def source(
     on_replaced: OnReplaced = "fail",
     storage_options: Mapping[str, Any] | None = None,
     in_order: bool = False,
+    discover_every: timedelta | None = None,
 ) -> ParquetSource:
     """Return the source of a path or URL."""
     return ParquetSource(
@@ -43,6 +45,7 @@ def source(
         on_replaced=on_replaced,
         storage_options=storage_options,
         in_order=in_order,
+        discover_every=discover_every,
     )
 
 

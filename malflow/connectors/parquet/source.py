@@ -5,13 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
+from malflow.connectors.files.paths import (
+    NO_MATCH,
+    InputFileError,
+    Path,
+    ReplacedFileError,
+    expand,
+    one_name,
+    path_list,
+)
 from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.parquet.opened import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.rows import (
@@ -226,6 +235,8 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         storage_options: options for the file system, such as credentials.
         in_order: whether a worker reads its files one after the other, in the order of the paths and, for a glob, of
             their names.
+        discover_every: how often to look for new files while the run goes on, which ends only when it is stopped then.
+            Files must appear as a whole, as those of `ParquetSink` do.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -249,24 +260,34 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         on_replaced: OnReplaced = "fail",
         storage_options: Mapping[str, Any] | None = None,
         in_order: bool = False,
+        discover_every: timedelta | None = None,
     ) -> None:
+        if discover_every is not None and (not isinstance(discover_every, timedelta) or discover_every <= timedelta(0)):
+            raise GraphError(f"ParquetSource discover_every must be a timedelta above 0; got {discover_every!r}")
         if on_replaced not in ("fail", "restart"):
             raise GraphError(f"ParquetSource on_replaced must be 'fail' or 'restart'; got {on_replaced!r}")
         rows = row_options("ParquetSource", columns, row, timestamp, nanoseconds)
         self._paths = path_list(path, "ParquetSource")
         self._options = _Options(rows, _condition(filter), on_replaced, dict(storage_options or {}))
         self.in_order = in_order
+        self.discover_every = discover_every
 
     def list_parts(self) -> list[str]:
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
 
         Raises:
-            InputFileError: if a path does not exist, or a glob matches no file.
+            InputFileError: if a path does not exist; or a glob matches no file, and none will be looked for later.
         """
-        options = self._options.storage_options
-        if not self.in_order:
-            return expand(self._paths, options)
-        return list(dict.fromkeys(file for path in self._paths for file in expand((path,), options)))
+        files = list(dict.fromkeys(file for path in self._paths for file in self._files(path)))
+        return files if self.in_order else sorted(files)
+
+    def _files(self, path: str) -> list[str]:
+        try:
+            return expand((path,), self._options.storage_options)
+        except InputFileError as error:
+            if self.discover_every is not None and error.problem == NO_MATCH:
+                return []
+            raise
 
     def present_part(self, part: str) -> str:
         """Return the canonical name of a file."""
