@@ -47,7 +47,7 @@ def main(folder: Path, url: str, name: str, *options: str) -> None:
         keyed = pairs.key_distribute("side", lambda msg: msg.value[0]).map("total", lambda pair: pair[1])
         keyed.sink("sums", RedisSink(url, table=f"{name}:sums"))
 
-    backend, every = at_once(folder, job="sums"), timedelta(microseconds=1)
+    backend, every = at_once(folder, job="sums", codec="msgpack"), timedelta(microseconds=1)
     if "spark" in options:
         from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
 
