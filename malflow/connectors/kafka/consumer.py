@@ -30,6 +30,7 @@ _MOST_BYTES = 64 << 20
 _FULL_MESSAGES = 16_384
 _FULL_BYTES = 32 << 20
 _REPEATED_EVERY = 30.0
+_LOOK_AGAIN = 0.1
 
 _PASSING = frozenset(
     {
@@ -170,12 +171,17 @@ class SharedConsumer:
 
     def offsets(self, part: Part) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last that may be read now."""
-        try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(*part), REQUEST_SECONDS)
-        except KafkaException as error:
-            raise self._settings.failed(
-                f"asking for the offsets of topic '{part[0]}' partition {part[1]}", error
-            ) from None
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                found = self._consumer.get_watermark_offsets(TopicPartition(*part), REQUEST_SECONDS)
+                break
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING or time.monotonic() > deadline:
+                    doing = f"asking for the offsets of topic '{part[0]}' partition {part[1]}"
+                    raise self._settings.failed(doing, error) from None
+            self._consumer.list_topics(part[0], REQUEST_SECONDS)  # a partition that is new is not known yet
+            time.sleep(_LOOK_AGAIN)
         if found is None:
             raise KafkaFailed(
                 f"topic '{part[0]}' partition {part[1]}: {self._settings.servers} did not tell its offsets"

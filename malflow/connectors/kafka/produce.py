@@ -49,6 +49,10 @@ class Failures:
         """What the client told last, for messages."""
         return f" ({self._heard})" if self._heard else ""
 
+    def forget(self) -> None:
+        """Forget what the client told: all is well."""
+        self._heard = ""
+
     def take(self) -> KafkaFailed | None:
         """Return an error that names the first failures since the last call; None if there were none."""
         if not self._count:

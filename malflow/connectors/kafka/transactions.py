@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -19,6 +21,9 @@ __all__ = ["MarkedWriter", "Marker"]
 
 _REQUEST_SECONDS = 30.0
 _PAUSE = 0.2
+_ATTEMPTS = 3
+"""How many attempts the time for a commit allows at least."""
+
 _MARKER = re.compile(r"malflow epoch (\d+) claim (\d+)")
 
 _FINAL = frozenset(
@@ -107,17 +112,19 @@ class MarkedWriter:
         deadline = time.monotonic() + self._seconds
         while True:
             try:
+                self._drop_troubled()
                 if self._producer is None:
                     self._renew(deadline)
                 wanted = Marker(self.marker.epoch if epoch is None else epoch, self._owner.claim)
                 if self.marker == wanted or (epoch is not None and self.marker.epoch >= epoch):
                     return
-                self._transact(records, wanted, deadline)
+                self._attempt(records, wanted, deadline)
             except KafkaException as error:
                 self._drop_producer()  # it is dead, or the outcome is in doubt: the next one finds out
                 self._consider(error, deadline)
             else:
                 self.marker = wanted
+                self._failures.forget()
                 return
 
     def _renew(self, deadline: float) -> None:
@@ -153,6 +160,34 @@ class MarkedWriter:
                 f"sink '{self._owner.sink}' of job '{self._owner.job}' belongs to a run with claim "
                 f"{self.marker.claim}; this one has claim {self._owner.claim}"
             )
+
+    def _drop_troubled(self) -> None:
+        """Drop a producer that has lost a connection since its last transaction: it may wait for ever."""
+        if self._producer is not None:
+            self._producer.poll(0)
+            if self._failures.heard:
+                self._drop_producer()
+
+    def _attempt(self, records: Iterable[Record], wanted: Marker, deadline: float) -> None:
+        """Write a transaction. The client's calls do not always keep to their timeouts, so a thread makes them.
+
+        One that stays in a call is left behind: its transaction is ended by the next producer.
+        """
+        done: Future[None] = Future()
+
+        def transact() -> None:
+            try:
+                self._transact(records, wanted, deadline)
+            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        Thread(target=transact, name="malflow-kafka", daemon=True).start()
+        try:
+            done.result(self._seconds / _ATTEMPTS)
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _transact(self, records: Iterable[Record], wanted: Marker, deadline: float) -> None:
         producer = self._producer

@@ -215,6 +215,18 @@ def test_function_that_replaces_bad_records(broker: Broker) -> None:
     assert run_to_the_end(source).values == [1, 1, 2, None, 3]
 
 
+def test_new_partitions_while_running(broker: Broker) -> None:
+    topic = broker.topic()
+    source = broker.source(topic, decode="text", start="latest", discover_every=timedelta(seconds=0.3))
+    collected: VecSink[Any, Any, Any] = VecSink()
+    with running(source, collected):
+        wait_until(lambda: (broker.write(topic, [b"first"]), "first" in collected.values)[1], 60)
+        broker.grow(topic, 3)
+        broker.write(topic, [b"second"], 2)
+        broker.write(topic, [b"third"], 1)
+        wait_until(lambda: {"second", "third"} <= {*collected.values}, 60)
+
+
 def running(source: KafkaSource, collected: VecSink[Any, Any, Any], **options: Any) -> Any:
     """Run a source until the block ends."""
     from contextlib import contextmanager  # noqa: PLC0415

@@ -1,0 +1,166 @@
+"""Kafka to Kafka, exactly once: the program dies or sleeps at each point between two snapshots."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.connectors.kafka.kit import Broker
+from tests.servers.kafka import Kafka
+
+ROOT = Path(__file__).parents[3]
+POINTS = [
+    "before-prepare",
+    "sink-prepare",
+    "prepared",
+    "data-written",
+    "before-manifest",
+    "manifest-written",
+    "before-commit",
+    "sink-commit",
+    "sink-produced",
+    "sink-after-commit",
+    "committed",
+]
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+SHORT = ["before-manifest", "before-commit", "sink-produced", "sink-after-commit"]
+"""The points of the short suite: those at which something is outside that no later snapshot tells of."""
+
+SIZE = 40
+
+
+class Reader:
+    """A reader beside the program, which sees what is committed, as it comes."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self.seen: dict[int, list[str]] = {0: [], 1: []}
+        self._consumer = broker.consumer()
+        self._consumer.assign([TopicPartition(topic, it, 0) for it in range(2)])
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        quiet = False
+        while not (quiet and self._ended.is_set()):
+            message: Any = self._consumer.poll(0.5)
+            quiet = message is None
+            if message is not None and message.error() is None:
+                self.seen[message.partition()].append(message.value().decode())
+        self._consumer.close()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def job(broker: Broker) -> Iterator[tuple[str, str]]:
+    """Return the topics of a job with its input; at the end check what a reader saw all the time, and sees now."""
+    topics = broker.topic(2), broker.topic(2)
+    for partition in range(2):
+        broker.write(topics[0], [b"%d" % it for it in range(partition, SIZE, 2)], partition)
+    reader = Reader(broker, topics[1])
+    try:
+        yield topics
+    finally:
+        reader.end()
+    expected = sorted(f"{number} {number // 2 + 1}" for number in range(SIZE))
+    assert sorted(reader.seen[0] + reader.seen[1]) == expected
+    for partition in range(2):
+        assert [it.decode() for it in broker.values(topics[1], partition)] == reader.seen[partition]
+        for parity in range(2):  # a key is in one partition
+            counts = [
+                int(count) for number, count in map(str.split, reader.seen[partition]) if int(number) % 2 == parity
+            ]
+            assert counts in ([], list(range(1, SIZE // 2 + 1)))
+
+
+def command(folder: Path, broker: Broker, topics: tuple[str, str], *options: str) -> list[str]:
+    program = [sys.executable, "-W", "error", "-m", "tests.connectors.kafka.program"]
+    return [*program, str(folder), broker.servers, *topics, *options]
+
+
+def run(folder: Path, broker: Broker, topics: tuple[str, str], *options: str, point: str = "") -> int:
+    """Run the job to its end, or to its death; return its exit code."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point}
+    arguments = command(folder, broker, topics, *options)
+    done = subprocess.run(arguments, check=False, cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode
+
+
+@pytest.mark.fault("A7")
+@pytest.mark.parametrize("point", POINTS if NIGHTLY else SHORT)
+def test_kill_at_each_point(point: str, tmp_path: Path, broker: Broker) -> None:
+    with job(broker) as topics:
+        assert run(tmp_path, broker, topics, point=f"{point}:3") == -signal.SIGKILL
+        if NIGHTLY:
+            assert run(tmp_path, broker, topics, point=f"{point}:2") == -signal.SIGKILL
+        assert run(tmp_path, broker, topics) == 0
+
+
+@contextmanager
+def parked(folder: Path, broker: Broker, topics: tuple[str, str], point: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the job until it stops at a point."""
+    with subprocess.Popen(
+        command(folder, broker, topics, "park"),
+        cwd=ROOT,
+        env={**os.environ, "MALFLOW_FAILPOINT": point},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"parked\n"
+        os.waitpid(child.pid, os.WUNTRACED)
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.fault("A7")
+@pytest.mark.parametrize("point", ["before-commit", *(["before-prepare", "prepared", "committed"] if NIGHTLY else [])])
+def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker: Broker) -> None:
+    with job(broker) as topics, parked(tmp_path, broker, topics, point) as zombie:
+        assert run(tmp_path, broker, topics) == 0
+        zombie.send_signal(signal.SIGCONT)
+        _, errors = zombie.communicate(timeout=120)
+        assert b"FencedError" in errors
+
+
+@pytest.mark.fault("A7")
+@pytest.mark.parametrize("point", ["before-commit", *(["prepared", "committed"] if NIGHTLY else [])])
+def test_kill_of_the_broker_and_then_of_both(point: str, tmp_path: Path, own_kafka: Callable[[], Kafka]) -> None:
+    server = own_kafka()
+    broker = Broker(server.address)
+    with job(broker) as topics, parked(tmp_path / "survivor", broker, topics, point) as survivor:
+        server.kill()
+        server.start()
+        survivor.send_signal(signal.SIGCONT)
+        _, errors = survivor.communicate(timeout=120)
+        assert survivor.returncode == 0, errors
+    with job(broker) as topics:
+        with parked(tmp_path / "dead", broker, topics, point):
+            server.kill()
+        server.start()
+        assert run(tmp_path / "dead", broker, topics) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.fault("A7")
+def test_kill_of_the_driver_on_spark(tmp_path: Path, broker: Broker) -> None:
+    with job(broker) as topics:
+        assert run(tmp_path, broker, topics, "spark", point="before-commit:2") == -signal.SIGKILL
+        assert run(tmp_path, broker, topics, "spark") == 0
