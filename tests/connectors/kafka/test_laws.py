@@ -23,4 +23,5 @@ def test_laws_of_a_topic_as_a_sink(broker: Broker) -> None:
     assert_sink(
         lambda: broker.sink(topic, delivery="exactly-once", encode="json"),
         lambda: [json.loads(value) for value in broker.values(topic)],
+        without=["crashes"],  # takes half a minute; processes are killed elsewhere
     )
