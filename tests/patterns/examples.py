@@ -252,4 +252,12 @@ EXAMPLES = [
         "all",
         "a@0 b@1 c@2",
     ),
+    Example(
+        "a start with several ways times out once",
+        Spec(Then(Then(A, B, "then_any"), C), 3),
+        "a b b",
+        "start",
+        "",
+        "a@0 b@1 told 3",
+    ),
 ]

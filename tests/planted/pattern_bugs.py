@@ -237,6 +237,30 @@ _TIME = [
         "                self._add(self.timeouts",
         (EXAMPLES, MATCHES, TIMEOUTS),
     ),
+    Bug(
+        "a start whose span is over times out once for each of its ways",
+        "a timeout for each partial match",
+        "patterns/machine.py",
+        "if start != last and start not in finished:",
+        "if start not in finished:",
+        (EXAMPLES, MATCHES, TIMEOUTS),
+    ),
+    Bug(
+        "a start with a match times out when its span is over",
+        "a timeout for each partial match that is left",
+        "patterns/machine.py",
+        "if start != last and start not in finished:",
+        "if start != last:",
+        (EXAMPLES, MATCHES, TIMEOUTS),
+    ),
+    Bug(
+        "the spans of starts by arrival are over in the order of arrival",
+        "a match longer than the bound, after the order of a program has changed",
+        "patterns/machine.py",
+        "if self._only_span and any(map(gt, starts, starts[1:])):",
+        "if False:",
+        (CHANGED,),
+    ),
 ]
 
 _SELECTION = [
