@@ -179,8 +179,8 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             return body
         try:
             if self._encode == "json":
-                return json.dumps(values).encode()
-            return b"".join(f"{json.dumps(value)}\n".encode() for value in values)
+                return json.dumps(values, allow_nan=False).encode()
+            return b"".join(f"{json.dumps(value, allow_nan=False)}\n".encode() for value in values)
         except (TypeError, ValueError, RecursionError) as error:
             bad = next((value for value in values if not _is_json(value)), values)
             raise MalflowError(
@@ -196,7 +196,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
 
 def _is_json(value: object) -> bool:
     try:
-        json.dumps(value)
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return False
     return True

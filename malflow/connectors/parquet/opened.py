@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.filesystem import filesystem_of, is_local
 from malflow.store.redaction import redacted, secrets_in
 
-__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "open_parquet"]
+__all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "is_gone", "open_parquet"]
 
 _BUFFER = 1 << 20
 """Bytes of a column that are read at once, so that a large row group is not in memory as a whole."""
@@ -24,6 +25,9 @@ _BUFFER = 1 << 20
 _REMOTE_BUFFER = 8 << 20
 _ROWS = 8192
 """Rows decoded at once: they stay in the CPU's cache."""
+
+_BYTES = 32 << 20
+"""Bytes of rows decoded at once at most, by their average size."""
 
 _NUMBER = "malflow row number"
 
@@ -115,8 +119,10 @@ class OpenParquet:
         metadata = parquet.metadata
         self.schema = parquet.schema_arrow
         self.version = FileVersion(*written, metadata.num_row_groups, metadata.num_rows)
-        sizes = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-        self._sizes: list[int] = list(sizes)
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        self._sizes: list[int] = [group.num_rows for group in groups]
+        self._starts = list(accumulate(self._sizes, initial=0))
+        self._bytes: list[int] = [group.total_byte_size for group in groups]
 
     def rows_in(self, group: int) -> int:
         """Return how many rows a row group has."""
@@ -124,7 +130,7 @@ class OpenParquet:
 
     def rows_before(self, group: int) -> int:
         """Return how many rows the row groups before this one have."""
-        return sum(self._sizes[:group])
+        return self._starts[group]
 
     def groups_for(self, condition: Any) -> frozenset[int]:
         """Return the row groups which may have rows for which a condition holds, by their statistics."""
@@ -139,7 +145,8 @@ class OpenParquet:
             InputFileError: if the file is damaged, or has changed.
         """
         self.require_unchanged()
-        end, found = 0, self._parquet.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        rows = max(1, min(_ROWS, _BYTES * self._sizes[group] // max(1, self._bytes[group])))
+        end, found = 0, self._parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
         while True:
             try:
                 batch = next(found, None)
@@ -174,6 +181,12 @@ class OpenParquet:
         self._parquet.close()
         if self._file is not None:
             self._file.close()
+
+
+def is_gone(path: str, storage_options: Mapping[str, Any]) -> bool:
+    """Whether a file does not exist any more."""
+    filesystem, inner = filesystem_of(path, storage_options)
+    return not filesystem.exists(inner)
 
 
 def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:

@@ -22,7 +22,7 @@ from malflow.connectors.files.paths import (
     path_list,
 )
 from malflow.connectors.files.source import OnReplaced
-from malflow.connectors.parquet.opened import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
+from malflow.connectors.parquet.opened import FileVersion, Filter, OpenParquet, RowBatch, is_gone, open_parquet
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
     Row,
@@ -61,6 +61,11 @@ class ParquetPosition(NamedTuple):
         """Return the position that is a plain tuple in a snapshot."""
         row_group, row, file = plain
         return cls(row_group, row, None if file is None else FileVersion(*file))
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is behind the last row."""
+        return self.file is not None and self.row_group >= self.file.row_groups
 
     @property
     def plain(self) -> PlainPosition:
@@ -113,7 +118,9 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
             raise
 
     def is_finished(self) -> bool:
-        """Whether the end of the file was reached."""
+        """Whether the end of the file was reached. One that is there still is looked at first: it may have changed."""
+        if not self._finished and self._file is None and self._position.is_end:
+            self._finished = is_gone(self._path, self._options.storage_options)
         return self._finished
 
     def snapshot(self) -> PlainPosition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import threading
 from collections.abc import Iterator
@@ -177,6 +178,8 @@ def test_server_that_is_not_there() -> None:
 def test_value_that_is_no_json(server: Server) -> None:
     with pytest.raises(MalflowError, match=r"cannot send \{1, 2\}: it is not JSON"):
         send(HttpSink(server.url), 1, {1, 2})
+    with pytest.raises(MalflowError, match=r"cannot send nan: it is not JSON"):
+        send(HttpSink(server.url, encode="json-lines"), 1, math.nan)
     with pytest.raises(MalflowError, match=r"must return bytes; it returned 'text'"):
         send(HttpSink(server.url, encode=lambda values: "text"), 1)  # type: ignore[return-value, unused-ignore]
     assert server.requests == []

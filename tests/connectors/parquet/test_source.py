@@ -260,6 +260,31 @@ def test_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
         partition.poll_batch(30)
 
 
+def test_finished_file_that_was_removed_or_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path, rows=10)
+    source = ParquetSource(path, row="n")
+    partition = source.build_part(path, None)
+    while not partition.is_finished():
+        partition.poll_batch(100)
+    end = partition.snapshot()
+    assert read(source, path, end) == []
+    write(tmp_path, rows=11)
+    with pytest.raises(InputFileError, match=r"was changed since it was read"):
+        read(source, path, end)
+    Path(path).unlink()
+    assert source.build_part(path, end).is_finished()
+    assert not source.build_part(path, None).is_finished()
+
+
+def test_large_rows_in_small_batches(tmp_path: Path) -> None:
+    path = write(tmp_path, group=100, n=list(range(100)), blob=[os.urandom(1 << 20)] * 100)
+    partition = ParquetSource(path).build_part(path, None)
+    sizes = []
+    while not partition.is_finished():
+        sizes.append(len(partition.poll_batch(1_000)[0]))
+    assert sum(sizes) == 100
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"does not exist"):
         ParquetSource(tmp_path / "gone.parquet").list_parts()
