@@ -39,33 +39,34 @@ _FAST: dict[int, Loader] = {
 class Relation:
     """A table as the stream last described it: it comes again after every change of its columns."""
 
-    __slots__ = ("_keys", "_loaders", "_names", "oid", "table")
+    __slots__ = ("_keys", "_loaders", "_names", "_width", "oid", "table")
 
     def __init__(
         self, oid: int, table: str, names: tuple[str, ...], keys: frozenset[str], loaders: list[Loader]
     ) -> None:
         self.oid, self.table = oid, table
         self._names, self._keys, self._loaders = names, keys, loaders
+        self._width = len(names).to_bytes(2, "big")
 
     def row(self, data: bytes, at: int) -> tuple[dict[str, Any], int]:
         """Return the row whose tuple begins at an offset, and the offset after it."""
         values: list[Any] = []
-        start, at = at, at + 2
+        add = values.append
+        if data[at : at + 2] != self._width:
+            raise PostgresError(f"table {self.table}: a row of the stream has not the columns that it described before")
+        at += 2
         try:
             for load in self._loaders:
-                kind = data[at]
-                at += 1
-                if kind == _TEXT:
-                    end = at + 4 + _INT(data, at)[0]
-                    values.append(load(data[at + 4 : end]))
-                    at = end
+                if data[at] == _TEXT:
+                    begin = at + 5
+                    at = begin + _INT(data, at + 1)[0]
+                    add(load(data[begin:at]))
                 else:
-                    values.append(None if kind == _NULL else UNCHANGED)
+                    add(None if data[at] == _NULL else UNCHANGED)
+                    at += 1
         except (ValueError, psycopg.Error, OverflowError) as error:
-            raise self._undecodable(data, at, self._names[len(values)], error) from error
-        if len(values) != _SHORT(data, start)[0]:
-            raise PostgresError(f"table {self.table}: a row of the stream has not the columns that it described before")
-        return dict(zip(self._names, values, strict=True)), at
+            raise self._undecodable(data[begin:at], self._names[len(values)], error) from error
+        return dict(zip(self._names, values)), at  # noqa: B905 - the width was compared
 
     def old_row(self, data: bytes, at: int, kind: int) -> tuple[dict[str, Any], int]:
         """Return the row before a change: its key alone if `kind` is ``K``, whole if it is ``O``."""
@@ -74,8 +75,8 @@ class Relation:
             return row, at
         return {name: value for name, value in row.items() if name in self._keys}, at
 
-    def _undecodable(self, data: bytes, at: int, column: str, error: Exception) -> PostgresError:
-        value = data[at + 4 : at + 4 + _INT(data, at)[0]].decode(errors="backslashreplace")
+    def _undecodable(self, text: bytes, column: str, error: Exception) -> PostgresError:
+        value = text.decode(errors="backslashreplace")
         return PostgresError(
             f"table {self.table}, column {column!r}: Python has no value for {value[:200]!r} ({error}); "
             f"pass text=[{column!r}] to get the column as Postgres writes it"

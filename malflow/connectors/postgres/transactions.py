@@ -104,7 +104,7 @@ class TransactionReader:
         return self._take(size)
 
     def _receive(self, stream: Stream, limit: int, most: int) -> None:
-        waiting, receive, relations, build = self._waiting, stream.receive, self._relations, Change._make
+        waiting, receive, relations, new = self._waiting, stream.receive, self._relations, tuple.__new__
         emit, number = waiting.append, self._numbers.append
         while len(waiting) < limit or (len(waiting) < most and not self._ends):
             data = receive()
@@ -120,8 +120,8 @@ class TransactionReader:
                 self._taken += 1
                 if tag == _INSERT and self._unseen is None:
                     relation = relations[_INT(data, 26)[0]]
-                    new, _ = relation.row(data, 31)
-                    emit(build(("insert", relation.table, None, new, self._commit, self._time)))
+                    row = relation.row(data, 31)[0]
+                    emit(new(Change, ("insert", relation.table, None, row, self._commit, self._time)))
                     number(self._taken)
                 else:
                     changes = self._changes(tag, data)

@@ -1,0 +1,41 @@
+"""Tables by their URL: ``postgres://user@host/database/table``."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+from urllib.parse import quote
+
+from malflow.connectors.address import Address
+from malflow.connectors.postgres.changes import PostgresChanges
+from malflow.connectors.postgres.sink import PostgresSink
+from malflow.connectors.postgres.source import PostgresSource
+
+__all__ = ["changes", "sink", "source"]
+
+
+@wraps(PostgresSource)
+def source(address: Address, /, **options: Any) -> PostgresSource:
+    """Return a source of the table that the path names."""
+    dsn, table = _taken_apart(address)
+    return PostgresSource(dsn, table or None, **options)
+
+
+@wraps(PostgresChanges)
+def changes(address: Address, /, **options: Any) -> PostgresChanges:
+    """Return a source of the changes of the tables that the path names, separated by commas."""
+    dsn, tables = _taken_apart(address)
+    return PostgresChanges(dsn, tables.split(",") if tables else None, **options)
+
+
+@wraps(PostgresSink)
+def sink(address: Address, /, **options: Any) -> PostgresSink:
+    """Return a sink of the table that the path names."""
+    dsn, table = _taken_apart(address)
+    return PostgresSink(dsn, table, **options)
+
+
+def _taken_apart(address: Address) -> tuple[str, str]:
+    """Return the URL of the database, and what stands behind it."""
+    database, _, names = address.path.partition("/")
+    return f"postgresql://{address.authority}/{quote(database)}", names
