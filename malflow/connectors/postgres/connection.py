@@ -32,6 +32,9 @@ _PERMANENT = ("authentication failed", "no pg_hba.conf entry", "does not exist",
 _LOST = ("08", "57P", "53")
 """Classes of SQLSTATE: connection failures, a server that shuts down or starts, too few resources."""
 
+_IDLE = "25P03"
+"""SQLSTATE of a session that the server ended since it did nothing within a transaction for too long."""
+
 _AGAIN = ("40001", "40P01")
 """SQLSTATE of a transaction that may be tried again: not serialisable, or chosen to end a deadlock."""
 
@@ -115,6 +118,8 @@ class Server:
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+    if isinstance(error, psycopg.Error) and error.sqlstate == _IDLE:
+        return True
     if not isinstance(error, psycopg.OperationalError):
         return False
     state = error.sqlstate

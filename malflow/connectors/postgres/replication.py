@@ -20,7 +20,12 @@ _KEEPALIVE = Struct(">qqb").unpack_from
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_US = 946_684_800_000_000
 _STATUS_SECONDS = 2.0
-"""How often the server hears of a reader, also in bursts: it hangs up on one that is silent (wal_sender_timeout)."""
+"""How often the server hears of a reader, also in bursts: it hangs up on one that is silent (wal_sender_timeout).
+
+More often if that is short.
+"""
+
+_TIMEOUT = "select setting::float / 1000 from pg_settings where name = 'wal_sender_timeout'"
 
 _BETWEEN_CLOCKS = 256
 """Messages between two looks at the clock."""
@@ -36,6 +41,8 @@ class ReplicationStream:
     def __init__(self, server: Server, slot: str, start: int, publication: str) -> None:
         self._connection = server.connect(replication="database")
         self._pg = self._connection.pgconn
+        row = self._connection.execute(_TIMEOUT).fetchone()
+        self._status_seconds = min(_STATUS_SECONDS, row[0] / 4) if row and row[0] else _STATUS_SECONDS
         self._confirmed = start
         self.idle_at = 0
         self._next_status = 0.0
@@ -97,7 +104,7 @@ class ReplicationStream:
         now = int(time.time() * 1_000_000) - _EPOCH_US
         self._pg.put_copy_data(_STATUS(b"r", self._confirmed, self._confirmed, self._confirmed, now, 0))
         self._pg.flush()
-        self._next_status = time.monotonic() + _STATUS_SECONDS
+        self._next_status = time.monotonic() + self._status_seconds
 
     def _ended(self) -> psycopg.Error:
         result = self._pg.get_result()

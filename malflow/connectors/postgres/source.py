@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias, cast
@@ -186,7 +187,8 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         self._page = None
         if fetching is not None and not fetching.done:
             if self._connection is not None:
-                self._connection.cancel_safe(timeout=1.0)
+                with suppress(psycopg.Error):
+                    self._connection.cancel_safe(timeout=1.0)
             fetching.join(_PATIENCE)  # it may be connecting: what it opens is to be closed
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -1,3 +1,4 @@
+import logging
 import math
 import pickle
 import random
@@ -9,10 +10,12 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from malflow.connectors.postgres import UNCHANGED, Change, PositionLost, PostgresChanges, PostgresError
 from malflow.connectors.postgres.change_reader import ChangesPartition
+from malflow.connectors.postgres.connection import is_lost
 from malflow.errors import GraphError
 from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, poll_until, read_all, slot_name
 from tests.connectors.postgres.writer import TABLE, writing
@@ -285,6 +288,43 @@ def test_connection_that_is_cut_off(database: Database, new_job: Any) -> None:
         ids += [change.new["id"] for change in poll_until(reader, len)]
         database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
     assert ids == [0, 1, 2]
+
+
+def test_server_that_is_impatient(database: Database, new_job: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "malflow")
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    impatient = f"{database.dsn} options='-c wal_sender_timeout=600'"
+    job.source = PostgresChanges(impatient, ["t"], slot=job.slot)
+    reader = job.started(0)
+    database.execute("insert into t select generate_series(1, 20000)")
+    ids: list[int] = []
+    while len(ids) < 20000:  # for longer than the server waits
+        ids += [change.new["id"] for change in poll_until(reader, len, limit=500)]
+        time.sleep(0.04)
+    assert "cut off" not in caplog.text
+    time.sleep(1)
+    database.execute("insert into t values (20001)")
+    ids += [change.new["id"] for change in poll_until(reader, len)]
+    assert "cut off" in caplog.text
+    assert ids == list(range(1, 20002))
+
+
+def test_copy_whose_transaction_is_ended(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 100)")
+    reader = new_job(["t"], page_rows=10).reader()
+    copy = StrictCopy()
+    for change in poll_until(reader, len, limit=10):
+        copy.apply(change)
+    database.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction' "
+        "and datname = current_database()"
+    )
+    database.execute("update t set id = id + 1000 where id % 7 = 0")
+    for change in poll_until(reader, lambda _: caught_up(reader, database)):
+        copy.apply(change)
+    assert copy.rows("public.t") == database.rows("select * from t order by id")
+    assert is_lost(psycopg.errors.IdleInTransactionSessionTimeout("timeout"))
 
 
 def test_slot_that_another_reader_holds(database: Database, new_job: Any) -> None:
