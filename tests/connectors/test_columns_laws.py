@@ -1,4 +1,4 @@
-"""The suites for connectors, on files of columns, Arrow, Delta and HTTP."""
+"""The suites for connectors: Parquet with a filter and empty files, Arrow, and a server that knows its keys."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from malflow.connectors.delta import DeltaSink
 from malflow.connectors.http import HttpSink
-from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
+from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.testing import assert_sink, assert_source
 from tests.connectors.http.test_sink import Server, server
 
@@ -39,27 +37,6 @@ def test_arrow_source() -> None:
 
 def written(number: int) -> dict[str, Any]:
     return {"n": number, "text": f"number {number}"}
-
-
-def test_parquet_sink(tmp_path: Path) -> None:
-    assert_sink(
-        lambda: ParquetSink(tmp_path / "out"),
-        lambda: [row for file in (tmp_path / "out").glob("*.parquet") for row in pq.read_table(file).to_pylist()],
-        make_value=written,
-    )
-
-
-def test_delta_sink(tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
-
-    def rows() -> list[Any]:
-        if not deltalake.DeltaTable.is_deltatable(path):
-            return []
-        table: Any = deltalake.DeltaTable(path)
-        found: list[Any] = table.to_pyarrow_table().to_pylist()
-        return found
-
-    assert_sink(lambda: DeltaSink(path), rows, make_value=written)
 
 
 def test_http_sink_with_a_server_that_knows_its_keys(server: Server) -> None:
