@@ -20,7 +20,7 @@ from malflow.connectors.postgres.sink import Handle
 from malflow.connectors.postgres.writing import Stages, TableWriter
 from malflow.snapshot import FsspecBackend
 
-OPTIONS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+OPTIONS: dict[str, Any] = {}
 PASSES = {"amid-commit": 4, "after-commit": 4, "before-commit": 4}
 passed = dict.fromkeys(PASSES, 0)
 
@@ -69,6 +69,7 @@ def build(provider: Any) -> None:
 
 
 if __name__ == "__main__":
+    OPTIONS |= json.loads(sys.argv[1])
     setattr(sink_module, "TableWriter", Writer)  # noqa: B010 - a crash point, where the rows are applied
     folder = Path(OPTIONS["folder"]) / "snapshots"
     SingleThreadRuntime(
