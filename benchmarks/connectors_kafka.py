@@ -52,7 +52,9 @@ def main() -> None:
 
 def _measured(python: str, peer: str, servers: str, topic: str, records: int) -> tuple[float, float]:
     command = [python, __file__, servers, "--peer", peer, "--topic", topic, "--records", str(records)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+    done = subprocess.run(  # noqa: S603 - this program
+        command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ
+    )
     wall, cpu = map(float, done.stdout.splitlines()[-1].split())
     return wall, cpu
 
@@ -74,7 +76,9 @@ def _print(runs: Mapping[str, list[tuple[float, float]]], records: int) -> None:
     rows = []
     for peer, found in runs.items():
         wall, cpu = (median(it[at] for it in found) for at in (0, 1))
-        rows.append((peer, f"{records / wall:,.0f}", f"{bare[0] / wall:.2f}", f"{records / cpu:,.0f}", f"{bare[1] / cpu:.2f}"))
+        rows.append(
+            (peer, f"{records / wall:,.0f}", f"{bare[0] / wall:.2f}", f"{records / cpu:,.0f}", f"{bare[1] / cpu:.2f}")
+        )
     print("\nJSON from Kafka to sums of 1,000 keys, medians; 'of bare': against consume(1000) with json.loads\n")
     print_table(("peer", "records/s", "of bare", "records a CPU second", "of bare"), rows)
 

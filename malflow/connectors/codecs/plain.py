@@ -95,6 +95,19 @@ class JsonDecoder(Decoder[Any]):
             return _json.decode(text)
         return value
 
+    def decode_column(self, raws: Sequence[bytes]) -> list[Any]:
+        """Return the values."""
+        values = []
+        scan = _scan
+        for raw in raws:
+            text = raw.decode()
+            try:
+                value, end = scan(text, 0)
+            except StopIteration:
+                value, end = _json.decode(text), len(text)
+            values.append(value if end == len(text) else _json.decode(text))
+        return values
+
 
 class JsonEncoder(Encoder[Any]):
     """Encode JSON in ASCII without white space; values that are not JSON are refused, as are NaN and infinity.
