@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,3 +79,23 @@ def test_mistakes_in_urls() -> None:
         connect("x.parquet?colums=a").source()
     with pytest.raises(GraphError, match=r"can't be read"):
         connect("https://example.org/x").source()
+
+
+@pytest.mark.parametrize(
+    ("room", "library", "extra"),
+    [("parquet", "pyarrow", "parquet"), ("delta", "deltalake", "delta"), ("http", "aiohttp", "http")],
+)
+def test_library_that_is_not_installed(room: str, library: str, extra: str) -> None:
+    program = f"""
+import sys
+sys.modules[{library!r}] = None
+import malflow, malflow.connectors
+try:
+    import malflow.connectors.{room}
+except malflow.MissingDependency as missing:
+    print(missing)
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    ).stdout
+    assert f"pip install 'malflow[{extra}]'" in printed
