@@ -95,8 +95,10 @@ their own, models that are restarted and rescaled."""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow folders and files."""
+    paths = {item.path for item in items}
+    slow = {path for path in paths if any(path.is_relative_to(it) for it in _SLOW)}
     for item in items:
-        if any(item.path.is_relative_to(path) for path in _SLOW):
+        if item.path in slow:
             item.add_marker("slow")
 
 
