@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -28,7 +27,7 @@ class Confirmations:
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
-        self._captured: deque[tuple[_Positions, Future[int]]] = deque()
+        self._captured: list[tuple[_Positions, Future[int]]] = []
         self._confirmed: int | None = None
 
     def capture(self, run: Run, made: Future[int]) -> None:
@@ -40,10 +39,14 @@ class Confirmations:
     def confirm(self, run: Run) -> None:
         """Confirm the positions in the newest snapshot that has become durable; called between two ticks."""
         newest: tuple[_Positions, int] | None = None
-        while self._captured and self._captured[0][1].done():
-            positions, made = self._captured.popleft()
-            if not made.cancelled() and made.exception() is None:
+        pending: list[tuple[_Positions, Future[int]]] = []
+        for positions, made in self._captured:
+            if not made.done():
+                pending.append((positions, made))
+            elif not made.cancelled() and made.exception() is None:
                 newest = positions, made.result()
+                pending.clear()  # what was captured before it is behind
+        self._captured = pending
         if newest is not None and newest[1] != self._confirmed:  # otherwise nothing had changed
             self._confirmed = newest[1] if self._pass(run, newest[0]) else None
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -130,6 +130,7 @@ class DelayedSession(ShelfSession):
         super().__init__(shelf)
         self.log = shelf.log
         self.commits = 0
+        self.writer = ThreadPoolExecutor(1)
 
     def commit(self, tick: int, parallelism: int, states: Any, deltas: Any) -> Future[int]:
         """Apply the changes, and say so later."""
@@ -143,11 +144,12 @@ class DelayedSession(ShelfSession):
         fails = self.commits in (2, 4)
 
         def finish() -> None:
+            time.sleep(0.2)
             self.log.extend(("failed" if fails else "durable", part, position) for part, position in positions)
             made.set_exception(StoreError("the disk is full")) if fails else made.set_result(snapshot)
             self.is_busy = False
 
-        threading.Timer(0.2, finish).start()
+        self.writer.submit(finish)
         return made
 
 
