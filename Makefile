@@ -11,7 +11,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark servers check format docs clean
+.PHONY: run quick test spark crashes servers check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -27,6 +27,11 @@ test: check servers
 # The tests on Spark only; they need Java 17, and are skipped where there is none.
 spark: $(VENV)/.dev
 	$(PYTEST) -m spark
+
+# Jobs with exactly-once sinks killed at every point, ROUNDS times each; hours.
+ROUNDS ?= 10
+crashes: $(VENV)/.dev servers
+	$(BIN)/python -m tests.crashes $(ROUNDS)
 
 # The servers that tests need, where they are missing: Postgres, Redis, Kafka and versitygw, the last two in .servers.
 servers: $(VENV)/.dev
