@@ -7,16 +7,16 @@ ends when all is read that is there when it starts.
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.kafka import KafkaSource
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.postgres import PostgresChanges, PostgresSink
 from malflow.snapshot import FsspecBackend
+from tests.kit.running import run_job
 
 OUTPUT = "output"
 
@@ -40,7 +40,7 @@ def main(source: str, sink: str, folder: str, servers: str, dsn: str, name: str)
         counted = keyed.stateful_map("count", lambda _, n, count: ({"n": n, "nth": count}, count + 1), int)
         counted.sink("output", sinks[sink]())
 
-    SingleThreadRuntime(build, FsspecBackend(f"{folder}/state", job="pair"), timedelta(microseconds=1)).execute()
+    run_job(build, FsspecBackend(f"{folder}/state", job="pair"))
 
 
 def number_of(record: Any) -> int:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.connectors import columns_program as program
+from tests.kit.killing import NIGHTLY, POINTS, kill_child, parked, wake
 
-ROOT = Path(__file__).parents[2]
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-PREPARING = ["before-prepare", "prepared", "data-written", "before-manifest", "manifest-written"]
-POINTS = {
+PROGRAM = "tests.connectors.columns_program"
+OWN = {
     "parquet": ["before-begin", "after-begin", "after-publish", "after-finish"],
     "delta": ["before-append", "after-append"],
 }
-"""Points of a commit, in order; those before and after it are points of the engine."""
+"""Points of a commit, in order."""
 KILLS = [
     (kind, point)
-    for kind, points in POINTS.items()
-    for point in [*(PREPARING if NIGHTLY else ["prepared", "manifest-written"]), *points, "committed"]
+    for kind, points in OWN.items()
+    for point in [*(POINTS if NIGHTLY else ["prepared", "manifest-written", "committed"]), *points]
 ]
-
-
-def command(folder: Path, kind: str, *options: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "tests.connectors.columns_program", str(folder), kind, *options]
-
-
-def killed(folder: Path, kind: str, point: str, *options: str) -> None:
-    """Run the job until it is killed."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point}
-    arguments = command(folder, kind, *options)
-    done = subprocess.run(arguments, check=False, cwd=ROOT, env=environment, capture_output=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
 def epochs(folder: Path, kind: str) -> list[list[int]]:
@@ -64,7 +47,7 @@ def assert_whole(found: list[list[int]], seen: list[list[int]]) -> None:
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize(("kind", "point"), KILLS)
 def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: str, point: str) -> None:
-    killed(tmp_path, kind, f"{point}:3")
+    kill_child(PROGRAM, tmp_path, kind, point=f"{point}:3")
     seen = epochs(tmp_path, kind)
     assert_whole(seen, [])
     assert len(seen) >= 1
@@ -81,21 +64,10 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: st
     + ([("parquet", point) for point in ("prepared", "after-begin", "committed")] if NIGHTLY else []),
 )
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind: str, point: str) -> None:
-    with subprocess.Popen(
-        command(tmp_path, kind, "park"),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as zombie:
-        assert zombie.stdout is not None
-        assert zombie.stderr is not None
-        assert zombie.stdout.readline() == b"parked\n"
-        os.waitpid(zombie.pid, os.WUNTRACED)
+    with parked(PROGRAM, tmp_path, kind, point=point) as zombie:
         program.run(tmp_path, kind)
         seen = epochs(tmp_path, kind)
-        os.kill(zombie.pid, signal.SIGCONT)
-        errors = zombie.stderr.read().decode()
+        _, errors = wake(zombie)
     assert "FencedError" in errors
     assert epochs(tmp_path, kind) == seen
     assert_whole(seen, [])
@@ -105,7 +77,7 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind:
 @pytest.mark.spark
 @pytest.mark.fault("A7")
 def test_a_driver_killed_before_a_commit_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    killed(tmp_path, "parquet", "after-begin:2", "spark")
+    kill_child(PROGRAM, tmp_path, "parquet", "spark", point="after-begin:2")
     seen = epochs(tmp_path, "parquet")
     program.run(tmp_path, "parquet", on_spark=True)
     assert_whole(epochs(tmp_path, "parquet"), seen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
+from tests.kit.killing import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.processes.children import (
     assert_exact,
@@ -23,7 +23,6 @@ from tests.processes.children import (
 )
 from tests.processes.programs.counting import Options
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SIZE = 5_000
 SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 

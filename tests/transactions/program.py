@@ -1,41 +1,23 @@
-"""``python -m tests.transactions.program FOLDER [staged] [spark] [park]``: numbers into a ledger, a few a tick.
+"""``python -m tests.transactions.program FOLDER [staged] [spark]``: numbers into a ledger, a few a tick.
 
-The sink dies where ``MALFLOW_FAILPOINT`` says, also at points of its own: ``sink-NAME`` before each of its calls. With
-``park`` it stops there until its input has a line, as a process that was suspended.
+It has points of its own: ``sink-NAME`` before each of the sink's calls.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from datetime import timedelta
 from pathlib import Path
 
-from malflow import SingleThreadRuntime, StreamProvider
-from malflow.engine import transactions
+from malflow import StreamProvider
 from malflow.store.failpoint import failpoint
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
 from tests.kit.ledger import LedgerSink
+from tests.kit.running import run_job
 
 SIZE = 12
 SIZE_ON_SPARK = 4
 OUTSIDE = "outside.db"
-
-
-def park_instead() -> None:
-    """Stop this process where it would be killed, until it is continued."""
-    wanted = os.environ["MALFLOW_FAILPOINT"]
-    parked: list[str] = []
-
-    def park(name: str) -> None:
-        if name == wanted and not parked:
-            parked.append(name)
-            os.write(1, b"parked\n")
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    transactions.failpoint = park  # type: ignore[attr-defined]
 
 
 def main(folder: Path, *options: str) -> None:
@@ -44,8 +26,6 @@ def main(folder: Path, *options: str) -> None:
         folder / OUTSIDE, staged="staged" in options, before=lambda call: failpoint(f"sink-{call.replace(' ', '-')}")
     )
     size = SIZE_ON_SPARK if "spark" in options else SIZE
-    if "park" in options:
-        park_instead()
 
     def build(provider: StreamProvider) -> None:
         script = [item for number in range(size) for item in (number, PAUSE)]
@@ -53,13 +33,7 @@ def main(folder: Path, *options: str) -> None:
         keyed = numbers.key_distribute("parity", lambda msg: msg.value % 2)
         keyed.stateful_map("count", lambda _, value, n: (value, n + 1), int).sink("ledger", sink)
 
-    backend, every = at_once(folder / "state", job="numbers"), timedelta(microseconds=1)
-    if "spark" in options:
-        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
-
-        SparkRuntime(build, backend, every, 2, max_records_per_tick=2).execute()
-    else:
-        SingleThreadRuntime(build, backend, every).execute()
+    run_job(build, at_once(folder / "state", job="numbers"), spark_ticks=2 if "spark" in options else 0)
 
 
 if __name__ == "__main__":

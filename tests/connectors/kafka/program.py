@@ -1,29 +1,27 @@
-"""``python -m tests.connectors.kafka.program FOLDER SERVERS IN OUT [spark] [park]``: numbers from Kafka to Kafka, once.
+"""``python -m tests.connectors.kafka.program FOLDER SERVERS IN OUT [spark]``: numbers from Kafka to Kafka, once.
 
 It counts the numbers of each parity and writes ``number count`` to the partition of the parity, until each partition of
-the input ends. It dies where ``MALFLOW_FAILPOINT`` says, also within the sink's calls. With ``park`` it stops there, as
-a process that was suspended.
+the input ends. It has points of its own, within the sink's calls.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import StreamProvider
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.kafka import transactions as kafka_transactions
 from malflow.connectors.kafka.produce import produce_all
 from malflow.connectors.kafka.sink import Handle
-from malflow.engine import transactions
 from malflow.sources import StatefulSource
 from malflow.store.failpoint import failpoint
 from tests.kit.backends import at_once
+from tests.kit.running import run_job
 
 FEW = 3
 """Records of each partition that a tick reads."""
@@ -70,24 +68,8 @@ class DyingWriter(kafka_transactions.MarkedWriter):
         super()._transact(records, wanted, deadline)
 
 
-def park_instead() -> None:
-    """Stop this process where it would be killed, until it is continued."""
-    wanted = os.environ["MALFLOW_FAILPOINT"]
-    parked: list[str] = []
-
-    def park(name: str) -> None:
-        if name == wanted and not parked:
-            parked.append(name)
-            os.write(1, b"parked\n")
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    transactions.failpoint = park  # type: ignore[attr-defined]
-
-
 def main(folder: Path, servers: str, topics: tuple[str, str], *options: str) -> None:
     """Run the job to its end."""
-    if "park" in options:
-        park_instead()
     if "sink-produced" in os.environ.get("MALFLOW_FAILPOINT", ""):
         sys.modules["malflow.connectors.kafka.sink"].MarkedWriter = DyingWriter  # type: ignore[attr-defined]
     source = SlowSource(topics[0], servers=servers, decode="json", stop="latest")
@@ -99,13 +81,7 @@ def main(folder: Path, servers: str, topics: tuple[str, str], *options: str) -> 
         counted = keyed.stateful_map("count", lambda _, value, n: (f"{value} {n + 1}", n + 1), int)
         counted.sink("out", sink)
 
-    backend, every = at_once(folder / "state", job=topics[1]), timedelta(microseconds=1)
-    if "spark" in options:
-        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
-
-        SparkRuntime(build, backend, every, 2, max_records_per_tick=5).execute()
-        return
-    SingleThreadRuntime(build, backend, every).execute()
+    run_job(build, at_once(folder / "state", job=topics[1]), spark_ticks=5 if "spark" in options else 0)
 
 
 if __name__ == "__main__":

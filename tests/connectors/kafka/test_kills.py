@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +13,13 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.connectors.kafka.kit import Broker
+from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, kill_child, parked, run_child, wake
 from tests.servers.kafka import Kafka
 
-ROOT = Path(__file__).parents[3]
-POINTS = [
-    "before-prepare",
-    "sink-prepare",
-    "prepared",
-    "data-written",
-    "before-manifest",
-    "manifest-written",
-    "before-commit",
-    "sink-commit",
-    "sink-produced",
-    "sink-after-commit",
-    "committed",
-]
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+PROGRAM = "tests.connectors.kafka.program"
+OWN = ["sink-prepare", "sink-commit", "sink-produced", "sink-after-commit"]
+"""Points within the sink's calls."""
+
 SHORT = ["before-manifest", "before-commit", "sink-produced", "sink-after-commit"]
 """The points of the short suite: those at which something is outside that no later snapshot tells of."""
 
@@ -87,57 +74,30 @@ def job(broker: Broker) -> Iterator[tuple[str, str]]:
             assert counts in ([], list(range(1, SIZE // 2 + 1)))
 
 
-def command(folder: Path, broker: Broker, topics: tuple[str, str], *options: str) -> list[str]:
-    program = [sys.executable, "-W", "error", "-m", "tests.connectors.kafka.program"]
-    return [*program, str(folder), broker.servers, *topics, *options]
-
-
-def run(folder: Path, broker: Broker, topics: tuple[str, str], *options: str, point: str = "") -> int:
-    """Run the job to its end, or to its death; return its exit code."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point}
-    arguments = command(folder, broker, topics, *options)
-    done = subprocess.run(arguments, check=False, cwd=ROOT, env=environment, capture_output=True, timeout=300)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
-    return done.returncode
+def asleep(
+    folder: Path, broker: Broker, topics: tuple[str, str], point: str
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run the job until it is suspended at a point."""
+    return parked(PROGRAM, folder, broker.servers, *topics, point=point)
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", POINTS if NIGHTLY else SHORT)
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else SHORT)
 def test_kill_at_each_point(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics:
-        assert run(tmp_path, broker, topics, point=f"{point}:3") == -signal.SIGKILL
+        kill_child(PROGRAM, tmp_path, broker.servers, *topics, point=f"{point}:3")
         if NIGHTLY:
-            assert run(tmp_path, broker, topics, point=f"{point}:2") == -signal.SIGKILL
-        assert run(tmp_path, broker, topics) == 0
-
-
-@contextmanager
-def parked(folder: Path, broker: Broker, topics: tuple[str, str], point: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the job until it stops at a point."""
-    with subprocess.Popen(
-        command(folder, broker, topics, "park"),
-        cwd=ROOT,
-        env={**os.environ, "MALFLOW_FAILPOINT": point},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"parked\n"
-        os.waitpid(child.pid, os.WUNTRACED)
-        try:
-            yield child
-        finally:
-            child.kill()
+            kill_child(PROGRAM, tmp_path, broker.servers, *topics, point=f"{point}:2")
+        run_child(PROGRAM, tmp_path, broker.servers, *topics)
 
 
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize("point", ["before-commit", *(["before-prepare", "prepared", "committed"] if NIGHTLY else [])])
 def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker: Broker) -> None:
-    with job(broker) as topics, parked(tmp_path, broker, topics, point) as zombie:
-        assert run(tmp_path, broker, topics) == 0
-        zombie.send_signal(signal.SIGCONT)
-        _, errors = zombie.communicate(timeout=120)
-        assert b"FencedError" in errors
+    with job(broker) as topics, asleep(tmp_path, broker, topics, point) as zombie:
+        run_child(PROGRAM, tmp_path, broker.servers, *topics)
+        _, errors = wake(zombie)
+        assert "FencedError" in errors
 
 
 @pytest.mark.fault("A7")
@@ -145,22 +105,22 @@ def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker:
 def test_kill_of_the_broker_and_then_of_both(point: str, tmp_path: Path, own_kafka: Callable[[], Kafka]) -> None:
     server = own_kafka()
     broker = Broker(server.address)
-    with job(broker) as topics, parked(tmp_path / "survivor", broker, topics, point) as survivor:
+    with job(broker) as topics, asleep(tmp_path / "survivor", broker, topics, point) as survivor:
         server.kill()
         server.start()
-        survivor.send_signal(signal.SIGCONT)
-        _, errors = survivor.communicate(timeout=120)
-        assert survivor.returncode == 0, errors
+        code, errors = wake(survivor)
+        assert code == 0, errors
     with job(broker) as topics:
-        with parked(tmp_path / "dead", broker, topics, point):
+        with asleep(tmp_path / "dead", broker, topics, point):
             server.kill()
         server.start()
-        assert run(tmp_path / "dead", broker, topics) == 0
+        run_child(PROGRAM, tmp_path / "dead", broker.servers, *topics)
 
 
 @pytest.mark.spark
 @pytest.mark.fault("A7")
-def test_kill_of_the_driver_on_spark(tmp_path: Path, broker: Broker) -> None:
+@pytest.mark.parametrize("point", [*DRIVER_POINTS, "sink-after-commit"] if NIGHTLY else ["before-commit"])
+def test_kill_of_the_driver_on_spark(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics:
-        assert run(tmp_path, broker, topics, "spark", point="before-commit:2") == -signal.SIGKILL
-        assert run(tmp_path, broker, topics, "spark") == 0
+        kill_child(PROGRAM, tmp_path, broker.servers, *topics, "spark", point=f"{point}:2")
+        run_child(PROGRAM, tmp_path, broker.servers, *topics, "spark")

@@ -1,32 +1,27 @@
-"""Changes to Postgres exactly once, through crashes of the program and of the server at each point of a snapshot.
+"""Changes to Postgres exactly once, through crashes of the program and of the server at each point of a snapshot."""
 
-MALFLOW_CRASH_ROUNDS=10 runs all of them ten times.
-"""
-
-import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
-import pytest
 
 from malflow.connectors.postgres import Change
 from tests.connectors.postgres.kit import Database, StrictCopy, slot_name
 from tests.connectors.postgres.writer import ACCOUNTS, TOTAL, move_amounts, writing
+from tests.kit.killing import kill_child, parked, run_child, wake
 from tests.servers.postgres import Postgres
 
-ROOT = Path(__file__).parents[3]
-ROUNDS = int(os.environ.get("MALFLOW_CRASH_ROUNDS", "1"))
+PROGRAM = "tests.connectors.postgres.copying"
 PATIENCE = 60
-FAILPOINTS = ("before-prepare:9", "prepared:9", "before-manifest:6", "manifest-written:6")
+COPYING = ["prepared:2", "manifest-written:4"]
+"""Points amid the first copy."""
+STREAMING = ["before-prepare:9", "prepared:9", "before-manifest:6", "manifest-written:6"]
+STREAMING += ["sink-commit:4", "amid-commit:4", "sink-after-commit:4"]
 
 
 class Job:
@@ -36,28 +31,24 @@ class Job:
         self.database, self.folder, self.slot = database, folder, slot_name()
         database.connection.execute(ACCOUNTS)
 
-    def start(self, **options: Any) -> subprocess.Popen[str]:
-        failpoint = {"MALFLOW_FAILPOINT": options.pop("failpoint")} if "failpoint" in options else {}
-        given = {"dsn": self.database.dsn, "slot": self.slot, "folder": str(self.folder), **options}
-        return subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.connectors.postgres.copying", json.dumps(given)],
-            cwd=ROOT,
-            env={**os.environ, **failpoint},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def arguments(self) -> list[object]:
+        return [self.folder, self.database.dsn, self.slot]
 
-    def run(self, **options: Any) -> int:
-        """Return how a run ends; its words are shown if it ends by itself."""
-        process = self.start(**options)
-        _, words = process.communicate(timeout=PATIENCE)
-        if process.returncode > 0:
-            sys.stderr.write(words)
-        return process.returncode
+    def kill(self, point: str) -> None:
+        """Run it until it is killed at a point."""
+        kill_child(PROGRAM, *self.arguments(), point=point)
+
+    def parked(self, point: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        """Run it until it is suspended at a point."""
+        return parked(PROGRAM, *self.arguments(), point=point)
+
+    def finish(self) -> None:
+        """Run it to the end of what is there."""
+        run_child(PROGRAM, *self.arguments(), "ends")
 
     def check(self) -> None:
         """Check that the copy and the log, applied strictly, are the table."""
-        assert self.run(ends=True) == 0
+        self.finish()
         orders = self.database.rows("select * from orders order by id")
         assert self.database.rows("select * from copy order by id") == orders
         copy = StrictCopy()
@@ -90,38 +81,39 @@ def reading(dsn: str) -> Iterator[list[int]]:
     assert set(seen) == {TOTAL}
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
-def test_program_killed_at_each_point(database: Database, tmp_path: Path, seed: int) -> None:
+def test_program_killed_at_each_point(database: Database, tmp_path: Path) -> None:
     job = Job(database, tmp_path)
-    with writing(database.dsn, seed, move_amounts):
-        for failpoint in ("prepared:2", "manifest-written:4"):  # amid the first copy
-            assert job.run(failpoint=failpoint) == -signal.SIGKILL, failpoint
-        assert job.run(ends=True) == 0
+    with writing(database.dsn, 0, move_amounts):
+        for point in COPYING:
+            job.kill(point)
+        job.finish()
         with reading(database.dsn):
-            for failpoint in FAILPOINTS:
-                assert job.run(failpoint=failpoint) == -signal.SIGKILL, failpoint
-            for point in ("before-commit", "amid-commit", "after-commit"):
-                assert job.run(at=point, do="program") == -signal.SIGKILL, point
+            for point in STREAMING:
+                job.kill(point)
     job.check()
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
-def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_path: Path, seed: int) -> None:
+def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_path: Path) -> None:
     server = own_postgres()
     with psycopg.connect(server.address, autocommit=True) as connection:
         job = Job(Database(server.address, connection), tmp_path)
-    assert job.run(ends=True) == 0
+    job.finish()
     with reading(server.address):
-        for at, do in (("before-commit", "server"), ("amid-commit", "server"), ("amid-commit", "server and program")):
-            with suppress(psycopg.OperationalError), writing(server.address, seed, move_some):
-                process = job.start(at=at, do=do)
-                crash_server(server, tmp_path / "kill-the-server")
-                if do == "server":
-                    time.sleep(1)
-                    assert process.poll() is None
-                    process.send_signal(signal.SIGTERM)
-                _, words = process.communicate(timeout=PATIENCE)
-                assert process.returncode == (0 if do == "server" else -signal.SIGKILL), words
+        for point in ("sink-commit:4", "amid-commit:4"):
+            with writing(server.address, 0, move_some), job.parked(point) as survivor:
+                server.kill()
+                survivor.send_signal(signal.SIGCONT)
+                time.sleep(0.2)
+                server.start()
+                time.sleep(1)
+                assert survivor.poll() is None
+                survivor.send_signal(signal.SIGTERM)
+                code, errors = wake(survivor)
+                assert code == 0, errors
+        with writing(server.address, 0, move_some), job.parked("amid-commit:4") as dead:
+            server.kill()
+            dead.kill()
+            server.start()
         with psycopg.connect(server.address, autocommit=True) as connection:
             job.database = Database(server.address, connection)
             job.check()
@@ -132,32 +124,18 @@ def move_some(dsn: str, stop: threading.Event, seed: int) -> None:
         move_amounts(dsn, stop, seed)
 
 
-def crash_server(server: Postgres, flag: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not flag.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    server.kill()
-    flag.unlink()
-    time.sleep(0.2)
-    server.start()
-
-
 def test_zombie_that_wakes_up(database: Database, tmp_path: Path) -> None:
     job = Job(database, tmp_path)
-    assert job.run(ends=True) == 0
+    job.finish()
     with reading(database.dsn):
-        for point in ("before-commit", "amid-commit"):
-            with writing(database.dsn, 1, move_some):
-                zombie = job.start(at=point, do="stop")
-                os.waitid(os.P_PID, zombie.pid, os.WSTOPPED)
-                if point == "amid-commit":  # it holds the ledger's row; the server ends it, here at once
+        for point in ("sink-commit:4", "amid-commit:4"):
+            with writing(database.dsn, 1, move_some), job.parked(point) as zombie:
+                if point == "amid-commit:4":  # it holds the ledger's row; the server ends it, here at once
                     database.execute(
                         "select pg_terminate_backend(pid) from pg_stat_activity "
                         "where state = 'idle in transaction' and application_name = 'malflow'"
                     )
-                assert job.run(ends=True) == 0
-                zombie.send_signal(signal.SIGCONT)
-                _, words = zombie.communicate(timeout=PATIENCE)
-                assert "FencedError" in words
+                job.finish()
+                _, errors = wake(zombie)
+                assert "FencedError" in errors
         job.check()

@@ -1,23 +1,21 @@
-"""``python -m tests.connectors.redis.program FOLDER URL NAME [park] [spark]``: sums of a stream into NAME:sums.
+"""``python -m tests.connectors.redis.program FOLDER URL NAME [spark]``: sums of a stream into NAME:sums.
 
-Each number gives two rows, so that a reader who sees one without the other has seen a part of an epoch. The process
-dies where ``MALFLOW_FAILPOINT`` says, or with ``park`` stops there until it is continued.
+Each number gives two rows, so that a reader who sees one without the other has seen a part of an epoch.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import StreamProvider
 from malflow.connectors.redis import RedisSink, RedisStreamSource
 from malflow.connectors.redis.stream import StreamReader
 from tests.kit.backends import at_once
-from tests.transactions.program import park_instead
+from tests.kit.running import run_job
 
 
 class SmallTicks(RedisStreamSource):
@@ -36,8 +34,6 @@ def _few_of(reader: StreamReader, limit: int) -> tuple[Sequence[Any], Sequence[A
 
 def main(folder: Path, url: str, name: str, *options: str) -> None:
     """Run the job to the end of the stream."""
-    if "park" in options:
-        park_instead()
 
     def build(provider: StreamProvider) -> None:
         source = SmallTicks(url, name, field="n", decode=int, stop="latest")
@@ -47,13 +43,8 @@ def main(folder: Path, url: str, name: str, *options: str) -> None:
         keyed = pairs.key_distribute("side", lambda msg: msg.value[0]).map("total", lambda pair: pair[1])
         keyed.sink("sums", RedisSink(url, table=f"{name}:sums"))
 
-    backend, every = at_once(folder, job="sums", codec="msgpack"), timedelta(microseconds=1)
-    if "spark" in options:
-        from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
-
-        SparkRuntime(build, backend, every, 2, max_records_per_tick=100).execute()
-    else:
-        SingleThreadRuntime(build, backend, every).execute()
+    backend = at_once(folder, job="sums", codec="msgpack")
+    run_job(build, backend, spark_ticks=100 if "spark" in options else 0)
 
 
 if __name__ == "__main__":

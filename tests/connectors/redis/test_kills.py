@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,32 +12,14 @@ from typing import Any
 import pytest
 import redis
 
+from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, kill_child, parked, run_child, start_child, wake
 from tests.kit.waiting import wait_until
 from tests.servers.redis_server import RedisServer
 
-ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.connectors.redis.program"
 SIZE = 200
 TOTAL = str(sum(range(SIZE))).encode()
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-POINTS = ["before-manifest", "before-commit", *(["prepared", "manifest-written", "committed"] if NIGHTLY else [])]
-
-
-def start(folder: Path, url: str, name: str, *options: str, point: str = "") -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.connectors.redis.program", str(folder), url, name, *options],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MALFLOW_FAILPOINT": point},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def run(folder: Path, url: str, name: str, *options: str, point: str = "") -> int:
-    """Run the job to its end, or to its death; return its exit code."""
-    process = start(folder, url, name, *options, point=point)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode in (0, -signal.SIGKILL), errors.decode()
-    return process.returncode
+SHORT = ["before-manifest", "before-commit"]
 
 
 def fill(client: Any, name: str) -> None:
@@ -82,13 +60,13 @@ def watched(client: Any, name: str) -> Iterator[list[int]]:
     assert not wrong
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS if NIGHTLY else SHORT)
 def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name) as seen:
-        assert run(tmp_path, redis_url, name, point=f"{point}:3") == -signal.SIGKILL
-        assert run(tmp_path, redis_url, name, point=f"{point}:4") == -signal.SIGKILL
-        assert run(tmp_path, redis_url, name) == 0
+        kill_child(PROGRAM, tmp_path, redis_url, name, point=f"{point}:3")
+        kill_child(PROGRAM, tmp_path, redis_url, name, point=f"{point}:4")
+        run_child(PROGRAM, tmp_path, redis_url, name)
         wait_until(lambda: seen[-1] == int(TOTAL), 30)
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
     assert len(seen) > 3, "totals appeared one after the other"
@@ -99,7 +77,7 @@ def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer]
     with redis.Redis.from_url(server.address) as client:
         fill(client, name)
         with watched(client, name) as seen:
-            process = start(tmp_path, server.address, name)
+            process = start_child(PROGRAM, tmp_path, server.address, name)
             kills = 0
             while process.poll() is None and kills < 3:
                 before = len(seen)
@@ -109,7 +87,7 @@ def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer]
                 time.sleep(0.1)
                 server.start()
             _, errors = process.communicate(timeout=300)
-            assert process.returncode == 0, errors.decode()
+            assert process.returncode == 0, errors
             assert kills > 0
         assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
 
@@ -119,22 +97,19 @@ def test_program_that_wakes_up_after_another(
     redis_url: str, client: Any, name: str, tmp_path: Path, point: str
 ) -> None:
     fill(client, name)
-    with watched(client, name), start(tmp_path, redis_url, name, "park", point=point) as zombie:
-        assert zombie.stdout is not None
-        assert zombie.stderr is not None
-        assert zombie.stdout.readline() == b"parked\n"
-        os.waitpid(zombie.pid, os.WUNTRACED)
-        assert run(tmp_path, redis_url, name) == 0
-        os.kill(zombie.pid, signal.SIGCONT)
-        assert "FencedError" in zombie.stderr.read().decode()
+    with watched(client, name), parked(PROGRAM, tmp_path, redis_url, name, point=point) as zombie:
+        run_child(PROGRAM, tmp_path, redis_url, name)
+        _, errors = wake(zombie)
+    assert "FencedError" in errors
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
 
 
 @pytest.mark.spark
 @pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
-def test_driver_killed_before_a_commit(redis_url: str, client: Any, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_driver_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name):
-        assert run(tmp_path, redis_url, name, "spark", point="before-commit:2") == -signal.SIGKILL
-        assert run(tmp_path, redis_url, name, "spark") == 0
+        kill_child(PROGRAM, tmp_path, redis_url, name, "spark", point=f"{point}:2")
+        run_child(PROGRAM, tmp_path, redis_url, name, "spark")
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}

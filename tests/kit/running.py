@@ -1,0 +1,28 @@
+"""Runs of a job in a program that a test kills: a snapshot after each tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.snapshot import FsspecBackend
+
+__all__ = ["run_job"]
+
+
+def run_job(build: Callable[[StreamProvider], None], backend: FsspecBackend, *, spark_ticks: int = 0) -> None:
+    """Run a job to its end, with a snapshot after each tick.
+
+    Args:
+        build: adds its operators.
+        backend: where its snapshots are.
+        spark_ticks: how many records a tick on Spark has; 0 if it doesn't run there.
+    """
+    every = timedelta(microseconds=1)
+    if not spark_ticks:
+        SingleThreadRuntime(build, backend, every).execute()
+        return
+    from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
+
+    SparkRuntime(build, backend, every, 2, max_records_per_tick=spark_ticks).execute()
