@@ -14,6 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.connectors.parquet.texts import is_text
 from malflow.filesystem import filesystem_of, is_local
 from malflow.store.redaction import redacted, secrets_in
 
@@ -28,6 +29,9 @@ _ROWS = 8192
 
 _BYTES = 32 << 20
 """Bytes of rows decoded at once at most, by their average size."""
+
+_DICTIONARY_BYTES = 3
+"""Bytes that a text takes at most if nearly all of a column are numbers of entries in a dictionary."""
 
 _NUMBER = "malflow row number"
 
@@ -138,6 +142,32 @@ class OpenParquet:
         fragment = ds.ParquetFileFormat().make_fragment(self._path if local else self._file, local)
         return frozenset(group.id for part in fragment.split_by_row_group(condition) for group in part.row_groups)
 
+    def keep_dictionaries(self, columns: Sequence[str]) -> None:
+        """Read the columns of texts among these as dictionaries and indices, if they are written so.
+
+        Raises:
+            InputFileError: if the file has changed.
+        """
+        metadata = self._parquet.metadata
+        paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+        texts = [name for name in columns if paths.count(name) == 1 and is_text(self.schema.field(name).type)]
+        kept = [name for name in texts if self._is_small(paths.index(name))]
+        if kept:
+            plain, source = self._parquet, self._path if self._file is None else self._file
+            try:
+                self._parquet = _parquet_file(source, metadata=metadata, read_dictionary=kept)
+            except (pa.ArrowException, OSError) as error:
+                self.require_unchanged()
+                raise InputFileError(self._path, f"cannot be read as Parquet: {error}") from error
+            plain.close()
+
+    def _is_small(self, column: int) -> bool:
+        """Whether few different texts stand in each row group of a column."""
+        groups = (self._parquet.metadata.row_group(group).column(column) for group in range(len(self._sizes)))
+        return all(
+            it.has_dictionary_page and it.total_uncompressed_size <= _DICTIONARY_BYTES * it.num_values for it in groups
+        )
+
     def batches(self, group: int, columns: Sequence[str], skip: int, condition: Filter | None) -> Iterator[RowBatch]:
         """Yield the rows of a row group, from row `skip` on.
 
@@ -199,17 +229,22 @@ def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
     try:
         if is_local(path):
             written = _local_version(path)
-            return OpenParquet(path, None, pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER), written)
+            return OpenParquet(path, None, _parquet_file(path), written)
         filesystem, inner = filesystem_of(path, storage_options)
         written = _remote_version(filesystem.info(inner))
         file = filesystem.open(inner, "rb", **_UNCACHED if isinstance(filesystem, AsyncFileSystem) else {})
-        return OpenParquet(path, file, pq.ParquetFile(file, pre_buffer=False, buffer_size=_REMOTE_BUFFER), written)
+        return OpenParquet(path, file, _parquet_file(file), written)
     except (pa.ArrowException, OSError) as error:
         if file is not None:
             file.close()
         problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as Parquet: {error}"
         failure = InputFileError(path, redacted(problem, secrets_in(storage_options, path)))
     raise failure  # without its cause, which may show secrets
+
+
+def _parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
+    buffer = _BUFFER if isinstance(source, str) else _REMOTE_BUFFER
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer, **options)
 
 
 _UNCACHED = {"cache_type": "none"}

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.callables import deferred
+from malflow.connectors.parquet.texts import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options"]
@@ -98,6 +99,7 @@ class RowMaker:
             _require_one(name, schema)
         self._names = list(names)
         self._exact = {name: _in_microseconds(schema.field(name).type) for name in self.reads}
+        self._texts = {name: SharedTexts() for name in self.reads}
         self._combine = (lambda columns, _: columns[0]) if single else _combiner(options.row, self._names)
 
     def make(self, batch: pa.RecordBatch, indices: Sequence[int]) -> tuple[list[Any], Sequence[Any]]:
@@ -132,6 +134,8 @@ class RowMaker:
                 "pass nanoseconds='truncate' to cut it off"
             ) from error
         try:
+            if isinstance(column, pa.DictionaryArray) and is_text(column.type.value_type):
+                return self._texts[name].to_list(column)
             python: list[Any] = column.to_pylist()
         except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
             raise UnreadableColumn(

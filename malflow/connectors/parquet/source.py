@@ -215,7 +215,9 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         condition = options.condition
         self._filter = None if condition is None else Filter(condition, file.schema, self._path)
         self._groups = None if condition is None else file.groups_for(condition)
-        self._columns = [*self._maker.reads, *(() if self._filter is None else self._filter.reads)]
+        filtered = () if self._filter is None else self._filter.reads
+        self._columns = [*self._maker.reads, *filtered]
+        file.keep_dictionaries([name for name in self._maker.reads if name not in filtered])
         return file
 
 
