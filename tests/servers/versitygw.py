@@ -15,7 +15,7 @@ __all__ = ["Versitygw"]
 
 VERSION = "1.8.0"
 _BINARY = INSTALLED / f"versitygw-{VERSION}"
-_KEY, _SECRET = "malflow", "malflow-secret"
+_KEY, _SECRET = "malflow-key", "malflow-secret"
 _GO = Path("/usr/local/go/bin/go")
 
 

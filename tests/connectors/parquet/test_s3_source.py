@@ -13,11 +13,12 @@ import pytest
 from malflow.connectors.parquet import ParquetSource
 from malflow.sources import InputFileError
 from tests.kit.faulty_s3 import FaultyS3
+from tests.kit.s3_servers import S3_SERVERS, s3_options
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[FaultyS3]:
-    with FaultyS3() as server:
+@pytest.fixture(scope="module", params=S3_SERVERS)
+def s3(request: pytest.FixtureRequest) -> Iterator[FaultyS3]:
+    with FaultyS3(upstream=s3_options(request)) as server:
         yield server
 
 
@@ -66,8 +67,9 @@ def test_object_that_changed(s3: FaultyS3) -> None:
         read(source, part, reader.snapshot())
 
 
-@pytest.mark.parametrize("secret", ["a-secret-key", "an-access-key"])
-def test_no_secret_in_an_error(s3: FaultyS3, secret: str) -> None:
+@pytest.mark.parametrize("option", ["key", "secret"])
+def test_no_secret_in_an_error(s3: FaultyS3, option: str) -> None:
+    secret = s3.options[option]
     part = f"s3://{s3.bucket}/gone.parquet"
     source = ParquetSource(part, storage_options=s3.options)
     with pytest.raises(InputFileError, match=r"does not exist") as missing:
