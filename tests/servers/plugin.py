@@ -25,6 +25,7 @@ __all__ = [
     "own_kafka",
     "own_postgres",
     "own_redis",
+    "own_versitygw",
     "postgres_dsn",
     "redis_url",
     "server_session",
@@ -146,4 +147,12 @@ def own_redis(server_session: Session) -> Iterator[Callable[[], RedisServer]]:
     """Return what starts a Redis server for this test alone, which may kill it."""
     _require(RedisServer)
     with server_session.own(RedisServer) as start:
+        yield start
+
+
+@pytest.fixture
+def own_versitygw(server_session: Session) -> Iterator[Callable[[], Versitygw]]:
+    """Return what starts an S3 server for this test alone, which may kill it."""
+    _require(Versitygw)
+    with server_session.own(Versitygw) as start:
         yield start

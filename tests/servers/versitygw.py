@@ -11,7 +11,7 @@ from typing import Any
 from tests.servers.debian import require
 from tests.servers.server import INSTALLED, Server, run
 
-__all__ = ["Versitygw"]
+__all__ = ["Versitygw", "storage_options"]
 
 VERSION = "1.8.0"
 _BINARY = INSTALLED / f"versitygw-{VERSION}"
@@ -55,7 +55,7 @@ class Versitygw(Server):
     @property
     def options(self) -> dict[str, Any]:
         """Storage options of s3fs."""
-        return {"key": _KEY, "secret": _SECRET, "client_kwargs": {"endpoint_url": self.address}}
+        return storage_options(self.address)
 
     def configure(self) -> None:
         """Make the folder of the buckets."""
@@ -72,6 +72,11 @@ class Versitygw(Server):
         if not _has_attributes(self.folder):
             folders = ["--sidecar", str(self.folder / "attributes"), *folders]
         return [str(_BINARY), "--port", f"127.0.0.1:{self.port}", "posix", *folders]
+
+
+def storage_options(endpoint: str) -> dict[str, Any]:
+    """Return storage options of s3fs that lead to a server."""
+    return {"key": _KEY, "secret": _SECRET, "client_kwargs": {"endpoint_url": endpoint}}
 
 
 def _has_attributes(folder: Path) -> bool:

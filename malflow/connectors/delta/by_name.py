@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ def sink(
     formatter: Callable[[Any], Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    retry_for: timedelta = timedelta(minutes=1),
 ) -> DeltaSink[Any, Any, Any]:
     """Return the sink into a table."""
     return DeltaSink(
@@ -31,4 +33,5 @@ def sink(
         formatter=formatter,
         settings=settings,
         storage_options=storage_options,
+        retry_for=retry_for,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         formatter: returns the row for a message; by default its value.
         settings: passed to `deltalake.write_deltalake`, such as ``{"partition_by": ["day"]}``.
         storage_options: passed to deltalake, such as credentials.
+        retry_for: how long the run waits while an object store can't be reached.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -63,6 +65,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
             raise GraphError(f"DeltaSink needs the path or URL of a table; got {table!r}")
@@ -77,13 +80,15 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:
             raise GraphError(f"DeltaSink settings can't have {ours[0]!r}, on which delivery rests")
+        if retry_for < timedelta(0):
+            raise GraphError(f"DeltaSink retry_for must not be negative; got {retry_for!r}")
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path
         self.delivery = delivery
         self._shown = redacted(uri, secrets_in(storage_options or {}, uri))
         self._schema = schema
         self._formatter = formatter
-        self._table = Table(uri, storage_options or {}, settings or {})
+        self._table = Table(uri, storage_options or {}, settings or {}, retry_for.total_seconds())
         self._begin()
         if delivery == "at-least-once":
             self.snapshot, self.restore = self._append_now, self._begin_anew

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from malflow.errors import FencedError, MalflowError
+from malflow.filesystem import is_local
 from malflow.sinks.transactional import SinkOwner
 from malflow.store.redaction import redacted, secrets_in
 
@@ -52,11 +53,16 @@ class Table:
         uri: the path or URL.
         storage_options: passed to deltalake.
         settings: passed to `deltalake.write_deltalake`.
+        retry_seconds: how long an object store is asked again while it can't be reached.
     """
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, uri: str, storage_options: Mapping[str, str], settings: Mapping[str, Any], retry_seconds: float = 60
+    ) -> None:
         self._uri = uri
         self._options = dict(storage_options)
+        if not is_local(uri):
+            self._options = {**_retries(retry_seconds), **self._options}
         self._settings = dict(settings)
         self._secrets = secrets_in(self._options, uri)
         self._shown = redacted(uri, self._secrets)
@@ -167,6 +173,15 @@ class Table:
 
 
 _OF_CREATION = ("partition_by", "name", "description", "configuration")
+
+
+def _retries(seconds: float) -> dict[str, str]:
+    """Return storage options that limit retries by time alone."""
+    return {
+        "max_retries": "1000000",
+        "retry_timeout": f"{int(seconds * 1000)}ms",
+        "backoff_config.max_backoff": "5s",
+    }
 
 
 def _claim_id(owner: SinkOwner) -> str:

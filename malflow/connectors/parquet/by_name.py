@@ -59,6 +59,7 @@ def sink(
     row_group_rows: int = 100_000,
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    retry_for: timedelta = timedelta(minutes=1),
 ) -> ParquetSink[Any, Any, Any]:
     """Return the sink into a folder.
 
@@ -77,4 +78,5 @@ def sink(
         row_group_rows=row_group_rows,
         settings=settings,
         storage_options=storage_options,
+        retry_for=retry_for,
     )

@@ -8,14 +8,13 @@ from functools import partial
 
 from malflow.errors import FencedError
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
-from malflow.store.retry import Retry, SystemContext
+from malflow.store.retry import Retry
 
 __all__ = ["Entry", "Ledger"]
 
 _FOLDER = "ledger/"
 _KEPT = 3
 _LIMIT = 4096
-_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +43,13 @@ class Ledger:
     Args:
         store: where the entries are.
         target: what the ledger is for, for errors.
+        retry: how long the store is asked again while it can't be reached.
     """
 
-    def __init__(self, store: Store, target: str) -> None:
+    def __init__(self, store: Store, target: str, retry: Retry) -> None:
         self._store = store
         self._target = target
-        self._context = SystemContext()
-        self._retry = Retry(_SECONDS, self._context)
+        self._retry = retry
         self._number = 0
         self.last = Entry()
 
@@ -89,7 +88,7 @@ class Ledger:
 
     def _written(self, entry: Entry) -> bool:
         """Write the next entry; return whether nobody else has written one."""
-        entry = replace(entry, token=self._context.token())
+        entry = replace(entry, token=self._retry.environment.token())
         number = self._number + 1
         data = json.dumps(asdict(entry)).encode()
         if not self._put(_key(number), data):

@@ -7,14 +7,18 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from malflow.connectors.files.local_file import SinkFileError
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of, is_local, local_path
+from malflow.store import s3
+from malflow.store.contract import Transient
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.remote import protocols_of
+from malflow.store.retry import Retry
 
 __all__ = ["HIDDEN", "Place", "Staged", "open_place"]
 
@@ -69,13 +73,14 @@ class Place(ABC):
         """Delete the staged files whose names begin with a prefix, except for some."""
 
 
-def open_place(folder: str, storage_options: Mapping[str, Any], sub: str) -> Place:
+def open_place(folder: str, storage_options: Mapping[str, Any], sub: str, retry: Retry) -> Place:
     """Return the place that is a local folder, or a folder on S3.
 
     Args:
         folder: the path or URL.
         storage_options: options for the file system.
         sub: the folder for staged files of one sink, below `HIDDEN`.
+        retry: how long S3 is asked again while it can't be reached.
 
     Raises:
         GraphError: if it is on another file system.
@@ -86,7 +91,7 @@ def open_place(folder: str, storage_options: Mapping[str, Any], sub: str) -> Pla
     if "s3" not in protocols_of(filesystem):
         shown = redacted(folder, secrets_in(storage_options, folder))
         raise GraphError(f"'{shown}' is neither a local folder nor on S3, where files become visible as a whole")
-    return _S3Place(filesystem, inner, secrets_in(storage_options, folder))
+    return _S3Place(filesystem, inner, secrets_in(storage_options, folder), retry)
 
 
 class _LocalPlace(Place):
@@ -151,8 +156,9 @@ class _LocalFile(StagedFile):
 class _S3Place(Place):
     """A folder on S3: a staged file is an uncompleted multipart upload of the final object."""
 
-    def __init__(self, filesystem: Any, inner: str, secrets: list[str]) -> None:
+    def __init__(self, filesystem: Any, inner: str, secrets: list[str], retry: Retry) -> None:
         self._filesystem = filesystem
+        self._retry = retry
         self._bucket, _, path = inner.strip("/").partition("/")
         self._path = f"{path}/" if path else ""
         self._secrets = secrets
@@ -178,7 +184,7 @@ class _S3Place(Place):
                 self.drop(name, upload)
 
     def ask(self, method: str, name: str, **arguments: Any) -> Any:
-        """Send a request about an object.
+        """Send a request about an object, again while the server can't be reached: all of them may be repeated.
 
         Raises:
             FileNotFoundError: if the server knows no such upload or object.
@@ -192,14 +198,25 @@ class _S3Place(Place):
             self.ask("abort_multipart_upload", name, UploadId=upload)
 
     def _call(self, method: str, name: str, **arguments: Any) -> Any:
+        try:
+            return self._retry.of(partial(self._call_once, method, name, **arguments))
+        except Transient as error:
+            problem = str(error)
+        raise self._error(name, problem)
+
+    def _call_once(self, method: str, name: str, **arguments: Any) -> Any:
         filesystem = self._filesystem
         try:
             return filesystem.call_s3(method, filesystem.s3_additional_kwargs, Bucket=self._bucket, **arguments)
         except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
-            failure = redacted(f"{type(error).__name__}: {error}", self._secrets)
-        raise SinkFileError(f"s3://{self._bucket}/{self._path}{name}", f"could not be written ({method}: {failure})")
+            problem = f"could not be written ({method}: {redacted(f'{type(error).__name__}: {error}', self._secrets)})"
+            passing = s3.verdict_on_read(error) is Transient
+        raise Transient(problem) if passing else self._error(name, problem)
+
+    def _error(self, name: str, problem: str) -> SinkFileError:
+        return SinkFileError(f"s3://{self._bucket}/{self._path}{name}", problem)
 
     def _exists(self, name: str) -> bool:
         try:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -40,7 +41,6 @@ Handle: TypeAlias = tuple[int, Staged]
 
 _SCHEMA = "schema.arrow"
 _SCHEMA_LIMIT = 1 << 20
-_RETRY = Retry(60.0, SystemContext())
 _FAILURES = (pa.ArrowException, OSError, MalflowError, ValueError)
 _OURS = frozenset({"where", "schema", "filesystem"})
 
@@ -66,6 +66,7 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         settings: passed to `pyarrow.parquet.ParquetWriter`, such as ``{"compression": "snappy"}``; by default
             compression is zstd.
         storage_options: options for the file system, such as credentials.
+        retry_for: how long the run waits while S3 can't be reached.
 
     Raises:
         GraphError: if an argument is not valid, or the folder is neither local nor on S3.
@@ -84,6 +85,7 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         row_group_rows: int = 100_000,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         self._options = dict(storage_options or {})
         self._folder = _checked_folder(folder)
@@ -98,7 +100,10 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
             )
         if isinstance(row_group_rows, bool) or not isinstance(row_group_rows, int) or row_group_rows < 1:
             raise GraphError(f"ParquetSink row_group_rows must be a positive number; got {row_group_rows!r}")
+        if retry_for < timedelta(0):
+            raise GraphError(f"ParquetSink retry_for must not be negative; got {retry_for!r}")
         self.delivery = delivery
+        self._retry_for = retry_for.total_seconds()
         self._shown = redacted(self._folder, secrets_in(self._options, self._folder))
         self._schema = schema
         self._formatter = formatter
@@ -106,7 +111,7 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._output: _Output | None = None
         self._owned = ""
         self._reset()
-        open_place(self._folder, self._options, "")  # refuses other file systems now
+        open_place(self._folder, self._options, "", self._retry)  # refuses other file systems now
         if delivery == "at-least-once":
             self.snapshot, self.restore = self._end_file, self._begin_anew
 
@@ -149,12 +154,12 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._reset()
         _make_folder(self._folder)
         store = open_store(f"{self._folder}/{HIDDEN}/{sub}", self._options)
-        ledger = Ledger(store, self._shown)
+        ledger = Ledger(store, self._shown, self._retry)
         ledger.claim(owner.claim)
-        place = open_place(self._folder, self._options, f"{sub}/staged")
-        self._output = _Output(place, f"part-{digest}-{owner.claim:06d}-", store, ledger)
+        place = open_place(self._folder, self._options, f"{sub}/staged", self._retry)
+        self._output = _Output(place, f"part-{digest}-{owner.claim:06d}-", self._retry, store, ledger)
         self._owned = f"part-{digest}-"
-        self._columns.schema = self._schema if self._schema is not None else _kept_schema(store)
+        self._columns.schema = self._schema if self._schema is not None else self._kept_schema(store)
         return ledger.last.begun
 
     def prepare(self, epoch: int) -> Handle | None:
@@ -254,11 +259,23 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise MalflowError(f"{self!r} was not claimed by a run; it is committed by fence(), prepare() and commit()")
         return self._output
 
+    def _kept_schema(self, store: Store) -> pa.Schema | None:
+        try:
+            data = self._retry.of(partial(store.get, _SCHEMA, _SCHEMA_LIMIT))
+        except KeyMissing:
+            return None
+        return pa.ipc.read_schema(pa.py_buffer(data))
+
+    @property
+    def _retry(self) -> Retry:
+        return Retry(self._retry_for, SystemContext())
+
     def _unclaimed(self) -> _Output:
         """Return where a sink writes that delivers at least once."""
         token = token_hex(4)
         _make_folder(self._folder)
-        self._output = _Output(open_place(self._folder, self._options, f"files-{token}"), f"part-{token}-")
+        place = open_place(self._folder, self._options, f"files-{token}", self._retry)
+        self._output = _Output(place, f"part-{token}-", self._retry)
         return self._output
 
     def __getstate__(self) -> dict[str, Any]:
@@ -275,21 +292,14 @@ class _Output:
 
     place: Place
     prefix: str
+    retry: Retry
     store: Store | None = None
     ledger: Ledger | None = None
 
     def keep_schema(self, schema: pa.Schema) -> None:
         if self.store is not None:
             with suppress(KeyExists):
-                _RETRY.of(partial(self.store.put_new, _SCHEMA, schema.serialize().to_pybytes()))
-
-
-def _kept_schema(store: Store) -> pa.Schema | None:
-    try:
-        data = _RETRY.of(partial(store.get, _SCHEMA, _SCHEMA_LIMIT))
-    except KeyMissing:
-        return None
-    return pa.ipc.read_schema(pa.py_buffer(data))
+                self.retry.of(partial(self.store.put_new, _SCHEMA, schema.serialize().to_pybytes()))
 
 
 def _make_folder(folder: str) -> None:

@@ -1,0 +1,88 @@
+"""``python -m tests.connectors.s3_program parquet|delta ENDPOINT BUCKET STATE``: pairs of numbers to S3, a pair a tick.
+
+STATE is the folder or URL of the snapshots. Points within calls of the sink are added to those of the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+from malflow import SingleThreadRuntime, StreamProvider
+from malflow.connectors.delta import DeltaSink
+from malflow.connectors.delta.table import Table
+from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.parquet.ledger import Ledger
+from malflow.connectors.parquet.places import _S3Place, _Upload
+from malflow.store.failpoint import failpoint
+from malflow.testing import PAUSE, ScriptedSource
+from tests.kit.backends import at_once
+from tests.servers.versitygw import storage_options
+
+SIZE = 16
+
+
+def add_failpoints() -> None:
+    """Add a point before and after each step of a sink."""
+    for kind, method, name in (
+        (_Upload, "seal", "upload"),
+        (Ledger, "begin", "begin"),
+        (_S3Place, "publish", "publish"),
+        (Ledger, "finish", "finish"),
+        (Table, "append", "append"),
+    ):
+        step = getattr(kind, method)
+
+        def between(self: Any, *arguments: Any, step: Any = step, name: str = name) -> Any:
+            failpoint(f"before-{name}")
+            result = step(self, *arguments)
+            failpoint(f"after-{name}")
+            return result
+
+        setattr(kind, method, between)
+
+
+def delta_options(endpoint: str) -> dict[str, str]:
+    """Return the storage options of deltalake."""
+    options = storage_options(endpoint)
+    return {
+        "AWS_ACCESS_KEY_ID": options["key"],
+        "AWS_SECRET_ACCESS_KEY": options["secret"],
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+def main(kind: str, endpoint: str, bucket: str, state: str) -> None:
+    """Run the job to its end."""
+    add_failpoints()
+    output, options = f"s3://{bucket}/out", storage_options(endpoint)
+    sinks: dict[str, Any] = {
+        "parquet": lambda: ParquetSink(output, storage_options=options, formatter=row_of),
+        "delta": lambda: DeltaSink(output, storage_options=delta_options(endpoint), formatter=row_of),
+    }
+
+    def build(provider: StreamProvider) -> None:
+        script = [item for number in range(0, SIZE, 2) for item in (number, PAUSE)]
+        even = provider.new_stream().source("even", ScriptedSource({"part": script}))
+        keyed = even.flat_map("pair", lambda number: [number, number + 1]).key_distribute(
+            "parity", lambda msg: msg.value % 2
+        )
+        counted = keyed.stateful_map("count", lambda _, value, n: ((value, n), n + 1), int)
+        counted.sink("out", sinks[kind]())
+
+    more = {"storage_options": options} if state.startswith("s3:") else {}
+    SingleThreadRuntime(
+        build, at_once(state, job="pairs", codec="msgpack", **more), timedelta(microseconds=1)
+    ).execute()
+
+
+def row_of(msg: Any) -> dict[str, int]:
+    """Return a row of the output."""
+    return {"n": msg.value[0], "nth": msg.value[1]}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
