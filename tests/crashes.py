@@ -13,6 +13,7 @@ TESTS = (
     "connectors/postgres/test_crashes.py",
     "connectors/redis/test_kills.py",
     "connectors/test_column_crashes.py",
+    "connectors/test_s3_crashes.py",
     "connectors/test_pairs.py",
     "examples/test_enriched_orders.py",
 )

@@ -6,10 +6,9 @@ STATE is the folder or URL of the snapshots. Points within calls of the sink are
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from typing import Any
 
-from malflow import SingleThreadRuntime, StreamProvider
+from malflow import StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
@@ -18,6 +17,7 @@ from malflow.connectors.parquet.places import _S3Place, _Upload
 from malflow.store.failpoint import failpoint
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
+from tests.kit.running import run_job
 from tests.servers.versitygw import storage_options
 
 SIZE = 16
@@ -74,9 +74,7 @@ def main(kind: str, endpoint: str, bucket: str, state: str) -> None:
         counted.sink("out", sinks[kind]())
 
     more = {"storage_options": options} if state.startswith("s3:") else {}
-    SingleThreadRuntime(
-        build, at_once(state, job="pairs", codec="msgpack", **more), timedelta(microseconds=1)
-    ).execute()
+    run_job(build, at_once(state, job="pairs", codec="msgpack", **more))
 
 
 def row_of(msg: Any) -> dict[str, int]:
