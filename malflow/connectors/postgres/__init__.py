@@ -9,11 +9,11 @@ except ImportError as _missing:
         "malflow.connectors.postgres needs psycopg 3; pip install 'malflow[postgres]'"
     ) from _missing
 
-from malflow.connectors.postgres.change import UNCHANGED, Change, Unchanged
 from malflow.connectors.postgres.changes import PostgresChanges
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource
+from malflow.connectors.tables.change import UNCHANGED, Change, Unchanged
 
 __all__ = [
     "UNCHANGED",

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import psycopg
 
 from malflow.connectors.postgres.background import Background
-from malflow.connectors.postgres.change import Change
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
@@ -29,6 +28,7 @@ from malflow.connectors.postgres.slots import (
 )
 from malflow.connectors.postgres.transactions import TransactionReader
 from malflow.connectors.postgres.visible import CopyState
+from malflow.connectors.tables.change import Change
 from malflow.sources.contract import StatefulSourcePartition
 
 __all__ = ["ChangeOptions", "ChangesPartition", "Position", "check_new"]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
-from malflow.connectors.postgres.change import Change
 from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.slots import drop_slot
+from malflow.connectors.tables.change import Change
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl
 

@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.change import Change
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.names import Table
 from malflow.connectors.postgres.visible import CopyState, TableCopy
+from malflow.connectors.tables.change import Change
 
 __all__ = ["Overlap"]
 

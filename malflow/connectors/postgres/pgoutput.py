@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import pq
 
-from malflow.connectors.postgres.change import UNCHANGED
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import shown_name
+from malflow.connectors.tables.change import UNCHANGED
 
 __all__ = ["Relation", "lsn_number", "lsn_text", "read_relation"]
 

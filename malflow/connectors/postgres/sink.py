@@ -10,13 +10,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import psycopg
 
+from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import Server
-from malflow.connectors.postgres.epoch_rows import Batch, EpochRows
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
-from malflow.connectors.postgres.row_shapes import RowShape
 from malflow.connectors.postgres.writing import Stages, TableWriter
+from malflow.connectors.tables.epoch_rows import EpochRows
+from malflow.connectors.tables.row_shapes import RowShape
 from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
@@ -184,14 +185,15 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         rows = self._rows
         if rows is None or not len(rows):
             return [], False
-        batches, cleared = list(rows.batches()), rows.cleared
+        table, _ = self._described
+        batches = [as_text(batch, table, self._text) for batch in rows.batches()]
+        cleared = rows.cleared
         rows.reset()
         return batches, cleared
 
     def _new_rows(self) -> EpochRows:
         self._connected()
-        table, shape = self._described
-        return EpochRows(shape, dict(zip(table.columns, table.types, strict=True)), self._text)
+        return EpochRows(self._described[1])
 
     def _ledger(self) -> Ledger:
         if self._owner is None:
@@ -229,7 +231,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
             raise PostgresError(f"table {table.shown}: columns must contain the key, {', '.join(key)}")
         if key and frozenset(key) not in table.uniques:
             raise PostgresError(f"table {table.shown} has no unique index of {', '.join(key)}; make one, or change key")
-        return RowShape(table.shown, columns, key)
+        return RowShape(table.shown, columns, key, PostgresError)
 
     @contextmanager
     def _reliably(self) -> Iterator[None]:

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
+from malflow.connectors.postgres.batches import Batch
 from malflow.connectors.postgres.connection import reason
-from malflow.connectors.postgres.epoch_rows import Batch
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import Table, identifiers
 

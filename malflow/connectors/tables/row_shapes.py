@@ -6,27 +6,31 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.errors import short_repr
+from malflow.errors import MalflowError, short_repr
 
 __all__ = ["RowShape"]
 
 
 class RowShape:
-    """The columns of a table that are written, and where the key is among them."""
+    """The columns of a table that are written, and where the key is among them.
 
-    def __init__(self, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
-        self.table, self.columns, self.key = table, columns, key
+    Args:
+        table: the table's name, for messages.
+        columns: the columns that are written.
+        key: those that make a row unique; none if rows are appended.
+        error: the class of the errors that are raised.
+    """
+
+    def __init__(
+        self, table: str, columns: tuple[str, ...], key: tuple[str, ...], error: type[MalflowError] = MalflowError
+    ) -> None:
+        self.table, self.columns, self.key, self.error = table, columns, key, error
         self._of_dict = itemgetter(*columns) if len(columns) > 1 else lambda row, name=columns[0]: (row[name],)
         places = [columns.index(name) for name in key]
         self.key_of = itemgetter(*places) if len(places) > 1 else lambda row, at=(places or [0])[0]: (row[at],)
 
     def rows(self, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a batch.
-
-        Raises:
-            PostgresError: if one lacks a column or has one that is not written.
-        """
+        """Return the rows of a batch; it is an error if one lacks a column, or has one that is not written."""
         if set(map(type, values)) == {dict} and set(map(len, values)) == {len(self.columns)}:
             try:
                 return list(map(self._of_dict, values))
@@ -50,11 +54,7 @@ class RowShape:
             raise self._unfit(value, str(error)) from error
 
     def key_in(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a row that may have its key alone.
-
-        Raises:
-            PostgresError: if a column of the key is missing.
-        """
+        """Return the key of a row that may have its key alone; it is an error if a column of the key is missing."""
         try:
             return tuple(row[name] for name in self.key)
         except KeyError as error:
@@ -75,8 +75,8 @@ class RowShape:
             raise self._unfit(value, lacks)
         return tuple(value[name] for name in self.columns)
 
-    def _unfit(self, value: Any, why: str) -> PostgresError:
-        return PostgresError(
+    def _unfit(self, value: Any, why: str) -> MalflowError:
+        return self.error(
             f"table {self.table}: {short_repr(value)} is no row of columns {', '.join(self.columns)}: {why}; pass "
             "columns=[...], or convert the records before the sink"
         )

@@ -5,32 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from malflow.connectors.postgres.change import UNCHANGED, Change
-from malflow.connectors.postgres.copy_text import Column, copy_text
-from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.row_shapes import RowShape
-from malflow.errors import short_repr
+from malflow.connectors.tables.change import UNCHANGED, Change
+from malflow.connectors.tables.row_shapes import RowShape
+from malflow.errors import MalflowError, short_repr
 
-__all__ = ["Batch", "EpochRows", "Operation"]
+__all__ = ["EpochRows", "Operation", "Row", "RowBatch"]
 
 Operation: TypeAlias = Literal["insert", "upsert", "update", "delete"]
 Row: TypeAlias = tuple[Any, ...]
 
 
-class Batch(NamedTuple):
-    """Rows for one statement. Plain values: it is kept in snapshots.
+class RowBatch(NamedTuple):
+    """Rows for one statement. Plain values: it may be kept in snapshots.
 
     Attributes:
         operation: what is done with them.
-        columns: the columns of the text; those of an update begin with the key that finds the row.
-        size: how many rows.
-        text: the rows, as the text of a COPY.
+        columns: the columns of the rows; those of an update begin with the key that finds the row.
+        rows: the rows.
     """
 
     operation: Operation
     columns: tuple[str, ...]
-    size: int
-    text: bytes
+    rows: Sequence[Row]
 
 
 class _Partial(NamedTuple):
@@ -41,10 +37,13 @@ class _Partial(NamedTuple):
 
 
 class EpochRows:
-    """The rows of an epoch, reduced to one for each key; all of them if there is no key."""
+    """The rows of an epoch, reduced to one for each key; all of them if there is no key.
 
-    def __init__(self, shape: RowShape, types: dict[str, int], text: frozenset[str]) -> None:
-        self._shape, self._types, self._text = shape, types, text
+    Its methods raise the error of the shape if a value is no row of the table.
+    """
+
+    def __init__(self, shape: RowShape) -> None:
+        self._shape = shape
         self._rows: dict[Row, Row | _Partial | None] = {}
         self._appended: list[Row] = []
         self._has_partial = False
@@ -54,11 +53,7 @@ class EpochRows:
         return len(self._rows) + len(self._appended) + self.cleared
 
     def add(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Add the records of a batch, in order.
-
-        Raises:
-            PostgresError: if a value is no row of the table.
-        """
+        """Add the records of a batch, in order."""
         kinds = set(map(type, values))
         if Change not in kinds and type(None) not in kinds:
             self._put(self._shape.rows(values))
@@ -76,17 +71,17 @@ class EpochRows:
         self._rows, self._appended = {}, []
         self.cleared = self._has_partial = False
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RowBatch]:
         """Return the batches in the order in which they are to be written: deletes, updates, upserts."""
         whole, partial, deleted = self._by_kind()
         if deleted:
-            yield self._batch("delete", self._shape.key, deleted)
+            yield RowBatch("delete", self._shape.key, deleted)
         for names, rows in partial.items():
-            yield self._batch("update", (*self._shape.key, *names), rows)
+            yield RowBatch("update", (*self._shape.key, *names), rows)
         if whole:
-            yield self._batch("upsert", self._shape.columns, whole)
+            yield RowBatch("upsert", self._shape.columns, whole)
         if self._appended:
-            yield self._batch("insert", self._shape.columns, self._appended)
+            yield RowBatch("insert", self._shape.columns, self._appended)
 
     def _put(self, rows: list[Row]) -> None:
         if not self._shape.key:
@@ -100,7 +95,7 @@ class EpochRows:
             else:
                 self._rows.update(zip(map(key_of, rows), rows, strict=True))
         except TypeError as error:
-            raise PostgresError(f"table {self._shape.table}: a key can't be compared ({error})") from error
+            raise self._error(f"a key can't be compared ({error})") from error
 
     def _put_one(self, key: Row, row: Row | _Partial | None) -> None:
         present = self._rows.get(key)
@@ -110,7 +105,7 @@ class EpochRows:
 
     def _delete(self, key: Row) -> None:
         if not self._shape.key:
-            raise PostgresError(f"table {self._shape.table}: a row can't be deleted without key=[...]")
+            raise self._error("a row can't be deleted without key=[...]")
         self._put_one(key, None)
 
     def _change(self, change: Change) -> None:
@@ -126,7 +121,7 @@ class EpochRows:
         row = shape.row(change.new)
         if not shape.key:
             if change.kind != "insert":
-                raise PostgresError(f"table {shape.table}: {change.kind} needs key=[...]; got {short_repr(change)}")
+                raise self._error(f"{change.kind} needs key=[...]; got {short_repr(change)}")
             self._appended.append(row)
             return
         key = shape.key_of(row)
@@ -158,7 +153,7 @@ class EpochRows:
         partial: dict[tuple[str, ...], list[Row]] = {}
         for key, row in self._rows.items():
             if None in key:
-                raise PostgresError(f"table {self._shape.table}: a key has NULL: {short_repr(key)}")
+                raise self._error(f"a key has NULL: {short_repr(key)}")
             if row is None:
                 deleted.append(key)
             elif type(row) is _Partial:
@@ -170,9 +165,8 @@ class EpochRows:
                 whole.append(row)
         return whole, partial, deleted
 
-    def _batch(self, operation: Operation, names: tuple[str, ...], rows: list[Row]) -> Batch:
-        columns: list[Column] = [(name, self._types[name], name in self._text) for name in names]
-        return Batch(operation, names, len(rows), copy_text(columns, rows, self._shape.table))
+    def _error(self, what: str) -> MalflowError:
+        return self._shape.error(f"table {self._shape.table}: {what}")
 
 
 def _has_unchanged(row: Row) -> bool:

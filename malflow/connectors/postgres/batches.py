@@ -1,0 +1,43 @@
+"""Batches of rows as the text of a COPY, which the snapshot keeps and the server reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from malflow.connectors.postgres.copy_text import copy_text
+from malflow.connectors.postgres.names import Table
+from malflow.connectors.tables.epoch_rows import Operation, RowBatch
+
+__all__ = ["Batch", "as_text"]
+
+
+class Batch(NamedTuple):
+    """Rows for one statement. Plain values: it is kept in snapshots.
+
+    Attributes:
+        operation: what is done with them.
+        columns: the columns of the text; those of an update begin with the key that finds the row.
+        size: how many rows.
+        text: the rows, as the text of a COPY.
+    """
+
+    operation: Operation
+    columns: tuple[str, ...]
+    size: int
+    text: bytes
+
+
+def as_text(batch: RowBatch, table: Table, text: Collection[str]) -> Batch:
+    """Return a batch as text.
+
+    Args:
+        batch: the rows.
+        table: has the types of the columns.
+        text: the columns whose values are Postgres's text already.
+
+    Raises:
+        PostgresError: if a value can't be written.
+    """
+    columns = [(name, table.type_of(name), name in text) for name in batch.columns]
+    return Batch(batch.operation, batch.columns, len(batch.rows), copy_text(columns, batch.rows, table.shown))
