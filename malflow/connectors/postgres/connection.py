@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ import psycopg
 from psycopg import conninfo
 
 from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.retrying import repeated
 from malflow.errors import GraphError
 
 __all__ = ["Server", "is_lost", "reason"]
@@ -97,15 +97,10 @@ class Server:
         Raises:
             PostgresError: if it is lost for longer, or the server refuses what is done.
         """
-        deadline, wait = time.monotonic() + self.retry_for, 0.05
-        while True:
-            try:
-                return action()
-            except psycopg.Error as error:
-                if not is_lost(error) or time.monotonic() + wait > deadline:
-                    raise self.failure(what, error) from None
-            time.sleep(wait)
-            wait = min(2 * wait, 2.0)
+        try:
+            return repeated(action, self.retry_for, is_lost)
+        except psycopg.Error as error:
+            raise self.failure(what, error) from None
 
     def failure(self, what: str, error: BaseException) -> PostgresError:
         """Return an error that says what failed, where, and the server's reason."""

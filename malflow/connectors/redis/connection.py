@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnect
 from redis.retry import Retry
 
 from malflow.connectors.redis.errors import RedisFailed
+from malflow.connectors.retrying import repeated
 from malflow.errors import GraphError
 
 __all__ = ["LOST", "RedisPlace"]
@@ -84,15 +84,10 @@ class RedisPlace:
         Raises:
             RedisFailed: if it can't be reached for longer than `retry_for`, or refuses.
         """
-        deadline, wait = time.monotonic() + self.retry_for, 0.02
-        while True:
-            try:
-                return action()
-            except redis.RedisError as error:
-                if not self.is_lost(error) or time.monotonic() + wait > deadline:
-                    raise self.failure(what, error) from None
-            time.sleep(wait)
-            wait = min(2 * wait, 1.0)
+        try:
+            return repeated(action, self.retry_for, self.is_lost)
+        except redis.RedisError as error:
+            raise self.failure(what, error) from None
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether a later attempt may succeed."""
