@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 
 from tests.servers.kafka import Kafka
+from tests.servers.mariadb import MariaDB
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server, ServerError
@@ -22,7 +23,9 @@ from tests.servers.versitygw import Versitygw
 
 __all__ = [
     "kafka_servers",
+    "mariadb_url",
     "own_kafka",
+    "own_mariadb",
     "own_postgres",
     "own_redis",
     "own_versitygw",
@@ -115,6 +118,12 @@ def postgres_dsn(server_session: Session) -> str:
 
 
 @pytest.fixture(scope="session")
+def mariadb_url(server_session: Session) -> str:
+    """Return the URL of a MariaDB server, for databases with random names."""
+    return shared(server_session, MariaDB).address
+
+
+@pytest.fixture(scope="session")
 def redis_url(server_session: Session) -> str:
     """Return the URL of a Redis server, for keys with a random prefix."""
     return shared(server_session, RedisServer).address
@@ -139,6 +148,14 @@ def own_postgres(server_session: Session) -> Iterator[Callable[[], Postgres]]:
     """Return what starts a Postgres server for this test alone, which may kill it."""
     _require(Postgres)
     with server_session.own(Postgres) as start:
+        yield start
+
+
+@pytest.fixture
+def own_mariadb(server_session: Session) -> Iterator[Callable[[], MariaDB]]:
+    """Return what starts a MariaDB server for this test alone, which may kill it."""
+    _require(MariaDB)
+    with server_session.own(MariaDB) as start:
         yield start
 
 

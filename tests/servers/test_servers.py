@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+import pymysql
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.kit.waiting import wait_until
 from tests.servers import watch
 from tests.servers.kafka import Kafka
+from tests.servers.mariadb import MariaDB
 from tests.servers.plugin import missing_servers
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisServer
@@ -90,6 +92,21 @@ def test_rows_of_postgres_through_a_crash(own_postgres: Callable[[], Postgres]) 
     server.stop()
     server.start()
     assert "database system was shut down" in server.log
+
+
+def test_rows_of_mariadb_through_a_crash(own_mariadb: Callable[[], MariaDB]) -> None:
+    server = own_mariadb()
+    with pymysql.connect(host="127.0.0.1", port=server.port, user="any", autocommit=True) as connection:
+        connection.query("create database kept")
+        connection.query("create table kept.t as select 1 as n")
+        server.kill()
+        with pytest.raises(pymysql.OperationalError):
+            connection.query("select 1")
+    server.start()
+    with pymysql.connect(host="127.0.0.1", port=server.port, user="any") as connection:
+        assert connection.query("select n from kept.t") == 1
+    server.stop()
+    server.start()
 
 
 def test_keys_of_redis_through_a_crash(own_redis: Callable[[], RedisServer]) -> None:
