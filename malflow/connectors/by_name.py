@@ -46,6 +46,9 @@ _EXTRAS: Final = {
     "delta": "delta",
     "http": "http",
     "https": "http",
+    "sqlite": "sql",
+    "mysql": "sql",
+    "mariadb": "sql",
 }
 """The extras of schemes, for installations that don't know the scheme."""
 
@@ -127,9 +130,13 @@ class Connection:
         return make(self._address, **options_for(make, repr(self), self._texts, self._options))
 
     def _named(self) -> str:
-        """Return the name of the entry point: the scheme, or the format of a file."""
+        """Return the name of the entry point: the scheme, its beginning up to a ``+``, or the format of a file."""
         scheme = self._address.scheme
-        if scheme and (_entry_point(SOURCES, scheme) or _entry_point(SINKS, scheme) or not _is_of_files(scheme)):
+        family = f"{scheme.partition('+')[0]}+"
+        for name in (scheme, family):
+            if scheme and (_entry_point(SOURCES, name) or _entry_point(SINKS, name)):
+                return name
+        if scheme and not _is_of_files(scheme):
             return scheme
         from malflow.connectors.files.formats import format_of  # noqa: PLC0415 - loads fsspec
 

@@ -17,8 +17,8 @@ from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.writing import Stages, TableWriter
 from malflow.connectors.tables.epoch_rows import EpochRows
+from malflow.connectors.tables.options import check_options, chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
-from malflow.errors import GraphError
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 
@@ -70,11 +70,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         me = "PostgresSink"
-        for name, given in (("key", key), ("columns", columns), ("text", text)):
-            if isinstance(given, str):
-                raise GraphError(f"{me} {name} must be a list of columns; write [{given!r}]")
-        if delivery not in ("exactly-once", "at-least-once"):
-            raise GraphError(f"{me} delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+        check_options(me, delivery, key=key, columns=columns, text=text)
         self._server = Server(dsn, retry_for, me)
         self._table_name, self._ledger_name = table, ledger
         self._key = None if key is None else tuple(key)
@@ -220,18 +216,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         return self._writer
 
     def _shape_of(self, table: Table) -> RowShape:
-        columns = table.columns if self._columns is None else self._columns
-        key = table.primary_key if self._key is None else self._key
-        unknown = [name for name in (*columns, *key, *self._text) if name not in table.columns]
-        if unknown:
-            raise PostgresError(f"table {table.shown} has no column {', '.join(unknown)} that can be written")
-        if self._key is None and not key:
-            raise PostgresError(f"table {table.shown} has no primary key; pass key=[...], or key=() to append")
-        if not columns or set(key) - set(columns):
-            raise PostgresError(f"table {table.shown}: columns must contain the key, {', '.join(key)}")
-        if key and frozenset(key) not in table.uniques:
-            raise PostgresError(f"table {table.shown} has no unique index of {', '.join(key)}; make one, or change key")
-        return RowShape(table.shown, columns, key, PostgresError)
+        return chosen_shape(table, self._key, self._columns, PostgresError, more=self._text)
 
     @contextmanager
     def _reliably(self) -> Iterator[None]:

@@ -1,0 +1,15 @@
+"""SQL: a table of any database for which SQLAlchemy has a dialect, as an exactly-once sink."""
+
+from malflow.errors import MissingDependency
+
+try:
+    import sqlalchemy as _sqlalchemy
+except ImportError as _missing:
+    raise MissingDependency("malflow.connectors.sql needs SQLAlchemy; pip install 'malflow[sql]'") from _missing
+
+from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.sql.sink import SqlSink
+
+__all__ = ["SqlError", "SqlSink"]
+
+del _sqlalchemy

@@ -1,0 +1,46 @@
+"""Tables by their URL: ``mysql+pymysql://user@host/database/table``, and ``sql+DIALECT://...`` for any dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from malflow.connectors.address import Address
+from malflow.connectors.sql.sink import SqlSink
+from malflow.errors import GraphError
+from malflow.sinks.transactional import Delivery
+
+__all__ = ["sink"]
+
+
+def sink(
+    address: Address,
+    /,
+    *,
+    key: Iterable[str] | None = None,
+    columns: Iterable[str] | None = None,
+    delivery: Delivery = "exactly-once",
+    ledger: str = "malflow_ledger",
+    retry_for: timedelta = timedelta(minutes=1),
+    driver: Mapping[str, str] | None = None,
+) -> SqlSink:
+    """Return a sink of the table that is last in the path; before it is the database.
+
+    The options are those of `SqlSink`; `driver` is what stands in the query of a URL of SQLAlchemy's, as in
+    ``?driver.charset=utf8mb4``.
+
+    Raises:
+        GraphError: if the URL has no table.
+    """
+    database, _, table = address.path.rpartition("/")
+    if not table:
+        raise GraphError(f"{address!s} has no table; write it behind the database: .../database/table")
+    dialect = address.scheme.removeprefix("sql+")
+    try:
+        url = sa.make_url(f"{dialect}://{address.authority}").set(database=database, query=dict(driver or {}))
+    except (exc.ArgumentError, ValueError):
+        raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
+    return SqlSink(url, table, key=key, columns=columns, delivery=delivery, ledger=ledger, retry_for=retry_for)

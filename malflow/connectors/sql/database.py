@@ -1,0 +1,209 @@
+"""A database by its URL: an engine that is made when it is needed, errors without secrets, and retries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from malflow.connectors.retrying import repeated
+from malflow.connectors.sql.errors import SqlError
+from malflow.errors import GraphError, MissingDependency
+from malflow.store.redaction import is_secret_name, redacted, secrets_in
+
+__all__ = ["Database", "is_lost", "reason"]
+
+T = TypeVar("T")
+
+_REFUSED = {
+    "hide_parameters": "values never show in messages of the engine",
+    "skip_autocommit_rollback": "the sink needs transactions",
+    "execution_options": "the sink sets those of its statements",
+}
+_PACKAGES = {
+    "mysqldb": "mysqlclient",
+    "mariadbconnector": "mariadb",
+    "mysqlconnector": "mysql-connector-python",
+    "psycopg": "'psycopg[binary]'",
+}
+"""The packages of drivers, where their names differ."""
+
+_PERMANENT = re.compile(
+    r"access denied|authentication|password|no pg_hba|does not exist|unknown database|unable to open|not permitted"
+    r"|not a database|login failed|ORA-01017",
+    re.IGNORECASE,
+)
+_CONTENTION = re.compile(
+    r"database (table |schema )?is locked|deadlock|lock wait timeout|could not serialize|can't serialize|ORA-08177",
+    re.IGNORECASE,
+)
+_PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECASE)
+
+
+class Database:
+    """A database. Its repr shows driver, host and name, never a secret; a pickled copy has no password.
+
+    Args:
+        url: a URL of SQLAlchemy's.
+        settings: arguments of `sqlalchemy.create_engine`.
+        retry_for: how long a lost connection is tried again before the error surfaces.
+        asked_by: the class that asks, for messages.
+
+    Raises:
+        GraphError: if the URL or a setting is wrong.
+        MissingDependency: if the dialect's driver is not installed.
+    """
+
+    def __init__(
+        self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str
+    ) -> None:
+        self._asked_by = asked_by
+        self._url = _parsed(url, asked_by)
+        self._settings = dict(settings or {})
+        for name, why in _REFUSED.items():
+            if name in self._settings:
+                raise GraphError(f"{asked_by} got the setting '{name}'; remove it: {why}")
+        if str(self._settings.get("isolation_level", "")).upper() == "AUTOCOMMIT":
+            raise GraphError(f"{asked_by} got the setting 'isolation_level'; the sink needs transactions: remove it")
+        self._secrets = _secrets(self._url, self._settings)
+        self._is_complete = True
+        self._engine: sa.Engine | None = None
+        self.retry_for = retry_for.total_seconds()
+        if self.retry_for < 0:
+            raise GraphError(f"{asked_by} retry_for must not be negative; got {retry_for!r}")
+        self._made().dispose()
+
+    @property
+    def dialect(self) -> sa.Dialect:
+        """SQLAlchemy's dialect of the database."""
+        return self._made().dialect
+
+    @contextmanager
+    def transaction(self, *, undo: bool = False) -> Iterator[sa.Connection]:
+        """Return a connection in a transaction, which is committed at the end unless something is raised.
+
+        Args:
+            undo: whether it is rolled back instead.
+        """
+        if not self._is_complete:
+            raise SqlError(f"a copy of {self._asked_by} has no password, since it was pickled; make a new one")
+        with self._made().connect() as connection:
+            self._check_transactions(connection)
+            with connection.begin() as transaction:
+                yield connection
+                if undo:
+                    transaction.rollback()
+
+    def retry(self, action: Callable[[], T], what: str) -> T:
+        """Return what `action` does, called again while the connection is lost, for at most `retry_for`.
+
+        Raises:
+            SqlError: if it is lost for longer, or the database refuses what is done.
+        """
+        try:
+            return repeated(action, self.retry_for, is_lost)
+        except exc.SQLAlchemyError as error:
+            raise self.failure(what, error) from None
+
+    def failure(self, what: str, error: BaseException) -> SqlError:
+        """Return an error that says what failed, where, and the database's reason."""
+        return SqlError(f"{what} failed at {self!r}: {self.without_secrets(reason(error))}")
+
+    def without_secrets(self, text: str) -> str:
+        """Return a message without passwords."""
+        return redacted(" ".join(text.split()), self._secrets)
+
+    def close(self) -> None:
+        """Close the connections; the next transaction has a new one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def _made(self) -> sa.Engine:
+        if self._engine is None:
+            self._engine = self._new_engine()
+        return self._engine
+
+    def _new_engine(self) -> sa.Engine:
+        try:
+            return sa.create_engine(self._url, hide_parameters=True, **self._settings)
+        except ImportError as error:
+            driver = self._url.get_dialect().driver
+            raise MissingDependency(
+                f"{self._asked_by} needs a driver of {self!r}, and {error.name or driver} is not installed; "
+                f"pip install {_PACKAGES.get(driver, driver)}, or name another one in the URL: "
+                f"{self._url.get_backend_name()}+driver://"
+            ) from None
+        except (exc.SQLAlchemyError, TypeError, ValueError) as error:
+            said = self.without_secrets(str(error))
+            raise GraphError(f"{self._asked_by} got a setting that SQLAlchemy refuses for {self!r}: {said}") from None
+
+    def _check_transactions(self, connection: sa.Connection) -> None:
+        driver = connection.connection.dbapi_connection
+        try:
+            commits_itself = connection.dialect.detect_autocommit_setting(driver)  # type: ignore[arg-type] # open
+        except (AttributeError, NotImplementedError):  # an older SQLAlchemy, or a driver that can't say
+            return
+        if commits_itself or getattr(driver, "autocommit", False) is True:
+            raise SqlError(f"{self._asked_by} needs transactions; remove autocommit from the options of {self!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "_engine": None,
+            "_url": self._url.set(password=None, query={}),
+            "_settings": {},
+            "_secrets": [],
+            "_is_complete": False,
+        }
+
+    def __repr__(self) -> str:
+        host = f"[{self._url.host}]" if ":" in (self._url.host or "") else self._url.host or ""
+        port = f":{self._url.port}" if self._url.port else ""
+        return f"{self._url.drivername}://{host}{port}/{self._url.database or ''}"
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+    if not isinstance(error, exc.DBAPIError):
+        return False
+    if error.connection_invalidated or _CONTENTION.search(str(error.orig)):
+        return True
+    outside = isinstance(error, exc.OperationalError | exc.InterfaceError) and error.statement is None
+    return outside and not _PERMANENT.search(str(error.orig))
+
+
+def reason(error: BaseException) -> str:
+    """Return what the driver said, without the statement and its values."""
+    if isinstance(error, exc.StatementError) and error.orig is not None:
+        return str(error.orig)
+    return str(error)
+
+
+def _parsed(url: str | sa.URL, asked_by: str) -> sa.URL:
+    wanted = "write 'mysql+pymysql://user@host/database', or 'sqlite:///file.db'"
+    try:
+        parsed = sa.make_url(url)
+    except (exc.ArgumentError, ValueError):
+        raise GraphError(f"{asked_by} got a URL that SQLAlchemy can't parse; {wanted}") from None
+    try:
+        dialect = parsed.get_dialect()
+    except exc.NoSuchModuleError:
+        raise GraphError(f"{asked_by}: SQLAlchemy knows no dialect '{parsed.drivername}'; {wanted}") from None
+    if dialect.is_async:
+        raise GraphError(f"{asked_by}: '{parsed.drivername}' is a driver for asyncio; name another one")
+    return parsed
+
+
+def _secrets(url: sa.URL, settings: Mapping[str, Any]) -> list[str]:
+    found = [url.password] if url.password else []
+    for name, value in url.query.items():
+        for text in (value,) if isinstance(value, str) else value:
+            inner = [it.strip("{} ") for it in _PASSWORD.findall(text)]
+            found += [*inner, *([text] if inner or is_secret_name(name) else [])]
+    return [secret for secret in (*found, *secrets_in(settings)) if secret]

@@ -1,0 +1,110 @@
+"""What a database says of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from malflow.connectors.sql.errors import SqlError
+
+__all__ = ["SqlTable", "described"]
+
+_WITHOUT_TRANSACTIONS = frozenset({"myisam", "mrg_myisam", "aria", "memory", "csv", "archive", "blackhole"})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """A table: its columns, and what makes a row of it unique.
+
+    Attributes:
+        shown: its name, with its schema if that was given.
+        table: it, for statements.
+        columns: the columns that can be written.
+        counted: those to which the database gives a number if they are NULL.
+    """
+
+    shown: str
+    table: sa.Table
+    columns: tuple[str, ...]
+    counted: frozenset[str]
+    primary_key: tuple[str, ...]
+    uniques: tuple[frozenset[str], ...]
+
+
+def described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
+    """Return a table by its name, which may have a schema before it.
+
+    Args:
+        connection: an open one.
+        name: the name, in the case in which the database has it.
+        asked_by: the class that asks, for messages.
+        where: the database, for messages.
+        needs_undo: whether the table must keep to transactions.
+
+    Raises:
+        SqlError: if there is none, or its engine has no transactions.
+    """
+    inspector = sa.inspect(connection)
+    schema, _, plain = name.rpartition(".")
+    try:
+        found = inspector.get_columns(plain, schema or None)
+    except exc.NoSuchTableError:
+        found = []
+    if not found:
+        raise SqlError(f"{asked_by} finds no table {name!r} in {where!r}; it must exist: create it first")
+    if needs_undo:
+        _check_engine(inspector, plain, schema or None, name)
+    table = sa.Table(plain, sa.MetaData(), *(_column(it) for it in found), schema=schema or None)
+    primary = tuple(inspector.get_pk_constraint(plain, schema or None)["constrained_columns"])
+    uniques = {frozenset(primary), *_uniques(inspector, plain, schema or None)} - {frozenset()}
+    names = tuple(it["name"] for it in found if not _is_generated(it))
+    counted = frozenset(it["name"] for it in found if _is_counted(it, primary, connection.dialect.name))
+    return SqlTable(name, table, names, counted, primary, tuple(uniques))
+
+
+def _column(found: Any) -> sa.Column[Any]:
+    if isinstance(found["type"], sa.JSON):
+        found["type"].none_as_null = True  # None is NULL, as in other columns
+    return sa.Column(found["name"], found["type"], nullable=found["nullable"], autoincrement=False)
+
+
+def _is_generated(found: Mapping[str, Any]) -> bool:
+    identity = found.get("identity") or {}
+    return bool(found.get("computed") or identity.get("always"))
+
+
+def _is_counted(found: Mapping[str, Any], primary: tuple[str, ...], dialect: str) -> bool:
+    if dialect == "sqlite":
+        return primary == (found["name"],) and isinstance(found["type"], sa.Integer)
+    return dialect in ("mysql", "mariadb") and found.get("autoincrement") is True
+
+
+def _uniques(inspector: sa.Inspector, table: str, schema: str | None) -> Iterator[frozenset[str]]:
+    """Yield the columns of each unique index of whole columns and all rows."""
+    with suppress(NotImplementedError):
+        for constraint in inspector.get_unique_constraints(table, schema):
+            yield frozenset(constraint["column_names"])
+    with suppress(NotImplementedError):
+        for index in inspector.get_indexes(table, schema):
+            options = index.get("dialect_options", {})
+            partial = any(name.endswith(("_where", "_length")) and value for name, value in options.items())
+            columns = index["column_names"]
+            if index["unique"] and not partial and None not in columns and "expressions" not in index:
+                yield frozenset(name for name in columns if name is not None)
+
+
+def _check_engine(inspector: sa.Inspector, table: str, schema: str | None, shown: str) -> None:
+    options: Mapping[str, Any] = {}
+    with suppress(NotImplementedError):
+        options = inspector.get_table_options(table, schema)
+    engines = [str(value) for name, value in options.items() if name.endswith("_engine")]
+    if engines and engines[0].lower() in _WITHOUT_TRANSACTIONS:
+        raise SqlError(
+            f"table {shown} has engine {engines[0]}, which has no transactions; alter it to InnoDB, or pass "
+            "delivery='at-least-once'"
+        )

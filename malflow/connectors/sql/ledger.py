@@ -1,0 +1,109 @@
+"""The ledger in the database of the table: the last epoch that each sink has committed, and the run that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import sqlalchemy as sa
+
+from malflow.connectors.sql.errors import SqlError
+from malflow.errors import FencedError
+from malflow.sinks.transactional import SinkOwner
+
+__all__ = ["Ledger"]
+
+_INNODB: Mapping[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+}
+
+
+class Ledger:
+    """One sink's row of the ledger. Its methods are called within a transaction, which holds the row until its end.
+
+    The row is locked by an update, as every database with transactions does, also those without ``select for update``.
+    A hash of the names is the key: names differ for malflow if they differ in case or length only.
+    """
+
+    def __init__(self, name: str, owner: SinkOwner) -> None:
+        schema, _, plain = name.rpartition(".")
+        self._owner = owner
+        self._id = sha256(f"{owner.job}\n{owner.sink}".encode("utf-8", "surrogatepass")).hexdigest()
+        self._table = sa.Table(
+            plain,
+            sa.MetaData(),
+            sa.Column("id", sa.String(64), primary_key=True),
+            sa.Column("job", sa.Text, nullable=False),
+            sa.Column("sink", sa.Text, nullable=False),
+            sa.Column("epoch", sa.BigInteger, nullable=False),
+            sa.Column("claim", sa.BigInteger, nullable=False),
+            sa.Column("committed_at", sa.DateTime, nullable=False),
+            schema=schema or None,
+            **_INNODB,
+        )
+
+    def exists(self, connection: sa.Connection) -> bool:
+        """Whether the table is there."""
+        return sa.inspect(connection).has_table(self._table.name, self._table.schema)
+
+    def make(self, connection: sa.Connection) -> None:
+        """Make the table if it does not exist."""
+        self._table.create(connection, checkfirst=True)
+
+    def take_over(self, connection: sa.Connection) -> int:
+        """Make this run the owner; return the last epoch committed, 0 if there is none.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            sqlalchemy.exc.IntegrityError: if another run has just made the row; to be tried again.
+        """
+        row = self._locked(connection)
+        if row is None:
+            owner = self._owner
+            first = {"id": self._id, "job": owner.job, "sink": owner.sink, "epoch": 0, "claim": owner.claim}
+            connection.execute(self._table.insert().values(**first, committed_at=sa.func.current_timestamp()))
+            return 0
+        epoch = self._checked(row)
+        connection.execute(self._update().values(claim=self._owner.claim))
+        return epoch
+
+    def last_epoch(self, connection: sa.Connection) -> int:
+        """Lock the row for this transaction; return the last epoch committed.
+
+        Raises:
+            FencedError: if another run is the owner.
+            SqlError: if the row is gone.
+        """
+        row = self._locked(connection)
+        if row is None:
+            raise SqlError(
+                f"sink '{self._owner.sink}' of job '{self._owner.job}' has no row in {self._table.fullname}: someone "
+                "deleted it while the job ran; start the job again"
+            )
+        return self._checked(row)
+
+    def note(self, connection: sa.Connection, epoch: int) -> None:
+        """Note that an epoch is committed, with this transaction."""
+        connection.execute(self._update().values(epoch=epoch, committed_at=sa.func.current_timestamp()))
+
+    def _locked(self, connection: sa.Connection) -> tuple[int, int] | None:
+        connection.execute(self._update().values(claim=self._table.c.claim))
+        select = sa.select(self._table.c.epoch, self._table.c.claim).where(self._table.c.id == self._id)
+        row = connection.execute(select).one_or_none()
+        return None if row is None else (int(row[0]), int(row[1]))
+
+    def _checked(self, row: tuple[int, int]) -> int:
+        epoch, claim = row
+        owner = self._owner
+        if claim > owner.claim:
+            raise FencedError(
+                f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {claim}; this is run {owner.claim}"
+            )
+        return epoch
+
+    def _update(self) -> sa.Update:
+        return sa.update(self._table).where(self._table.c.id == self._id)

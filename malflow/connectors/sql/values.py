@@ -1,0 +1,130 @@
+"""Whether values fit the columns of a table, by their types: before the snapshot, while an epoch can be undone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from malflow.connectors.sql.described import SqlTable
+from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.tables.epoch_rows import RowBatch
+from malflow.errors import short_repr
+
+__all__ = ["ValueChecks"]
+
+Check: TypeAlias = Callable[[Any], str | None]
+"""Return what is wrong with a value, or None."""
+
+_KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
+    (sa.Boolean, (bool, Integral), "a boolean"),
+    (sa.Integer, (Integral,), "an integer"),
+    ((sa.Numeric, sa.Float), (Real, Decimal), "a number"),
+    (sa.String, (str,), "text"),
+    (sa.LargeBinary, (bytes, bytearray, memoryview), "bytes"),
+    (sa.DateTime, (datetime,), "a datetime"),
+    (sa.Date, (date,), "a date"),
+)
+"""Kinds of columns, what their values are in Python, and how that is called."""
+
+_BITS = ((sa.BigInteger, 64), (sa.SmallInteger, 16), (sa.Integer, 32))
+_STRICT = ("mysql", "mariadb", "postgresql")
+
+
+class ValueChecks:
+    """The checks of a table's columns.
+
+    The database itself is not asked: a row may wait for one that another sink has not committed yet.
+    """
+
+    def __init__(self, table: SqlTable, dialect: sa.Dialect) -> None:
+        self._table = table
+        self._checks = {name: _check_of(table, name, dialect) for name in table.columns}
+
+    def check(self, batch: RowBatch) -> None:
+        """Check the rows of a batch.
+
+        Raises:
+            SqlError: naming the column, the value, and the row.
+        """
+        for place, name in enumerate(batch.columns):
+            check = self._checks[name]
+            for row in batch.rows:
+                wrong = check(row[place])
+                if wrong is not None:
+                    raise SqlError(
+                        f"table {self._table.shown}, column {name!r}: {short_repr(row[place])} {wrong}; "
+                        f"the row is {short_repr(dict(zip(batch.columns, row, strict=True)))}"
+                    )
+
+
+def _check_of(table: SqlTable, name: str, dialect: sa.Dialect) -> Check:
+    column = table.table.c[name]
+    may_be_null = bool(column.nullable) or name in table.counted
+    kind = _kind_of(column.type)
+    limits = _limits(column.type, dialect.name)
+    process = column.type.dialect_impl(dialect).bind_processor(dialect)
+
+    def check(value: Any) -> str | None:
+        if value is None:
+            return None if may_be_null else "is NULL, which the column does not take"
+        if kind is not None and not isinstance(value, kind[0]):
+            return f"is {type(value).__name__}, not {kind[1]}"
+        for limit in limits:
+            wrong = limit(value)
+            if wrong is not None:
+                return wrong
+        if process is not None:
+            try:
+                process(value)
+            except (TypeError, ValueError, OverflowError, LookupError, AttributeError, RecursionError) as error:
+                return f"can't be written: {error}"
+        return None
+
+    return check
+
+
+def _kind_of(column: Any) -> tuple[tuple[type, ...], str] | None:
+    return next(((types, called) for kind, types, called in _KINDS if isinstance(column, kind)), None)
+
+
+def _limits(column: Any, dialect: str) -> list[Check]:
+    limits: list[Check] = []
+    if isinstance(column, sa.String):
+        limits.append(_encodable)
+        if dialect == "postgresql":
+            limits.append(lambda value: "has a character NUL, which Postgres can't store" if "\0" in value else None)
+        if dialect in _STRICT and getattr(column, "length", None):
+            limits.append(_shorter_than(int(column.length or 0)))
+    elif isinstance(column, sa.Integer) and dialect in (*_STRICT, "sqlite"):
+        bits = 64 if dialect == "sqlite" else next(bits for kind, bits in _BITS if isinstance(column, kind))
+        limits.append(_within(bits, unsigned=bool(getattr(column, "unsigned", False))))
+    elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in ("mysql", "mariadb"):
+        limits.append(lambda value: None if math.isfinite(value) else "is not finite, which the database can't store")
+    return limits
+
+
+def _encodable(value: str) -> str | None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "has a lone surrogate, which is no text"
+    return None
+
+
+def _shorter_than(length: int) -> Check:
+    def check(value: str) -> str | None:
+        found = len(value.rstrip(" "))
+        return f"has {found} characters; the column takes {length}" if found > length else None
+
+    return check
+
+
+def _within(bits: int, *, unsigned: bool) -> Check:
+    least, most = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return lambda value: None if least <= value <= most else f"is out of the column's range, {least} to {most}"

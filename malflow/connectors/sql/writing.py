@@ -1,0 +1,126 @@
+"""Batches of rows in a table: by the upsert of the dialect, or by an update and an insert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from malflow.connectors.sql.described import SqlTable
+from malflow.connectors.sql.errors import SqlError
+from malflow.connectors.tables.epoch_rows import Row, RowBatch
+
+__all__ = ["TableWriter"]
+
+
+class TableWriter:
+    """Write to one table, in the transactions of others.
+
+    Args:
+        table: the table.
+        key: the columns that make a row unique.
+        dialect: the name of the dialect.
+        portable: whether the upsert of the dialect is left aside.
+    """
+
+    def __init__(self, table: SqlTable, key: tuple[str, ...], dialect: str, *, portable: bool = False) -> None:
+        self._facts, self._table, self._key = table, table.table, key
+        self._dialect = "" if portable else dialect
+
+    def clear(self, connection: sa.Connection) -> None:
+        """Delete all rows."""
+        connection.execute(self._table.delete())
+
+    def write(self, connection: sa.Connection, batch: RowBatch, *, strict: bool) -> None:
+        """Write a batch.
+
+        Args:
+            connection: one with a transaction.
+            batch: the rows.
+            strict: whether an update of a row that is not there is an error.
+
+        Raises:
+            SqlError: if a row to be updated is not there.
+        """
+        if not batch.rows:
+            return
+        match batch.operation:
+            case "insert":
+                connection.execute(self._insert(batch.columns), _parameters(batch.rows))
+            case "delete":
+                connection.execute(self._table.delete().where(self._matches()), _parameters(self._sorted(batch)))
+            case "upsert":
+                self._upsert(connection, batch)
+            case "update":
+                missing = sum(not self._update_one(connection, batch.columns, row) for row in batch.rows)
+                if missing and strict:
+                    raise SqlError(
+                        f"table {self._facts.shown}: {missing} rows that were to be updated are not there, and their "
+                        "unchanged values are not known; copy the table anew"
+                    )
+
+    def _upsert(self, connection: sa.Connection, batch: RowBatch) -> None:
+        native = self._native(batch.columns)
+        if native is not None:
+            connection.execute(native, _parameters(self._sorted(batch)))
+            return
+        rest = tuple(name for name in batch.columns if name not in self._key)
+        places = [batch.columns.index(name) for name in (*self._key, *rest)]
+        insert = self._insert(batch.columns)
+        for row in self._sorted(batch):
+            if not self._update_one(connection, (*self._key, *rest), tuple(row[place] for place in places)):
+                connection.execute(insert, _parameters([row]))
+
+    def _update_one(self, connection: sa.Connection, columns: tuple[str, ...], row: Row) -> bool:
+        """Update the row whose key is at the beginning; return whether it is there."""
+        [values] = _parameters([row])
+        width = len(self._key)
+        sets: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns) if place >= width}
+        if sets:
+            done = connection.execute(self._table.update().where(self._matches()).values(sets), values).rowcount
+            if connection.dialect.supports_sane_rowcount:
+                return done > 0
+        find = sa.select(sa.literal(1)).select_from(self._table).where(self._matches())
+        return connection.execute(find, values).first() is not None
+
+    def _native(self, columns: tuple[str, ...]) -> sa.Insert | None:
+        """Return the dialect's own statement; None if it has none that is sure to find rows by the key."""
+        names: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns)}
+        rest = [name for name in columns if name not in self._key]
+        if self._dialect in ("mysql", "mariadb"):
+            if set(self._facts.uniques) != {frozenset(self._key)}:
+                return None  # it would update whatever row is equal in another unique index
+            insert = mysql.insert(self._table).values(names)
+            return insert.on_duplicate_key_update({name: insert.inserted[name] for name in rest or self._key})
+        if self._dialect not in ("sqlite", "postgresql"):
+            return None
+        make = sqlite.insert if self._dialect == "sqlite" else postgresql.insert
+        statement = make(self._table).values(names)
+        if not rest:
+            return statement.on_conflict_do_nothing(index_elements=list(self._key))
+        sets = {name: statement.excluded[name] for name in rest}
+        return statement.on_conflict_do_update(index_elements=list(self._key), set_=sets)
+
+    def _insert(self, columns: tuple[str, ...]) -> sa.Insert:
+        return self._table.insert().values({name: sa.bindparam(f"c{place}") for place, name in enumerate(columns)})
+
+    def _matches(self) -> sa.ColumnElement[bool]:
+        """Return the condition on the key, whose values are the first parameters."""
+        columns = [self._table.c[name] for name in self._key]
+        pairs = [column == sa.bindparam(f"c{place}", type_=column.type) for place, column in enumerate(columns)]
+        return sa.and_(*pairs)
+
+    def _sorted(self, batch: RowBatch) -> Sequence[Row]:
+        """Return the rows in the order of their keys, so that two writers lock them in one order."""
+        places = [batch.columns.index(name) for name in self._key]
+        try:
+            return sorted(batch.rows, key=lambda row: [row[place] for place in places])
+        except TypeError:
+            return batch.rows
+
+
+def _parameters(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    names = [f"c{place}" for place in range(len(rows[0]))]
+    return [dict(zip(names, row, strict=True)) for row in rows]

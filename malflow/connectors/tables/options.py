@@ -1,0 +1,75 @@
+"""Options that sinks of tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from malflow.connectors.tables.row_shapes import RowShape
+from malflow.errors import GraphError, MalflowError
+
+__all__ = ["TableFacts", "check_options", "chosen_shape"]
+
+
+class TableFacts(Protocol):
+    """What a database says of a table.
+
+    Attributes:
+        shown: its name, for messages.
+        columns: the columns that can be written.
+        primary_key: the columns of its primary key; none if there is no key.
+        uniques: the columns of each unique index.
+    """
+
+    @property
+    def shown(self) -> str: ...  # noqa: D102
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def primary_key(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def uniques(self) -> tuple[frozenset[str], ...]: ...  # noqa: D102
+
+
+def check_options(asked_by: str, delivery: str, **names: object) -> None:
+    """Check how a sink delivers, and its lists of columns.
+
+    Raises:
+        GraphError: if a list is text, or the delivery is not known.
+    """
+    for name, given in names.items():
+        if isinstance(given, str):
+            raise GraphError(f"{asked_by} {name} must be a list of columns; write [{given!r}]")
+    if delivery not in ("exactly-once", "at-least-once"):
+        raise GraphError(f"{asked_by} delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+
+
+def chosen_shape(
+    table: TableFacts,
+    key: tuple[str, ...] | None,
+    columns: tuple[str, ...] | None,
+    error: type[MalflowError],
+    *,
+    more: Iterable[str] = (),
+) -> RowShape:
+    """Return the shape of the rows that a user wants to write.
+
+    Args:
+        table: where to.
+        key: None for the primary key, none to append.
+        columns: None for all.
+        error: the class of what is raised if the table does not fit.
+        more: other columns that there must be.
+    """
+    written = table.columns if columns is None else columns
+    by = table.primary_key if key is None else key
+    unknown = [name for name in (*written, *by, *more) if name not in table.columns]
+    if unknown:
+        raise error(f"table {table.shown} has no column {', '.join(unknown)} that can be written")
+    if key is None and not by:
+        raise error(f"table {table.shown} has no primary key; pass key=[...], or key=() to append")
+    if not written or set(by) - set(written):
+        raise error(f"table {table.shown}: columns must contain the key, {', '.join(by)}")
+    if by and frozenset(by) not in table.uniques:
+        raise error(f"table {table.shown} has no unique index of {', '.join(by)}; make one, or change key")
+    return RowShape(table.shown, written, by, error)
