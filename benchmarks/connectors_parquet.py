@@ -84,7 +84,8 @@ def _peers(path: Path) -> Mapping[str, Callable[[], Mapping[str, int]]]:
         "loop that calls malflow's functions": lambda: _loop_of_functions(path, _town, _people),
         "malflow, the source alone": lambda: _read(path),
         "malflow, row=tuple": lambda: _malflow(path, tuple, _town, _people),
-        "malflow, row=dict": lambda: _malflow(path, dict, lambda msg: msg.value["town"], "people"),
+        "malflow, row=dict": lambda: _malflow(path, dict, lambda msg: msg.value["town"], lambda row: row["people"]),
+        "malflow, row=dict, names of fields": lambda: _malflow(path, dict, "town", "people"),
     }
 
 
@@ -127,7 +128,7 @@ def _loop_of_functions(path: Path, key: Callable[[Any], str], field: Callable[[A
     return sums
 
 
-def _malflow(path: Path, row: Any, key: Callable[[Any], str], field: Any) -> Mapping[str, int]:
+def _malflow(path: Path, row: Any, key: Any, field: Any) -> Mapping[str, int]:
     last = Last()
     SingleThreadRuntime(
         lambda provider: (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -67,13 +67,17 @@ class KeyBy(Operator):
         """Compute the key column and check that every key can be used."""
         rest = iter(batch.values)
         try:
-            keys = self.call_each(self.callback, batch, rest)
+            keys = self.keys_of(batch, rest)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         self._check(keys, batch)
         if self.context.debug:
             self._check_again(keys, batch)
         return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
+
+    def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
+        """Return the key of each record; `rest`, an iterator over the values, is advanced one by one."""
+        return self.call_each(self.callback, batch, rest)
 
     def _check(self, keys: list[Any], batch: Batch) -> None:
         if PLAIN_TYPES.issuperset(map(type, keys)):
@@ -87,7 +91,7 @@ class KeyBy(Operator):
                 raise self.error(reason, record) from error
 
     def _check_again(self, keys: list[Any], batch: Batch) -> None:
-        again = self.call_each(self.callback, batch, iter(batch.values))
+        again = self.keys_of(batch, iter(batch.values))
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:
                 reason = (

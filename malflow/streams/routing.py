@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, names_of
+from malflow.graph import ExchangeNode, KeyNode, Port, SplitNode, UnionNode, check_name, names_of
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic
+from malflow.operators.key_fields import KeyByField
 from malflow.operators.routing import Cloned, KeyBy, Split
 from malflow.partitioners import rendezvous_select
 from malflow.streams.arguments import checked_count, checked_function, location
@@ -30,20 +31,36 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
 
     __slots__ = ()
 
-    def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]:
+    @overload
+    def key_local(self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO]) -> KeyedStream[KO, V_co, T]: ...
+    @overload
+    def key_local(self, name: str, key_fn: str) -> KeyedStream[Any, V_co, T]: ...
+    def key_local(self, name: str, key_fn: Any) -> Any:
         """Set each record's key to ``key_fn(message)`` without moving it: equal keys may be on several workers.
+
+        Args:
+            name: the operator's name.
+            key_fn: a function or a field, as for `key_distribute`.
 
         >>> run([1, 2], lambda stream: stream.key_local("parity", lambda msg: msg.value % 2))
         [1, 2]
         """
         return self._stream(self._key(name, key_fn), keyed=True)
 
+    @overload
     def key_distribute(
         self,
         name: str,
         key_fn: Callable[[DataMessage[K, V_co, T]], KO],
-        partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select,
-    ) -> KeyedStream[KO, V_co, T]:
+        partitioner: Callable[[Any, Sequence[int]], int] = ...,
+    ) -> KeyedStream[KO, V_co, T]: ...
+    @overload
+    def key_distribute(
+        self, name: str, key_fn: str, partitioner: Callable[[Any, Sequence[int]], int] = ...
+    ) -> KeyedStream[Any, V_co, T]: ...
+    def key_distribute(
+        self, name: str, key_fn: Any, partitioner: Callable[[Any, Sequence[int]], int] = rendezvous_select
+    ) -> Any:
         """Set each record's key to ``key_fn(message)``, and move it to the worker that the partitioner selects.
 
         Keys that are equal in Python are the same key, such as ``1 == 1.0 == True``. A key that is None, NaN or has no
@@ -51,11 +68,15 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
 
         Args:
             name: the operator's name.
-            key_fn: returns the key of a message, which is a view valid only during the call.
+            key_fn: returns the key of a message, which is a view valid only during the call; or the name of a field of
+                the value, an item of a mapping or an attribute of any other value, which is read in less time.
             partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
 
         >>> run([1, 2, 3], lambda stream: stream.key_distribute("parity", lambda msg: msg.value % 2))
         [1, 2, 3]
+        >>> orders = [{"town": "Ulm", "amount": 3}, {"town": "Bonn", "amount": 4}, {"town": "Ulm", "amount": 5}]
+        >>> run(orders, lambda stream: stream.key_distribute("town", "town").aggregate("sum", agg.sum("amount")))
+        [3, 4, 8]
         """
         exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner))
         keyed = self._key(name, key_fn)
@@ -106,6 +127,9 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._stream(port, keyed=all(stream._is_keyed for stream in (self, *streams)))
 
     def _key(self, name: str, key_fn: Any) -> Port:
+        if isinstance(key_fn, str):
+            check_name(name, location())
+            return self._append(KeyNode(name, partial(KeyByField, field=key_fn)))
         return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn))))
 
     def _split(self, name: str, logic: Logic, outputs: int) -> Any:

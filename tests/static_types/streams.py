@@ -47,6 +47,8 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     by_parity = numbers.key_distribute("p", lambda msg: msg.value % 2 == 0)
     assert_type(by_parity, KeyedStream[bool, int, int])
     assert_type(numbers.key_local("pl", lambda msg: str(msg.value)), KeyedStream[str, int, int])
+    assert_type(numbers.key_distribute("f", "real"), KeyedStream[Any, int, int])
+    assert_type(numbers.key_local("fl", "real"), KeyedStream[Any, int, int])
     assert_type(by_parity.map("m", str), KeyedStream[bool, str, int])
     assert_type(by_parity.filter("f", bool), KeyedStream[bool, int, int])
     assert_type(by_parity.cloned("c", 2), list[KeyedStream[bool, int, int]])
