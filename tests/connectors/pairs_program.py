@@ -1,32 +1,44 @@
-"""``python -m tests.connectors.pairs_program SOURCE SINK FOLDER SERVERS DSN NAME``: numbers from one system to another.
+"""``python -m tests.connectors.pairs_program SOURCE SINK FOLDER SERVERS DSN NAME [spark]``: numbers with counts.
 
-SOURCE is ``kafka`` (a topic) or ``changes`` (those of a table); SINK is ``postgres``, ``parquet`` or ``delta``. The run
-ends when all is read that is there when it starts.
+SOURCE is ``kafka`` (a topic) or ``changes`` (those of a table); SINK is ``kafka``, ``postgres``, ``parquet`` or
+``delta``. The run ends when all is read that is there when it starts.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from malflow import StreamProvider
 from malflow.connectors.delta import DeltaSink
-from malflow.connectors.kafka import KafkaSource
+from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.postgres import PostgresChanges, PostgresSink
 from malflow.snapshot import FsspecBackend
 from tests.kit.running import run_job
 
+KEYS = 3
 OUTPUT = "output"
 
 
-def main(source: str, sink: str, folder: str, servers: str, dsn: str, name: str) -> None:
-    """Run the job to the end of what is there."""
+def backend_of(folder: str) -> FsspecBackend:
+    """Return where the snapshots are."""
+    return FsspecBackend(f"{folder}/state", job="pair")
+
+
+def pair(
+    source: str, sink: str, folder: str, servers: str, dsn: str, name: str, *, seconds: float = 0
+) -> Callable[[StreamProvider], None]:
+    """Return the dataflow from one system into another; each number takes some seconds."""
 
     def build(provider: StreamProvider) -> None:
         output = str(Path(folder) / OUTPUT)
         sinks: dict[str, Any] = {
+            "kafka": lambda: KafkaSink(f"{name}_out", servers=servers, encode="json", delivery="exactly-once"),
             "postgres": lambda: PostgresSink(dsn, f"{name}_out", key=()),
             "parquet": lambda: ParquetSink(output),
             "delta": lambda: DeltaSink(output),
@@ -36,16 +48,24 @@ def main(source: str, sink: str, folder: str, servers: str, dsn: str, name: str)
             "changes": lambda: PostgresChanges(dsn, [name], slot=name, until="now"),
         }
         numbers = provider.new_stream().source("numbers", sources[source]())
-        keyed = numbers.map("n", number_of).key_distribute("rest", lambda msg: msg.value % 3)
+        keyed = numbers.map("n", partial(number_of, seconds)).key_distribute("rest", lambda msg: msg.value % KEYS)
         counted = keyed.stateful_map("count", lambda _, n, count: ({"n": n, "nth": count}, count + 1), int)
         counted.sink("output", sinks[sink]())
 
-    run_job(build, FsspecBackend(f"{folder}/state", job="pair"))
+    return build
 
 
-def number_of(record: Any) -> int:
+def number_of(seconds: float, record: Any) -> int:
+    time.sleep(seconds)
     number: int = record.new["n"] if hasattr(record, "new") else record
     return number
+
+
+def main(*arguments: str) -> None:
+    """Run the job to the end of what is there."""
+    source, sink, folder, servers, dsn, name, *options = arguments
+    build = pair(source, sink, folder, servers, dsn, name)
+    run_job(build, backend_of(folder), spark_ticks=10 if "spark" in options else 0)
 
 
 if __name__ == "__main__":

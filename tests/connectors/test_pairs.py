@@ -1,82 +1,21 @@
-"""From one system into another, exactly once: jobs that are killed while records are added."""
+"""From one system into another, exactly once: jobs that are killed or sleep while records are added."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import deltalake
-import psycopg
-import pyarrow.parquet as pq
 import pytest
 
-from tests.connectors.kafka.kit import Broker
-from tests.connectors.pairs_program import OUTPUT
-from tests.kit.killing import NIGHTLY, POINTS, kill_child, run_child
+from tests.connectors.pairs import Pair
+from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, wake
 
-PROGRAM = "tests.connectors.pairs_program"
-EACH = 40
-
-
-class Pair:
-    """A source with records, and a job that writes them elsewhere."""
-
-    def __init__(self, source: str, sink: str, folder: Path, servers: str, dsn: str) -> None:
-        self.source, self.sink, self.folder, self.servers, self.dsn = source, sink, folder, servers, dsn
-        self.name = f"pair{uuid4().hex[:12]}"
-        self.added = 0
-        self.sql(f"create table {self.name} (n int primary key)")
-        self.sql(f"create table {self.name}_out (n int, nth int)")
-        if source == "kafka":
-            self.broker = Broker(servers)
-            self.name = self.broker.topic(2)
-            self.sql(f'create table "{self.name}_out" (n int, nth int)')
-
-    def sql(self, text: str) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(text.encode())
-
-    def add(self) -> None:
-        """Add records that the job has not seen."""
-        numbers = range(self.added, self.added + EACH)
-        self.added += EACH
-        if self.source == "kafka":
-            for part in range(2):
-                self.broker.write(self.name, [json.dumps(it).encode() for it in numbers if it % 2 == part], part)
-        else:
-            values = ", ".join(f"({it})" for it in numbers)
-            self.sql(f"insert into {self.name} values {values}")  # noqa: S608 - a name of ours
-
-    def run(self, point: str = "") -> None:
-        """Run the job to its end, or until it is killed at a point."""
-        arguments = self.source, self.sink, self.folder, self.servers, self.dsn, self.name
-        if point:
-            kill_child(PROGRAM, *arguments, point=point)
-        else:
-            run_child(PROGRAM, *arguments)
-
-    def found(self) -> list[int]:
-        """Return the numbers that a reader of the output sees."""
-        output = self.folder / OUTPUT
-        if self.sink == "postgres":
-            with psycopg.connect(self.dsn) as connection:
-                return [n for (n,) in connection.execute(f'select n from "{self.name}_out"')]  # noqa: S608
-        if self.sink == "parquet":
-            return [n for file in output.glob("*.parquet") for n in pq.read_table(file)["n"].to_pylist()]
-        if not deltalake.DeltaTable.is_deltatable(str(output)):
-            return []
-        files = deltalake.DeltaTable(str(output)).file_uris()
-        return [n for file in files for n in pq.read_table(file)["n"].to_pylist()]
-
-    def close(self) -> None:
-        """Drop the slot, if there is one."""
-        slots = f"pg_replication_slots where slot_name = '{self.name}'"
-        self.sql(f"select pg_drop_replication_slot(slot_name) from {slots}")  # noqa: S608
+PAIRS = [("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")]
+ON_SPARK = [("kafka", "postgres"), ("changes", "delta")]
+MORE_ON_SPARK = [("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]
 
 
-@pytest.fixture(params=[("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")], ids="_to_".join)
+@pytest.fixture
 def pair(request: pytest.FixtureRequest, tmp_path: Path, kafka_servers: str, postgres_dsn: str) -> Iterator[Pair]:
     source, sink = request.param
     made = Pair(source, sink, tmp_path, kafka_servers, postgres_dsn)
@@ -85,12 +24,39 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, kafka_servers: str, pos
 
 
 @pytest.mark.fault("A7")
+@pytest.mark.parametrize("pair", PAIRS, ids="_to_".join, indirect=True)
 def test_kills_between_two_systems_lose_and_double_nothing(pair: Pair) -> None:
     for point in POINTS if NIGHTLY else ["prepared", "before-commit"]:
         pair.add()
-        pair.run(point)
-        seen = pair.found()
-        assert sorted(set(seen)) == sorted(seen)
+        pair.kill(point)
     pair.add()
     pair.run()
-    assert sorted(pair.found()) == list(range(pair.added))
+    pair.check(whole=True)
+
+
+@pytest.mark.spark
+@pytest.mark.fault("A7")
+@pytest.mark.parametrize("pair", [*ON_SPARK, *(MORE_ON_SPARK if NIGHTLY else [])], ids="_to_".join, indirect=True)
+def test_kills_of_the_driver_between_two_systems(pair: Pair) -> None:
+    for point in DRIVER_POINTS if NIGHTLY else ["before-commit"]:
+        pair.add()
+        pair.kill(f"{point}:2", "spark")
+    pair.add()
+    pair.run(*(["spark"] if NIGHTLY else []))  # on one thread, a job from Spark goes on sooner
+    pair.check(whole=True)
+
+
+@pytest.mark.spark
+@pytest.mark.fault("A7")
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
+@pytest.mark.parametrize("pair", [*ON_SPARK, *MORE_ON_SPARK], ids="_to_".join, indirect=True)
+def test_driver_that_wakes_up_after_its_heir(pair: Pair, point: str) -> None:
+    pair.add()
+    with pair.parked(f"{point}:2", "spark") as zombie:
+        pair.run("spark")
+        pair.check(whole=True)
+        code, errors = wake(zombie)
+    assert code == 1
+    assert "FencedError" in errors
+    pair.check(whole=True)

@@ -47,10 +47,13 @@ class Driver:
     Args:
         folder: where Spark has its files.
         master: what it is a driver of.
+        program: the module of the driver.
         environment: more of the environment.
     """
 
-    def __init__(self, folder: Path, master: str = CLUSTER, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, master: str = CLUSTER, *, program: str = "tests.spark.programs.cluster", **environment: str
+    ) -> None:
         self.local, self.work = folder / "local", folder / "work"
         for name in ("local", "work", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ class Driver:
         self._errors = folder / "errors"
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "tests.spark.programs.cluster", str(folder), master],
+                [sys.executable, "-W", "ignore", "-m", program, str(folder), master],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

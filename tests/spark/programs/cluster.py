@@ -62,13 +62,14 @@ class Program:
         self.session.sparkContext.setLogLevel("OFF")
         self.warnings = Warnings()
         logging.getLogger("malflow").addHandler(self.warnings)
+        self.out: VecSink[Any, Any, Any] = VecSink()
 
     def start(self, **options: Any) -> dict[str, Any]:
         """Start a run."""
         chosen = Options(**options)
         self.warnings.texts.clear()
         self.session.conf.set(_COMPARES, chosen.compares)
-        self.out: VecSink[Any, Any, Any] = VecSink()
+        self.out = VecSink()
         runtime = SparkRuntime(
             faulty(chosen, self.out),
             backend_of(chosen),
@@ -111,8 +112,8 @@ class Program:
         }
 
 
-def main() -> None:
-    program = Program(Path(sys.argv[1]), sys.argv[2])
+def main(kind: type[Program] = Program) -> None:
+    program = kind(Path(sys.argv[1]), sys.argv[2])
     _say({})
     for line in sys.stdin:
         command = json.loads(line)
