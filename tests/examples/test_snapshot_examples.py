@@ -87,7 +87,7 @@ def test_flight_delays_crash(run: Run) -> None:
     after, twice = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", resumed))
 
     assert re.fullmatch(r"killed at flight 15,000 of 26,483; snapshots until then: [1-9]\d*;", killed)
-    assert 0 < after < flight_delays_crash.CRASH_AT
+    assert 0 <= after < flight_delays_crash.CRASH_AT  # 0 where only the snapshot of the start was complete
     assert after + twice == flight_delays_crash.CRASH_AT - 1
     assert "UA         4,605   38,342        4,605   38,342" in lines
     assert lines[-1] == "the totals are equal"

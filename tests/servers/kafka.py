@@ -47,6 +47,7 @@ broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=2
+log.retention.ms=-1
 log.segment.delete.delay.ms=1000
 log.cleaner.dedupe.buffer.size=10485760
 """
