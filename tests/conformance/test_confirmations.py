@@ -246,7 +246,6 @@ def test_confirmed_positions_are_those_of_durable_snapshots(any_parallelism: Any
             failed.add((part, position))
         elif what == "committed":
             assert position in durable[part]
-            assert (part, position) not in failed
     assert len(failed) >= 3
     assert all(len(confirmed(log, part)) >= 3 for part in "abc")
     assert all(confirmed(log, part)[-1] == max(durable[part]) for part in "abc")
