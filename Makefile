@@ -11,7 +11,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark crashes servers check format docs clean
+.PHONY: run quick test spark crashes servers archive check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -21,11 +21,11 @@ run: $(VENV)/.installed
 quick: check
 	$(PYTEST) -m "not spark and not slow"
 
-test: check servers
+test: check servers archive
 	$(PYTEST)
 
 # The tests on Spark only; they need Java 17, and are skipped where there is none.
-spark: $(VENV)/.dev
+spark: $(VENV)/.dev archive
 	$(PYTEST) -m spark
 
 # Jobs with exactly-once sinks killed at every point, ROUNDS times each; hours.
@@ -36,6 +36,10 @@ crashes: $(VENV)/.dev servers
 # The servers that tests need, where they are missing: Postgres, Redis, Kafka and versitygw, the last two in .servers.
 servers: $(VENV)/.dev
 	$(BIN)/python -m tests.servers.install
+
+# The classes of Spark as its Java loads them fastest, in the virtual environment; tests start Java often.
+archive: $(VENV)/.dev
+	$(BIN)/python -m tests.kit.java_archive
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check

@@ -11,14 +11,19 @@ import pytest
 
 from malflow import MissingDependency
 from malflow.runtime.spark.spark_session import _require_java, require_spark
+from tests.kit import java_archive
 
-__all__ = ["QUICK_JAVA", "quiet_session", "spark", "started_session"]
+__all__ = ["INTERPRETED", "QUICK_JAVA", "quiet_session", "spark", "started_session"]
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{java_archive.FLAGS}"
 """Options of Java: the queries are too short to be compiled well, and two processors are few."""
+
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+"""Settings by which Spark writes no Java for a query, which would take longer than its few rows."""
 
 _ROOT = Path(__file__).parents[2]
 _CONF = {
+    **INTERPRETED,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
