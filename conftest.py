@@ -39,6 +39,8 @@ _SLOW = [
         "connectors/files/test_sink_restore.py",
         "connectors/parquet/test_laws.py",
         "connectors/parquet/test_sink.py",
+        "connectors/sql/test_kills.py",
+        "connectors/sql/test_laws.py",
         "connectors/test_column_crashes.py",
         "connectors/test_columns_laws.py",
         "examples/test_exactly_once_testing.py",

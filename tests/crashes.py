@@ -12,6 +12,7 @@ TESTS = (
     "connectors/kafka/test_kills.py",
     "connectors/postgres/test_crashes.py",
     "connectors/redis/test_kills.py",
+    "connectors/sql/test_kills.py",
     "connectors/test_column_crashes.py",
     "connectors/test_s3_crashes.py",
     "connectors/test_pairs.py",

@@ -46,7 +46,9 @@ _PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECAS
 
 
 class Database:
-    """A database. Its repr shows driver, host and name, never a secret; a pickled copy has no password.
+    """A database. Its repr shows driver, host and name, never a secret.
+
+    A pickled copy has no password, query or settings; if there were some, it can't be used.
 
     Args:
         url: a URL of SQLAlchemy's.
@@ -153,14 +155,11 @@ class Database:
             raise SqlError(f"{self._asked_by} needs transactions; remove autocommit from the options of {self!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_engine": None,
-            "_url": self._url.set(password=None, query={}),
-            "_settings": {},
-            "_secrets": [],
-            "_is_complete": False,
-        }
+        url, state = self._url, {**self.__dict__, "_engine": None}
+        if not (url.password or url.query or self._settings):
+            return state
+        shown = sa.URL.create(url.drivername, url.username, host=url.host, port=url.port, database=url.database)
+        return {**state, "_url": shown, "_settings": {}, "_secrets": [], "_is_complete": False}
 
     def __repr__(self) -> str:
         host = f"[{self._url.host}]" if ":" in (self._url.host or "") else self._url.host or ""

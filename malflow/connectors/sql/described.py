@@ -92,7 +92,7 @@ def _uniques(inspector: sa.Inspector, table: str, schema: str | None) -> Iterato
     with suppress(NotImplementedError):
         for index in inspector.get_indexes(table, schema):
             options = index.get("dialect_options", {})
-            partial = any(name.endswith(("_where", "_length")) and value for name, value in options.items())
+            partial = any(it.endswith(("_where", "_length")) and options[it] not in (None, {}) for it in options)
             columns = index["column_names"]
             if index["unique"] and not partial and None not in columns and "expressions" not in index:
                 yield frozenset(name for name in columns if name is not None)

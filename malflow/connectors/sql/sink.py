@@ -180,7 +180,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
 
     def _refused(self, batches: Sequence[RowBatch], error: Exception, what: str) -> SqlError:
         """Return an error that names the first row which is refused by itself, if there is one."""
-        if isinstance(error, exc.DBAPIError) and not isinstance(error, exc.DataError | exc.IntegrityError):
+        if isinstance(error, exc.ProgrammingError) or (isinstance(error, exc.DBAPIError) and error.statement is None):
             return self._database.failure(what, error)
         writer, _ = self._made_writer()
         row: Any = None

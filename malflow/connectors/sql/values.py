@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
@@ -95,7 +96,9 @@ def _kind_of(column: Any) -> tuple[tuple[type, ...], str] | None:
 
 def _limits(column: Any, dialect: str) -> list[Check]:
     limits: list[Check] = []
-    if isinstance(column, sa.String):
+    if isinstance(column, sa.JSON):
+        limits.append(_unlike_json)
+    elif isinstance(column, sa.String):
         limits.append(_encodable)
         if dialect == "postgresql":
             limits.append(lambda value: "has a character NUL, which Postgres can't store" if "\0" in value else None)
@@ -114,6 +117,14 @@ def _encodable(value: str) -> str | None:
         value.encode()
     except UnicodeEncodeError:
         return "has a lone surrogate, which is no text"
+    return None
+
+
+def _unlike_json(value: Any) -> str | None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"can't be written: {error}"
     return None
 
 

@@ -1,0 +1,321 @@
+"""Rows in tables of SQL databases."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from malflow.connectors.postgres import UNCHANGED, Change
+from malflow.connectors.sql import SqlError, SqlSink
+from malflow.connectors.sql.described import described
+from malflow.connectors.sql.writing import TableWriter
+from malflow.connectors.tables.epoch_rows import RowBatch
+from malflow.errors import FencedError, GraphError, MissingDependency
+from malflow.sinks import SinkOwner
+from tests.connectors.sql.kit import Database, made, owner, write
+from tests.servers.mariadb import MariaDB
+
+TABLE = "create table t (id int primary key, a int, note varchar(5) not null)"
+Make = Callable[..., SqlSink]
+
+
+def change(kind: Any, old: Any, new: Any) -> Change:
+    return Change(kind, "public.t", old, new, 1, datetime(2024, 1, 1, tzinfo=UTC))
+
+
+@dataclass
+class Total:
+    id: int
+    a: int
+    note: str
+
+
+def test_epochs_and_what_other_runs_do(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    first, second = sinks(), sinks()
+    assert first.fence(owner(1)) == 0
+    write(first, {"id": 1, "a": 1, "note": "x"}, Total(2, 2, "y"), [1, 3, "z"])
+    handles = [first.prepare(1)]
+    assert database.rows() == []
+    write(first, (2, None, "w"))
+    handles.append(first.prepare(2))
+    assert first.prepare(3) is None
+    first.commit(handles[:1])
+    assert database.rows() == [(1, 3, "z"), (2, 2, "y")]
+    assert second.fence(owner(2)) == 1
+    second.commit(pickle.loads(pickle.dumps(handles)))
+    assert database.rows() == [(1, 3, "z"), (2, None, "w")]
+    with pytest.raises(FencedError, match="taken over by run 2"):
+        first.commit(handles[1:])
+    with pytest.raises(FencedError):
+        first.fence(owner(1))
+    other = sinks()
+    assert other.fence(SinkOwner("Job", "totals", 1)) == 0, "names differ by their case"
+    assert sinks().fence(owner(3)) == 2
+
+
+def test_changes_are_applied(database: Database, sinks: Make) -> None:
+    database.execute(TABLE, "insert into t values (1, 1, 'old'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'old')")
+    sink = sinks()
+    sink.fence(owner())
+    write(
+        sink,
+        change("update", None, {"id": 1, "a": 10, "note": UNCHANGED}),
+        change("delete", {"id": 2}, None),
+        change("update", {"id": 3}, {"id": 30, "a": 3, "note": "c"}),
+        change("update", {"id": 4}, {"id": 40, "a": 5, "note": UNCHANGED}),
+    )
+    sink.commit([sink.prepare(1)])
+    assert database.rows() == [(1, 10, "old"), (30, 3, "c"), (40, 5, "old")]
+    write(sink, change("truncate", None, None), (7, 7, ""), None, keys=[None, None, 40])
+    sink.commit([sink.prepare(2)])
+    assert database.rows() == [(7, 7, "")]
+    write(sink, change("update", None, {"id": 8, "a": 8, "note": UNCHANGED}))
+    with pytest.raises(SqlError, match="1 rows that were to be updated are not there"):
+        sink.commit([sink.prepare(3)])
+
+
+def test_columns_with_hostile_names_and_keys_alone(database: Database, sinks: Make) -> None:
+    quote = "`" if database.dialect == "mariadb" else '"'
+    hostile = "x)" if database.dialect == "mariadb" else "%(x)s"  # PyMySQL itself can't write one with a per cent sign
+    columns = ", ".join(f"{quote}{name}{quote} int" for name in ("a b", "select", hostile, "c0"))
+    database.execute(f"create table t ({columns}, primary key (c0, {quote}a b{quote}))".replace("%", "%%"))
+    sink = sinks(delivery="at-least-once", key=["c0", "a b"])
+    write(sink, (1, 2, 3, 4), (1, 5, 6, 4), (7, 8, 9, 4))
+    sink.flush()
+    alone = sinks(delivery="at-least-once", key=["c0", "a b"], columns=["a b", "c0"])
+    write(alone, (1, 4), None, keys=[None, (4, 7)])
+    alone.flush()
+    assert database.rows() == [(1, 5, 6, 4)]
+
+
+def test_rows_by_an_update_and_an_insert(database: Database) -> None:
+    database.execute(TABLE, "insert into t values (1, 1, 'a')")
+    with database.engine.begin() as connection:
+        table = described(connection, "t", "test", "here", needs_undo=True)
+        writer = TableWriter(table, ("id",), database.dialect, portable=True)
+        upsert = RowBatch("upsert", ("a", "note", "id"), [(5, "b", 1), (6, "c", 2)])
+        writer.write(connection, upsert, strict=True)
+        writer.write(connection, upsert, strict=True)
+        writer.write(connection, RowBatch("upsert", ("id",), [(1,)]), strict=True)
+    assert database.rows() == [(1, 5, "b"), (2, 6, "c")]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (("one", 1, ""), r"column 'id': 'one' is str, not an integer; the row is \{'a': 1, 'id': 'one', 'note': ''\}"),
+        ((1, 1.5, ""), "column 'a': 1.5 is float"),
+        ((1, 2**63, ""), "out of the column's range"),
+        ((1, 1, None), "is NULL"),
+        ((1, 1, b"x"), "is bytes, not text"),
+        ((1, 1, "\ud800"), "surrogate"),
+        ((None, 1, ""), "key has NULL"),
+        ((1, 1), "2 values for 3 columns"),
+        ({"id": 1, "a": 1, "note": "", "x": 1}, r"\['x'\] are no columns"),
+    ],
+)
+def test_rows_that_are_refused_before_the_snapshot(sqlite: Database, row: Any, words: str) -> None:
+    sqlite.execute(TABLE)
+    sink = SqlSink(sqlite.url, "t")
+    sink.fence(owner())
+    with pytest.raises(SqlError, match=words):
+        write_and_prepare(sink, (5, 5, "fine"), row)
+    sink.close()
+
+
+def write_and_prepare(sink: SqlSink, *values: Any) -> None:
+    write(sink, *values)
+    sink.prepare(1)
+
+
+def test_text_that_is_too_long_or_out_of_the_character_set(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    sink = sinks()
+    sink.fence(owner())
+    if database.dialect != "sqlite":
+        with pytest.raises(SqlError, match="has 6 characters; the column takes 5"):
+            write_and_prepare(sink, (1, 1, "123456"))
+    if database.dialect == "postgresql":
+        with pytest.raises(SqlError, match="NUL"):
+            write_and_prepare(sink, (1, 1, "\0"))
+
+
+def test_row_that_violates_a_constraint(database: Database, sinks: Make) -> None:
+    database.execute("create table t (id int primary key, a int, check (a < 10))")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (1, 1), (2, 77), (3, 3))
+    handle = sink.prepare(1)
+    for _ in range(2):
+        with pytest.raises(SqlError, match=r"can't have the row \{'a': 77, 'id': 2\}"):
+            sink.commit([handle])
+    assert database.rows() == []
+
+
+def test_values_of_many_types(database: Database, sinks: Make) -> None:
+    kinds = {"mariadb": ("blob", "datetime(6)", "double"), "postgresql": ("bytea", "timestamp", "double precision")}
+    blob, moment, double = kinds.get(database.dialect, ("blob", "datetime", "double"))
+    database.execute(
+        f"create table t (id int primary key, b boolean, n numeric(10, 2), f {double}, y {blob}, d date, m {moment}, "
+        "j json, s text)"
+    )
+    now = datetime(2024, 2, 29, 23, 59, 59, 999999)
+    document = '{"a": [1, null]}' if database.dialect == "mariadb" else {"a": [1, None]}  # its JSON is text
+    full = (1, True, Decimal("12.25"), 0.5, b"\0\xff", date(1999, 12, 31), now, document, "ü € ' \\ %s :x")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, full, (2, *[None] * 8))
+    sink.commit([sink.prepare(1)])
+    with database.engine.connect() as connection:
+        table = described(connection, "t", "test", "here", needs_undo=True).table
+        found = [tuple(row) for row in connection.execute(table.select().order_by(table.c.id))]
+    assert found[0] == full
+    assert database.rows("select count(*) from t where id = 2 and j is null and n is null") == [(1,)]
+    with pytest.raises(SqlError, match="column 'j'"):
+        write_and_prepare(sink, (3, None, None, None, None, None, None, {1}, None))
+
+
+def test_second_unique_index_of_a_mariadb_table(mariadb: Database) -> None:
+    mariadb.execute("create table t (id int primary key, mail varchar(20) unique)", "insert into t values (1, 'a')")
+    sink = SqlSink(mariadb.url, "t")
+    sink.fence(owner())
+    write(sink, (2, "a"))
+    with pytest.raises(SqlError, match=r"can't have the row \{'id': 2.*Duplicate entry"):
+        sink.commit([sink.prepare(1)])
+    write(sink, (1, "b"), (3, "c"))
+    sink.commit([sink.prepare(2)])
+    sink.close()
+    assert mariadb.rows() == [(1, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "words"),
+    [
+        ("create table t (a int)", {}, "no primary key"),
+        ("create table t (a int)", {"key": ["a"]}, "no unique index"),
+        ("create table t (a int); create unique index i on t (a) where a > 1", {"key": ["a"]}, "no unique index"),
+        ("create table t (a int primary key)", {"columns": ["b"]}, "no column b"),
+        ("create table t (a int primary key, b int)", {"columns": ["b"]}, "must contain the key"),
+        ("create table u (a int)", {}, "finds no table 't' in sqlite:///.*; it must exist"),
+    ],
+)
+def test_tables_that_do_not_fit(sqlite: Database, statement: str, options: Any, words: str) -> None:
+    sqlite.execute(*statement.split(";"))
+    sink = SqlSink(sqlite.url, "t", **options)
+    with pytest.raises(SqlError, match=words):
+        sink.fence(owner())
+    sink.close()
+
+
+def test_table_whose_engine_has_no_transactions(mariadb: Database) -> None:
+    mariadb.execute("create table t (n int) engine = myisam")
+    with pytest.raises(SqlError, match="MyISAM, which has no transactions"):
+        SqlSink(mariadb.url, "t", key=()).fence(owner())
+    sink = SqlSink(mariadb.url, "t", key=(), delivery="at-least-once")
+    write(sink, (1,))
+    sink.flush()
+    sink.close()
+    assert mariadb.rows() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("sqlite://", {"key": "id"}, r"\['id'\]"),
+        ("sqlite://", {"delivery": "twice"}, "delivery"),
+        ("sqlite://", {"settings": {"isolation_level": "AUTOCOMMIT"}}, "transactions"),
+        ("sqlite://", {"settings": {"hide_parameters": False}}, "hide_parameters"),
+        ("sqlite://", {"settings": {"pol_size": 1}}, "pol_size"),
+        ("sqlite://", {"retry_for": -timedelta(1)}, "negative"),
+        ("nothing", {}, "can't parse"),
+        ("fox://h/d", {}, "no dialect 'fox'"),
+        ("mysql+aiomysql://h/d", {}, "asyncio"),
+    ],
+)
+def test_arguments_that_make_no_sense(url: str, options: Any, words: str) -> None:
+    with pytest.raises(GraphError, match=words):
+        SqlSink(url, "t", **options)
+
+
+def test_driver_that_is_not_installed() -> None:
+    with pytest.raises(MissingDependency, match="pip install oracledb, or name another one in the URL: oracle"):
+        SqlSink("oracle://h/d", "t")
+
+
+@pytest.mark.parametrize("options", [{"isolation_level": None}])
+def test_driver_that_commits_by_itself(sqlite: Database, options: Any) -> None:
+    sqlite.execute(TABLE)
+    sink = SqlSink(sqlite.url, "t", settings={"connect_args": options})
+    with pytest.raises(SqlError, match="remove autocommit"):
+        sink.fence(owner())
+
+
+def test_database_that_is_locked_for_a_while(sqlite: Database) -> None:
+    sqlite.execute(TABLE)
+    sink = SqlSink(sqlite.url, "t", settings={"connect_args": {"timeout": 0.01}})
+    sink.fence(owner())
+    write(sink, (1, 1, "x"))
+    handle = sink.prepare(1)
+    locker = sqlite3.connect(str(sqlite.url.database), check_same_thread=False)
+    locker.execute("begin immediate")
+    thread = threading.Timer(0.2, locker.rollback)
+    thread.start()
+    sink.commit([handle])
+    thread.join()
+    locker.close()
+    sink.close()
+    assert sqlite.rows() == [(1, 1, "x")]
+
+
+def test_commit_waits_for_another_runs_transaction(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    zombie, heir = sinks(), sinks()
+    zombie.fence(owner(1))
+    write(zombie, (1, 1, "old"))
+    handle = zombie.prepare(1)
+    with database.engine.begin() as connection:  # the heir's, while it takes over
+        connection.exec_driver_sql("update malflow_ledger set claim = 2")
+        errors: list[str] = []
+        thread = threading.Thread(target=lambda: errors.append(refused(zombie, handle)))
+        thread.start()
+        time.sleep(0.2)
+        assert thread.is_alive(), "it waits for the row of the ledger"
+    thread.join(30)
+    assert "taken over by run 2" in errors[0]
+    assert heir.fence(owner(2)) == 0
+    assert database.rows() == []
+
+
+def refused(sink: SqlSink, handle: Any) -> str:
+    with pytest.raises(FencedError) as caught:
+        sink.commit([handle])
+    return str(caught.value)
+
+
+def test_server_killed_between_prepare_and_commit(own_mariadb: Callable[[], MariaDB]) -> None:
+    server = own_mariadb()
+    with made(sa.make_url(server.address), "kept") as database:
+        database.execute("create table t (id int primary key)")
+        sink = SqlSink(database.url, "t")
+        sink.fence(owner())
+        for epoch in (1, 2):
+            write(sink, (epoch,))
+            handle = sink.prepare(epoch)
+            server.kill()
+            thread = threading.Timer(0.3, server.start)
+            thread.start()
+            sink.commit([handle])
+            thread.join()
+        sink.close()
+        assert database.rows() == [(1,), (2,)]
