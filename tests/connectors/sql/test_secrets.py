@@ -34,7 +34,7 @@ def shown(error: BaseException) -> str:
 
 @pytest.mark.parametrize("url", [POSTGRES, ODBC, f"mysql+pymysql://u:{SECRET}@h/d"])
 def test_repr_and_pickle(url: str) -> None:
-    sink = SqlSink(url, "t", settings={"connect_args": {"password": SECRET}})
+    sink: Any = SqlSink(url, "t", settings={"connect_args": {"password": SECRET}})
     assert SECRET not in repr(sink)
     copy = pickle.dumps(sink)
     assert SECRET.encode() not in copy
@@ -45,7 +45,7 @@ def test_repr_and_pickle(url: str) -> None:
 @pytest.mark.parametrize("url", [POSTGRES, f"mysql+pymysql://u:{SECRET}@127.0.0.1:1/d", ODBC])
 def test_errors_and_logs_of_a_server_that_is_not_there(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    sink = SqlSink(url, "t", retry_for=timedelta(0))
+    sink: Any = SqlSink(url, "t", retry_for=timedelta(0))
     with pytest.raises(SqlError) as caught:
         sink.fence(owner())
     assert SECRET not in shown(caught.value) + caplog.text
@@ -73,7 +73,7 @@ def test_handles_errors_and_logs_of_a_server(database: Database, caplog: pytest.
     caplog.set_level(logging.DEBUG)
     database.execute("create table t (id int primary key, a int, check (a < 10))")
     url = database.url if database.dialect == "sqlite" else database.url.set(password=SECRET)
-    sink = SqlSink(url, "t", settings={"echo": "debug"})
+    sink: Any = SqlSink(url, "t", settings={"echo": "debug"})
     sink.fence(owner())
     write(sink, (1, 77))
     handle = sink.prepare(1)

@@ -26,7 +26,7 @@ from tests.connectors.sql.kit import Database, made, owner, write
 from tests.servers.mariadb import MariaDB
 
 TABLE = "create table t (id int primary key, a int, note varchar(5) not null)"
-Make = Callable[..., SqlSink]
+Make = Callable[..., Any]
 
 
 def change(kind: Any, old: Any, new: Any) -> Change:
@@ -127,7 +127,7 @@ def test_rows_by_an_update_and_an_insert(database: Database) -> None:
 )
 def test_rows_that_are_refused_before_the_snapshot(sqlite: Database, row: Any, words: str) -> None:
     sqlite.execute(TABLE)
-    sink = SqlSink(sqlite.url, "t")
+    sink: Any = SqlSink(sqlite.url, "t")
     sink.fence(owner())
     with pytest.raises(SqlError, match=words):
         write_and_prepare(sink, (5, 5, "fine"), row)
@@ -188,7 +188,7 @@ def test_values_of_many_types(database: Database, sinks: Make) -> None:
 
 def test_second_unique_index_of_a_mariadb_table(mariadb: Database) -> None:
     mariadb.execute("create table t (id int primary key, mail varchar(20) unique)", "insert into t values (1, 'a')")
-    sink = SqlSink(mariadb.url, "t")
+    sink: Any = SqlSink(mariadb.url, "t")
     sink.fence(owner())
     write(sink, (2, "a"))
     with pytest.raises(SqlError, match=r"can't have the row \{'id': 2.*Duplicate entry"):
@@ -212,7 +212,7 @@ def test_second_unique_index_of_a_mariadb_table(mariadb: Database) -> None:
 )
 def test_tables_that_do_not_fit(sqlite: Database, statement: str, options: Any, words: str) -> None:
     sqlite.execute(*statement.split(";"))
-    sink = SqlSink(sqlite.url, "t", **options)
+    sink: Any = SqlSink(sqlite.url, "t", **options)
     with pytest.raises(SqlError, match=words):
         sink.fence(owner())
     sink.close()
@@ -222,7 +222,7 @@ def test_table_whose_engine_has_no_transactions(mariadb: Database) -> None:
     mariadb.execute("create table t (n int) engine = myisam")
     with pytest.raises(SqlError, match="MyISAM, which has no transactions"):
         SqlSink(mariadb.url, "t", key=()).fence(owner())
-    sink = SqlSink(mariadb.url, "t", key=(), delivery="at-least-once")
+    sink: Any = SqlSink(mariadb.url, "t", key=(), delivery="at-least-once")
     write(sink, (1,))
     sink.flush()
     sink.close()
@@ -256,14 +256,14 @@ def test_driver_that_is_not_installed() -> None:
 @pytest.mark.parametrize("options", [{"isolation_level": None}])
 def test_driver_that_commits_by_itself(sqlite: Database, options: Any) -> None:
     sqlite.execute(TABLE)
-    sink = SqlSink(sqlite.url, "t", settings={"connect_args": options})
+    sink: Any = SqlSink(sqlite.url, "t", settings={"connect_args": options})
     with pytest.raises(SqlError, match="remove autocommit"):
         sink.fence(owner())
 
 
 def test_database_that_is_locked_for_a_while(sqlite: Database) -> None:
     sqlite.execute(TABLE)
-    sink = SqlSink(sqlite.url, "t", settings={"connect_args": {"timeout": 0.01}})
+    sink: Any = SqlSink(sqlite.url, "t", settings={"connect_args": {"timeout": 0.01}})
     sink.fence(owner())
     write(sink, (1, 1, "x"))
     handle = sink.prepare(1)
@@ -307,7 +307,7 @@ def test_server_killed_between_prepare_and_commit(own_mariadb: Callable[[], Mari
     server = own_mariadb()
     with made(sa.make_url(server.address), "kept") as database:
         database.execute("create table t (id int primary key)")
-        sink = SqlSink(database.url, "t")
+        sink: Any = SqlSink(database.url, "t")
         sink.fence(owner())
         for epoch in (1, 2):
             write(sink, (epoch,))
