@@ -33,7 +33,7 @@ ROUNDS ?= 10
 crashes: $(VENV)/.dev servers
 	$(BIN)/python -m tests.crashes $(ROUNDS)
 
-# The servers that tests need, where they are missing: Postgres, Redis, Kafka and versitygw, the last two in .servers.
+# The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Kafka and versitygw, the last two in .servers.
 servers: $(VENV)/.dev
 	$(BIN)/python -m tests.servers.install
 

@@ -19,7 +19,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
     ("script", "arguments", "row"),
     [
         ("epochs.py", ["--records", "2000"], "datetimes, 3 s disorder, 8 parts"),
-        ("connectors_parquet.py", ["--records", "3000"], "malflow, row=tuple"),
+        ("connectors.py", ["--only", "parquet", "--records", "3000"], "malflow, row=tuple"),
         ("window_state.py", ["--keys", "2000", "--seconds", "2", "--records", "2000,4000"], "interval join"),
         pytest.param("windows.py", ["--records", "3000"], "session, gap 5 s", marks=needs_bytewax),
         pytest.param("garbage.py", ["--records", "3000"], "sliding 60 s by 1 s", marks=needs_bytewax),
@@ -27,7 +27,28 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
 )
 def test_benchmarks_of_time_print_their_tables(script: str, arguments: list[str], row: str) -> None:
     rounds = [] if script == "window_state.py" else ["--rounds", "1"]
-    command = [sys.executable, str(ROOT / "benchmarks" / script), *rounds, *arguments]
+    assert f"\n| {row} " in printed(script, *rounds, *arguments)
+
+
+def test_benchmark_of_postgres_prints_its_tables(postgres_dsn: str) -> None:
+    small = ("--rounds", "1", "--records", "2000")
+    found = printed("connectors.py", "--only", "postgres", "--postgres", postgres_dsn, *small)
+    assert "\n| PostgresSink, exactly once " in found
+    assert "\n| PostgresChanges " in found
+
+
+def test_benchmark_of_kafka_prints_its_table(kafka_servers: str) -> None:
+    small = ("--rounds", "1", "--records", "2000")
+    found = printed("connectors.py", "--only", "kafka", "--kafka", kafka_servers, *small)
+    assert "\n| bare client " in found
+    assert "\n| malflow " in found
+    assert ("\n| bytewax" in found) == (find_spec("bytewax") is not None)
+
+
+def printed(script: str, *arguments: str) -> str:
+    """Run a benchmark; return what it prints."""
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    assert f"\n| {row} " in done.stdout
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

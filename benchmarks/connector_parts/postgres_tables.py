@@ -1,14 +1,7 @@
-"""Measure the Postgres sink beside a bare COPY and upsert, and its changes beside a bare decoder of pgoutput.
-
-pip install malflow[postgres]
-python benchmarks/connectors_postgres.py "host=localhost dbname=test" [--rounds 5] [--records 200000]
-
-The server needs wal_level = logical. It makes and drops the tables malflow_bench*, and a slot of that name.
-"""
+"""The Postgres sink beside a bare COPY and upsert, and its changes beside a bare decoder of pgoutput."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from collections.abc import Callable
@@ -28,6 +21,8 @@ from malflow.sinks import SinkOwner
 
 _NAME = "malflow_bench"
 _BATCH = 8_192
+
+__all__ = ["measure"]
 _SHORT, _INT, _LSN = Struct(">h").unpack_from, Struct(">i").unpack_from, Struct(">q").unpack_from
 
 Rows = list[dict[str, Any]]
@@ -202,24 +197,17 @@ def opened(source: PostgresChanges, position: tuple[Any, ...]) -> ReplicationStr
             time.sleep(0.2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dsn")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=200_000)
-    options = parser.parse_args()
+def measure(dsn: str, records: int, rounds: int) -> None:
+    """Measure the sink, then the changes, and print a table of each."""
     make = "create table {} (id bigint primary key, name text, total bigint)"
-    with psycopg.connect(options.dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(_NAME)))
         connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(_NAME)))
         connection.execute(sql.SQL(make).format(sql.Identifier(_NAME)))
     with rarer_collections():  # as in a run
-        sinks_table(options.dsn, options.records, options.rounds)
-        changes_table(options.dsn, options.records, options.rounds)
-    with psycopg.connect(options.dsn, autocommit=True) as connection:
+        sinks_table(dsn, records, rounds)
+        print()
+        changes_table(dsn, records, rounds)
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(_NAME)))
         connection.execute(sql.SQL("drop table {}").format(sql.Identifier(_NAME)))
-
-
-if __name__ == "__main__":
-    main()

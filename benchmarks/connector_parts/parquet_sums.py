@@ -1,12 +1,7 @@
-"""Measure reading Parquet into sums, beside a plain loop over the columns that pyarrow makes lists of.
-
-pip install malflow[parquet]
-python benchmarks/connectors_parquet.py [--rounds 5] [--records 1000000]
-"""
+"""Parquet into sums, beside a plain loop over the columns that pyarrow makes lists of."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import tempfile
 import time
@@ -26,6 +21,8 @@ from malflow.sinks import StatelessSinkImpl
 
 _KEYS = 1_000
 _BATCH = 8_192
+
+__all__ = ["measure"]
 
 
 class Last(StatelessSinkImpl[Any, Any, Any]):
@@ -58,15 +55,12 @@ class Counted(StatelessSinkImpl[Any, Any, Any]):
         self.count += len(values)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each peer runs")
-    parser.add_argument("--records", type=int, default=1_000_000, help="how many rows the file has")
-    options = parser.parse_args()
+def measure(records: int, rounds: int) -> None:
+    """Run each peer once a round, and print the table."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _written(Path(folder), options.records)
-        rows = _measure(_peers(path), options.records, options.rounds)
-    print("\nParquet to sums of 1,000 keys, CPU ns a row, medians; 'of the loop': rows a second, against the loop's\n")
+        path = _written(Path(folder), records)
+        rows = _measure(_peers(path), records, rounds)
+    print("Parquet to sums of 1,000 keys, CPU ns a row, medians; 'of the loop': rows a second, against the loop's\n")
     print_table(("peer", "ns a row", "of the loop"), rows)
 
 
@@ -176,7 +170,3 @@ def _sum(records: int) -> int:
 
 def _ratio(loop: float, taken: float) -> float:
     return loop / taken
-
-
-if __name__ == "__main__":
-    main()

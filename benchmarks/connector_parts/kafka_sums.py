@@ -1,17 +1,11 @@
-"""Measure JSON from Kafka through a key and a sum to nowhere, beside the bare client and beside other libraries.
+"""JSON from Kafka through a key and a sum to nowhere, beside the bare client and beside other libraries.
 
-Needs a broker. The others have an interpreter each, since Quix Streams holds the client back:
-
-pip install malflow[kafka]
-python benchmarks/connectors_kafka.py localhost:9092 [--rounds 3] [--records 300000]
-    [--bytewax venv/bin/python] [--quix other-venv/bin/python]
+As a program it runs one of these peers, in the interpreter that has its library, and prints seconds of wall and of CPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,43 +19,40 @@ from uuid import uuid4
 _KEYS = 1_000
 _SECONDS = 120
 
+__all__ = ["measure"]
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", help="the broker's address")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
-    parser.add_argument("--records", type=int, default=300_000, help="how many records the topic has")
-    parser.add_argument("--bytewax", help="a Python that has bytewax")
-    parser.add_argument("--quix", help="a Python that has quixstreams")
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--topic", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.peer:
-        _run_peer(_PEERS[options.peer], options.servers, options.topic, options.records)
-        return
-    topic = _written(options.servers, options.records)
-    pythons = {"bytewax": options.bytewax, "quix": options.quix}
-    peers = [it for it in _PEERS if pythons.get(it.split(",")[0], sys.executable)]
+
+def measure(servers: str, records: int, rounds: int, pythons: Mapping[str, str]) -> None:
+    """Run each peer once a round, and print the table.
+
+    Args:
+        servers: the broker's address.
+        records: how many records the topic has.
+        rounds: how often each peer runs.
+        pythons: the interpreters of peers, by their library; those that have none are left out.
+    """
+    topic = _written(servers, records)
+    found = {"bare client": sys.executable, "malflow": sys.executable, **pythons}
     runs: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for _ in range(options.rounds):
-        for peer in peers:
-            python = pythons.get(peer.split(",")[0], sys.executable)
-            runs[peer].append(_measured(python, peer, options.servers, topic, options.records))
-    _print(runs, options.records)
+    for _ in range(rounds):
+        for peer in _PEERS:
+            library = peer.split(",")[0]
+            if library in found:
+                runs[peer].append(_measured(found[library], peer, servers, topic, records))
+    _print(runs, records)
 
 
 def _measured(python: str, peer: str, servers: str, topic: str, records: int) -> tuple[float, float]:
-    command = [python, __file__, servers, "--peer", peer, "--topic", topic, "--records", str(records)]
     done = subprocess.run(  # noqa: S603 - this program
-        command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ
+        [python, __file__, peer, servers, topic, str(records)], check=True, stdout=subprocess.PIPE, text=True
     )
     wall, cpu = map(float, done.stdout.splitlines()[-1].split())
     return wall, cpu
 
 
-def _run_peer(peer: Callable[[str, str, int], int], servers: str, topic: str, records: int) -> None:
+def _run_peer(peer: str, servers: str, topic: str, records: int) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
-    total = peer(servers, topic, records)
+    total = _PEERS[peer](servers, topic, records)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     expected = records * (records - 1) // 2
     if total != expected:
@@ -79,7 +70,7 @@ def _print(runs: Mapping[str, list[tuple[float, float]]], records: int) -> None:
         rows.append(
             (peer, f"{records / wall:,.0f}", f"{bare[0] / wall:.2f}", f"{records / cpu:,.0f}", f"{bare[1] / cpu:.2f}")
         )
-    print("\nJSON from Kafka to sums of 1,000 keys, medians; 'of bare': against consume(1000) with json.loads\n")
+    print("JSON from Kafka to sums of 1,000 keys, medians; 'of bare': against consume(1000) with json.loads\n")
     print_table(("peer", "records/s", "of bare", "records a CPU second", "of bare"), rows)
 
 
@@ -213,4 +204,4 @@ _PEERS: Mapping[str, Callable[[str, str, int], int]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    _run_peer(*sys.argv[1:4], int(sys.argv[4]))
