@@ -17,6 +17,7 @@ from tables import print_table
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, agg
 from malflow.connectors.parquet import ParquetSource
+from malflow.runtime.garbage import rarer_collections
 from malflow.sinks import StatelessSinkImpl
 
 _KEYS = 1_000
@@ -76,6 +77,8 @@ def _peers(path: Path) -> Mapping[str, Callable[[], Mapping[str, int]]]:
         "loop over to_pylist of columns": lambda: _loop(path),
         "loop over to_pylist of batches (dicts)": lambda: _loop_of_dicts(path),
         "loop that calls malflow's functions": lambda: _loop_of_functions(path, _town, _people),
+        "batches by hand, tuples and functions": lambda: _by_hand_of_tuples(path, _town, _people),
+        "batches by hand, dicts and fields": lambda: _by_hand_of_dicts(path),
         "malflow, the source alone": lambda: _read(path),
         "malflow, row=tuple": lambda: _malflow(path, tuple, _town, _people),
         "malflow, row=dict": lambda: _malflow(path, dict, lambda msg: msg.value["town"], lambda row: row["people"]),
@@ -120,6 +123,42 @@ def _loop_of_functions(path: Path, key: Callable[[Any], str], field: Callable[[A
         for view.value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             sums[key(view)] += field(view.value)
     return sums
+
+
+def _by_hand_of_tuples(path: Path, key: Callable[[Any], str], field: Callable[[Any], int]) -> Mapping[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    last: dict[str, int] = {}
+    view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
+    with rarer_collections():
+        for batch in _batches(path):
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            keys = [key(view) for view.value in rows]
+            results = [
+                total
+                for town, row in zip(keys, rows, strict=True)
+                for total in (sums[town] + field(row),)
+                for sums[town] in (total,)
+            ]
+            last.update(zip(keys, results, strict=True))
+    return last
+
+
+def _by_hand_of_dicts(path: Path) -> Mapping[str, int]:
+    sums: dict[str, int] = defaultdict(int)
+    last: dict[str, int] = {}
+    with rarer_collections():
+        for batch in _batches(path):
+            columns = [column.to_pylist() for column in batch.columns]
+            rows = [{"town": town, "people": people} for town, people in zip(*columns, strict=True)]
+            keys = [row["town"] for row in rows]
+            results = [
+                total
+                for town, row in zip(keys, rows, strict=True)
+                for total in (sums[town] + row["people"],)
+                for sums[town] in (total,)
+            ]
+            last.update(zip(keys, results, strict=True))
+    return last
 
 
 def _malflow(path: Path, row: Any, key: Any, field: Any) -> Mapping[str, int]:
