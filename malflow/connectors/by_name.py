@@ -132,9 +132,9 @@ class Connection:
     def _named(self) -> str:
         """Return the name of the entry point: the scheme, its beginning up to a ``+``, or the format of a file."""
         scheme = self._address.scheme
-        family = f"{scheme.partition('+')[0]}+"
-        for name in (scheme, family):
-            if scheme and (_entry_point(SOURCES, name) or _entry_point(SINKS, name)):
+        beginning, plus, _ = scheme.partition("+")
+        for name in filter(None, (scheme, plus and f"{beginning}+")):
+            if _entry_point(SOURCES, name) or _entry_point(SINKS, name):
                 return name
         if scheme and not _is_of_files(scheme):
             return scheme

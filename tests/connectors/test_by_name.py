@@ -44,6 +44,8 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.metadata.EntryPoint("file+text", f"{files}text_sink", "malflow.sinks"),
         importlib.metadata.EntryPoint("tap", f"{here}tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("tap", f"{here}drained", "malflow.sinks"),
+        importlib.metadata.EntryPoint("tank+", f"{here}tapped", "malflow.sources"),
+        importlib.metadata.EntryPoint("tank+deep", f"{here}drained", "malflow.sinks"),
         importlib.metadata.EntryPoint("well", f"{here}tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("well", "elsewhere:tapped", "malflow.sources"),
         importlib.metadata.EntryPoint("gone", "malflow.gone:source", "malflow.sources"),
@@ -117,7 +119,11 @@ def test_a_source_and_a_sink_of_one_scheme() -> None:
         ("tap://me:hush@h/x?settings=3", {}, "an option 'settings' that text can't say; pass it as an argument"),
         ("tap://me:hush@h/x?limit=3&limit=4", {}, "option 'limit' comes twice"),
         ("tpa://me:hush@h/x", {}, "no connector for scheme 'tpa'; did you mean 'tap'?"),
-        ("xyzzy://me:hush@h/x?token=hush", {}, "scheme may be one of gone, redis, tap, well; other packages"),
+        (
+            "xyzzy://me:hush@h/x?token=hush",
+            {},
+            "scheme may be one of gone, redis, tank+, tank+deep, tap, well; other packages",
+        ),
         ("kafka://me:hush@h/x", {}, "no connector for scheme 'kafka'; pip install 'malflow[kafka]'"),
         ("s3://me:hush@h/x.parquet", {}, "no connector for files of format 'parquet'; pip install 'malflow[parquet]'"),
         ("s3://me:hush@h/x.cvs", {}, "no connector for files of format 'cvs'; did you mean 'csv'?"),
@@ -211,3 +217,12 @@ def test_texts_that_are_no_option(name: str, text: str, words: str) -> None:
     with pytest.raises(GraphError) as refused:
         options_for(options, "it", {name: text}, {})
     assert words in str(refused.value)
+
+
+def test_family_of_schemes() -> None:
+    connect("tank+tls+small://h").source()
+    assert MADE[-1][0].scheme == "tank+tls+small"
+    connect("tank+deep://h?table=t").sink()
+    for url in ("tank://h", "tap+tls://h"):
+        with pytest.raises(GraphError, match="no connector for scheme"):
+            connect(url)
