@@ -98,6 +98,8 @@ def _limits(column: Any, dialect: str) -> list[Check]:
     limits: list[Check] = []
     if isinstance(column, sa.JSON):
         limits.append(_unlike_json)
+    elif isinstance(column, sa.Boolean) and dialect == "postgresql":
+        limits.append(lambda value: None if isinstance(value, bool) else "is an integer, not a boolean")
     elif isinstance(column, sa.String):
         limits.append(_encodable)
         if dialect == "postgresql":
@@ -107,8 +109,11 @@ def _limits(column: Any, dialect: str) -> list[Check]:
     elif isinstance(column, sa.Integer) and dialect in (*_STRICT, "sqlite"):
         bits = 64 if dialect == "sqlite" else next(bits for kind, bits in _BITS if isinstance(column, kind))
         limits.append(_within(bits, unsigned=bool(getattr(column, "unsigned", False))))
-    elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in ("mysql", "mariadb"):
-        limits.append(lambda value: None if math.isfinite(value) else "is not finite, which the database can't store")
+    elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in _STRICT:
+        if dialect != "postgresql":
+            limits.append(_finite)
+        if isinstance(column, sa.Numeric) and column.precision is not None:
+            limits.append(_below(10 ** (column.precision - (column.scale or 0))))
     return limits
 
 
@@ -132,6 +137,17 @@ def _shorter_than(length: int) -> Check:
     def check(value: str) -> str | None:
         found = len(value.rstrip(" "))
         return f"has {found} characters; the column takes {length}" if found > length else None
+
+    return check
+
+
+def _finite(value: Any) -> str | None:
+    return None if math.isfinite(value) else "is not finite, which the database can't store"
+
+
+def _below(limit: int | float) -> Check:
+    def check(value: Any) -> str | None:
+        return f"is out of the column's range, below {limit}" if math.isfinite(value) and abs(value) >= limit else None
 
     return check
 

@@ -151,6 +151,39 @@ def test_text_that_is_too_long_or_out_of_the_character_set(database: Database, s
             write_and_prepare(sink, (1, 1, "\0"))
 
 
+def test_numbers_that_are_too_large(database: Database, sinks: Make) -> None:
+    database.execute("create table t (id int primary key, n numeric(4, 1), b boolean)")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (1, Decimal("-999.9"), True))
+    sink.commit([sink.prepare(1)])
+    assert database.rows("select id from t") == [(1,)]
+    if database.dialect != "sqlite":
+        with pytest.raises(SqlError, match="below 1000"):
+            write_and_prepare(sink, (2, 1000, True))
+    if database.dialect == "postgresql":
+        with pytest.raises(SqlError, match="not a boolean"):
+            write_and_prepare(sink, (2, 1, 1))
+
+
+def test_two_writers_in_opposite_orders(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    numbers = list(range(200))
+
+    def run(number: int) -> None:
+        sink = sinks(delivery="at-least-once")
+        for attempt in range(5):
+            write(sink, *[(it, attempt, "x") for it in (numbers if number else reversed(numbers))])
+            sink.flush()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert database.rows() == [(number, 4, "x") for number in numbers]
+
+
 def test_row_that_violates_a_constraint(database: Database, sinks: Make) -> None:
     database.execute("create table t (id int primary key, a int, check (a < 10))")
     sink = sinks()
@@ -253,12 +286,11 @@ def test_driver_that_is_not_installed() -> None:
         SqlSink("oracle://h/d", "t")
 
 
-@pytest.mark.parametrize("options", [{"isolation_level": None}])
-def test_driver_that_commits_by_itself(sqlite: Database, options: Any) -> None:
-    sqlite.execute(TABLE)
-    sink: Any = SqlSink(sqlite.url, "t", settings={"connect_args": options})
+def test_driver_that_commits_by_itself(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    options = {"isolation_level": None} if database.dialect == "sqlite" else {"autocommit": True}
     with pytest.raises(SqlError, match="remove autocommit"):
-        sink.fence(owner())
+        sinks(settings={"connect_args": options}).fence(owner())
 
 
 def test_database_that_is_locked_for_a_while(sqlite: Database) -> None:
