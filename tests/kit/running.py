@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
@@ -24,5 +26,7 @@ def run_job(build: Callable[[StreamProvider], None], backend: FsspecBackend, *, 
         SingleThreadRuntime(build, backend, every).execute()
         return
     from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
+    from tests.kit.spark_session import quiet_session  # noqa: PLC0415
 
-    SparkRuntime(build, backend, every, 2, max_records_per_tick=spark_ticks).execute()
+    with TemporaryDirectory() as folder, quiet_session(Path(folder)) as session:
+        SparkRuntime(build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks).execute()
