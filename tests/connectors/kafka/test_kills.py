@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -101,12 +102,13 @@ def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker:
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", ["before-commit", *(["prepared", "committed"] if NIGHTLY else [])])
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
 def test_kill_of_the_broker_and_then_of_both(point: str, tmp_path: Path, own_kafka: Callable[[], Kafka]) -> None:
     server = own_kafka()
     broker = Broker(server.address)
     with job(broker) as topics, asleep(tmp_path / "survivor", broker, topics, point) as survivor:
         server.kill()
+        survivor.send_signal(signal.SIGCONT)  # it asks a broker that is away
         server.start()
         code, errors = wake(survivor)
         assert code == 0, errors

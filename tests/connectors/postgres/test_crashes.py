@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from malflow.connectors.postgres import Change
 from tests.connectors.postgres.kit import Database, StrictCopy, slot_name
 from tests.connectors.postgres.writer import ACCOUNTS, TOTAL, move_amounts, writing
-from tests.kit.killing import kill_child, parked, run_child, wake
+from tests.kit.killing import NIGHTLY, kill_child, parked, run_child, wake
 from tests.servers.postgres import Postgres
 
 PROGRAM = "tests.connectors.postgres.copying"
@@ -22,6 +23,7 @@ COPYING = ["prepared:2", "manifest-written:4"]
 """Points amid the first copy."""
 STREAMING = ["before-prepare:9", "prepared:9", "before-manifest:6", "manifest-written:6"]
 STREAMING += ["sink-commit:4", "amid-commit:4", "sink-after-commit:4"]
+ALL = [*STREAMING, "data-written:6", "before-commit:8", "committed:8"]
 
 
 class Job:
@@ -88,7 +90,7 @@ def test_program_killed_at_each_point(database: Database, tmp_path: Path) -> Non
             job.kill(point)
         job.finish()
         with reading(database.dsn):
-            for point in STREAMING:
+            for point in ALL if NIGHTLY else STREAMING:
                 job.kill(point)
     job.check()
 
@@ -111,6 +113,39 @@ def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_pa
                 code, errors = wake(survivor)
                 assert code == 0, errors
         with writing(server.address, 0, move_some), job.parked("amid-commit:4") as dead:
+            server.kill()
+            dead.kill()
+            server.start()
+        with psycopg.connect(server.address, autocommit=True) as connection:
+            job.database = Database(server.address, connection)
+            job.check()
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@pytest.mark.parametrize("point", ALL)
+def test_server_killed_at_each_point_and_then_both(
+    own_postgres: Callable[[], Postgres], tmp_path: Path, point: str
+) -> None:
+    server = own_postgres()
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        job = Job(Database(server.address, connection), tmp_path)
+    with job.parked("manifest-written:4") as child:  # amid the first copy
+        server.kill()
+        child.kill()
+        server.start()
+    job.finish()
+    with reading(server.address):
+        with writing(server.address, 0, move_some), job.parked(point) as survivor:
+            server.kill()
+            survivor.send_signal(signal.SIGCONT)  # it asks a server that is away
+            time.sleep(0.5)
+            server.start()
+            time.sleep(1)
+            assert survivor.poll() is None
+            survivor.send_signal(signal.SIGTERM)
+            code, errors = wake(survivor)
+            assert code == 0, errors
+        with writing(server.address, 1, move_some), job.parked(point) as dead:
             server.kill()
             dead.kill()
             server.start()

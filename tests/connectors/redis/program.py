@@ -14,6 +14,7 @@ from typing import Any
 from malflow import StreamProvider
 from malflow.connectors.redis import RedisSink, RedisStreamSource
 from malflow.connectors.redis.stream import StreamReader
+from malflow.store.failpoint import failpoint
 from tests.kit.backends import at_once
 from tests.kit.running import run_job
 
@@ -26,6 +27,16 @@ class SmallTicks(RedisStreamSource):
         reader = super().build_part(part, state)
         reader.__dict__["poll_batch"] = partial(_few_of, reader)
         return reader
+
+
+class Sink(RedisSink[Any, Any, Any]):
+    """Passes points before and after its commits."""
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        """Commit epochs."""
+        failpoint("sink-commit")
+        super().commit(handles)
+        failpoint("sink-after-commit")
 
 
 def _few_of(reader: StreamReader, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -41,7 +52,7 @@ def main(folder: Path, url: str, name: str, *options: str) -> None:
         sums = numbers.stateful_map("sum", lambda _, number, total: (total + number, total + number), int)
         pairs = sums.flat_map("pairs", lambda total: [("left", total), ("right", total)])
         keyed = pairs.key_distribute("side", lambda msg: msg.value[0]).map("total", lambda pair: pair[1])
-        keyed.sink("sums", RedisSink(url, table=f"{name}:sums"))
+        keyed.sink("sums", Sink(url, table=f"{name}:sums"))
 
     backend = at_once(folder, job="sums", codec="msgpack")
     run_job(build, backend, spark_ticks=100 if "spark" in options else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from tests.servers.redis_server import RedisServer
 PROGRAM = "tests.connectors.redis.program"
 SIZE = 200
 TOTAL = str(sum(range(SIZE))).encode()
+OWN = ["sink-commit", "sink-after-commit"]
+"""Points within the commits."""
 SHORT = ["before-manifest", "before-commit"]
 
 
@@ -60,7 +63,7 @@ def watched(client: Any, name: str) -> Iterator[list[int]]:
     assert not wrong
 
 
-@pytest.mark.parametrize("point", POINTS if NIGHTLY else SHORT)
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else SHORT)
 def test_program_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name) as seen:
@@ -90,6 +93,33 @@ def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer]
             assert process.returncode == 0, errors
             assert kills > 0
         assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@pytest.mark.parametrize("point", [*POINTS, *OWN])
+def test_server_killed_at_each_point_and_then_both(
+    own_redis: Callable[[], RedisServer], name: str, tmp_path: Path, point: str
+) -> None:
+    server = own_redis()
+    with redis.Redis.from_url(server.address) as client:
+        for folder in ("alone", "both"):
+            arguments = (tmp_path / folder, server.address, f"{name}:{folder}")
+            fill(client, arguments[2])
+            with watched(client, arguments[2]) as seen, parked(PROGRAM, *arguments, point=f"{point}:3") as child:
+                server.kill()
+                if folder == "alone":
+                    child.send_signal(signal.SIGCONT)  # it asks a server that is away
+                    time.sleep(0.5)
+                    server.start()
+                    code, errors = wake(child)
+                    assert code == 0, errors
+                else:
+                    child.kill()
+                    server.start()
+                    run_child(PROGRAM, *arguments)
+                wait_until(lambda seen=seen: seen[-1] == int(TOTAL), 30)
+            assert len(seen) > 3
+            assert client.hgetall(f"{arguments[2]}:sums") == {b"left": TOTAL, b"right": TOTAL}
 
 
 @pytest.mark.parametrize("point", ["before-commit", *(["prepared"] if NIGHTLY else [])])
