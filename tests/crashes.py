@@ -15,6 +15,7 @@ TESTS = (
     "connectors/sql/test_kills.py",
     "connectors/test_column_crashes.py",
     "connectors/test_s3_crashes.py",
+    "connectors/test_confirmed_positions.py",
     "connectors/test_pairs.py",
     "connectors/test_executor_kills.py",
     "examples/test_enriched_orders.py",
