@@ -7,28 +7,43 @@ confirmation. Without ``ends`` the run ends by a signal.
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.kafka import KafkaSource
 from malflow.connectors.postgres import PostgresChanges
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend
+from malflow.snapshot.executors import ThreadExecutor
 from malflow.store.failpoint import failpoint
 
-FEW = 3
-"""Records that a tick reads."""
+T = TypeVar("T")
+
+
+class SlowExecutor(ThreadExecutor):
+    """Begins late, so that the run is ahead of its snapshots."""
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queue a task, after a pause."""
+        super().submit(partial(time.sleep, 0.03))
+        return super().submit(work)
 
 
 def backend(folder: Path) -> FsspecBackend:
     """Return where the job's snapshots are."""
-    return FsspecBackend(str(folder / "state"), job="confirming")
+    made = FsspecBackend(str(folder / "state"), job="confirming")
+    made._executor = SlowExecutor
+    return made
 
 
 def with_points(reader: Any) -> Any:
-    """Return a reader with points before and after each confirmation, which reads little at once."""
+    """Return a reader with points before and after each confirmation, which reads slowly."""
     poll, confirm = reader.poll_batch, reader.committed
 
     def committed(position: Any) -> None:
@@ -36,7 +51,11 @@ def with_points(reader: Any) -> Any:
         confirm(position)
         failpoint("after-confirm")
 
-    reader.poll_batch = lambda limit: poll(min(limit, FEW))
+    def poll_batch(limit: int) -> Any:
+        time.sleep(0.01)
+        return poll(1)
+
+    reader.poll_batch = poll_batch
     reader.committed = committed
     return reader
 

@@ -23,6 +23,7 @@ from tests.kit.backends import kept_states
 from tests.kit.killing import NIGHTLY, kill_child, parked, run_child, wake
 from tests.kit.waiting import wait_until
 
+pytestmark = [pytest.mark.servers, pytest.mark.slow]  # pytest does not see which server a test asks for
 PROGRAM = "tests.connectors.confirming_program"
 POINTS = ["before-manifest", "manifest-written", "before-confirm", "after-confirm"]
 SHORT = ["before-confirm"]
@@ -192,9 +193,9 @@ def test_confirmed_positions_of_killed_and_stopped_programs(source: Source, tmp_
     run_child(PROGRAM, *job.arguments, "ends")
     with job.watched():
         source.add()
-        kill_child(PROGRAM, *job.arguments, point=f"{point}:4")
+        kill_child(PROGRAM, *job.arguments, point=f"{point}:3")
         source.add()
-        with parked(PROGRAM, *job.arguments, point=f"{point}:4") as child:
+        with parked(PROGRAM, *job.arguments, point=f"{point}:3") as child:
             child.send_signal(signal.SIGTERM)
             assert wake(child) == (0, "")
         wait_until(lambda: source.confirmed() == job.durable(), 30)
