@@ -10,7 +10,7 @@ __all__ = ["SharedTexts", "is_text"]
 
 
 class SharedTexts:
-    """Converts the batches of one column; equal texts of batches with the same dictionary are one Python object.
+    """Converts the batches of one column; equal texts of successive dictionaries are one Python object.
 
     That takes less time than an object for each row, and so does whatever hashes or compares the texts afterwards.
     """
@@ -44,7 +44,8 @@ class SharedTexts:
             texts = dictionary.to_pylist()
         except ValueError:  # of a text that perhaps no row has
             return False
-        self._dictionary, self._texts = dictionary, texts
+        before = dict(zip(self._texts, self._texts, strict=True))
+        self._dictionary, self._texts = dictionary, [before.get(text, text) for text in texts]
         return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -66,6 +67,25 @@ def test_equal_texts_are_one_object(tmp_path: Path) -> None:
     assert from_file == from_table == column.to_pylist()
     assert len(set(map(id, from_file))) == 9
     assert len(set(map(id, from_table))) < 100
+
+
+def test_texts_of_a_remote_file(tmp_path: Path) -> None:
+    texts = [f"town {number % 9}" for number in range(1_000)]
+    path = write(tmp_path / "t.parquet", texts, row_group_size=300)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/texts/t.parquet", Path(path).read_bytes())
+    [part] = ParquetSource("memory://texts/t.parquet").list_parts()
+    values = read(ParquetSource("memory://texts/t.parquet", row="text"), part, 70)
+    memory.rm("/texts", recursive=True)
+    assert values == texts
+    assert len(set(map(id, values))) == 9
+
+
+def test_nested_texts_beside_one_with_the_same_path(tmp_path: Path) -> None:
+    table = pa.table({"a": [{"b": "x"}, None] * 500, "a.b": ["q", "r"] * 500, "list": [["x"], []] * 500})
+    pq.write_table(table, tmp_path / "t.parquet")
+    path = str(tmp_path / "t.parquet")
+    assert read(ParquetSource(path), path) == table.to_pylist()
 
 
 def test_lists_in_a_dictionary_are_not_shared() -> None:
