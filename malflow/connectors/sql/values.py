@@ -112,7 +112,7 @@ def _limits(column: Any, dialect: str) -> list[Check]:
     elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in _STRICT:
         if dialect != "postgresql":
             limits.append(_finite)
-        if isinstance(column, sa.Numeric) and column.precision is not None:
+        if not isinstance(column, sa.Float) and column.precision is not None:
             limits.append(_below(10 ** (column.precision - (column.scale or 0))))
     return limits
 

@@ -23,6 +23,7 @@ from malflow.connectors.tables.epoch_rows import RowBatch
 from malflow.errors import FencedError, GraphError, MissingDependency
 from malflow.sinks import SinkOwner
 from tests.connectors.sql.kit import Database, made, owner, write
+from tests.kit.killing import NIGHTLY
 from tests.servers.mariadb import MariaDB
 
 TABLE = "create table t (id int primary key, a int, note varchar(5) not null)"
@@ -166,6 +167,30 @@ def test_numbers_that_are_too_large(database: Database, sinks: Make) -> None:
             write_and_prepare(sink, (2, 1, 1))
 
 
+def test_runs_that_make_the_ledger_at_once(database: Database, sinks: Make) -> None:
+    database.execute(TABLE)
+    for _ in range(20 if NIGHTLY else 2):
+        database.execute("drop table if exists malflow_ledger")
+        runs = [sinks() for _ in range(3)]
+        barrier = threading.Barrier(len(runs))
+        lost: list[int] = []
+
+        def run(claim: int, sink: Any, barrier: Any = barrier, lost: list[int] = lost) -> None:
+            barrier.wait()
+            try:
+                assert sink.fence(owner(claim)) == 0
+            except FencedError:
+                lost.append(claim)
+
+        threads = [threading.Thread(target=run, args=(claim, sink)) for claim, sink in enumerate(runs, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert database.rows("select claim from malflow_ledger") == [(3,)]
+        assert 3 not in lost
+
+
 def test_two_writers_in_opposite_orders(database: Database, sinks: Make) -> None:
     database.execute(TABLE)
     numbers = list(range(200))
@@ -283,7 +308,7 @@ def test_arguments_that_make_no_sense(url: str, options: Any, words: str) -> Non
 
 def test_driver_that_is_not_installed() -> None:
     with pytest.raises(MissingDependency, match="pip install oracledb, or name another one in the URL: oracle"):
-        SqlSink("oracle://h/d", "t")
+        SqlSink("oracle+oracledb://h/d", "t")
 
 
 def test_driver_that_commits_by_itself(database: Database, sinks: Make) -> None:
