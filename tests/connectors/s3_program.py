@@ -1,11 +1,13 @@
-"""``python -m tests.connectors.s3_program parquet|delta ENDPOINT BUCKET STATE``: pairs of numbers to S3, a pair a tick.
+"""``python -m tests.connectors.s3_program parquet|delta ENDPOINT BUCKET STATE [impatient]``: pairs of numbers to S3.
 
-STATE is the folder or URL of the snapshots. Points within calls of the sink are added to those of the engine.
+STATE is the folder or URL of the snapshots. Each tick has a pair. With ``impatient`` the sink waits for no server.
+Points within calls of the sink are added to those of the engine.
 """
 
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import Any
 
 from malflow import StreamProvider
@@ -55,13 +57,14 @@ def delta_options(endpoint: str) -> dict[str, str]:
     }
 
 
-def main(kind: str, endpoint: str, bucket: str, state: str) -> None:
+def main(kind: str, endpoint: str, bucket: str, state: str, *options: str) -> None:
     """Run the job to its end."""
     add_failpoints()
-    output, options = f"s3://{bucket}/out", storage_options(endpoint)
+    output, access = f"s3://{bucket}/out", storage_options(endpoint)
+    how: Any = {"formatter": row_of, **({"retry_for": timedelta(0)} if "impatient" in options else {})}
     sinks: dict[str, Any] = {
-        "parquet": lambda: ParquetSink(output, storage_options=options, formatter=row_of),
-        "delta": lambda: DeltaSink(output, storage_options=delta_options(endpoint), formatter=row_of),
+        "parquet": lambda: ParquetSink(output, storage_options=access, **how),
+        "delta": lambda: DeltaSink(output, storage_options=delta_options(endpoint), **how),
     }
 
     def build(provider: StreamProvider) -> None:
@@ -73,7 +76,7 @@ def main(kind: str, endpoint: str, bucket: str, state: str) -> None:
         counted = keyed.stateful_map("count", lambda _, value, n: ((value, n), n + 1), int)
         counted.sink("out", sinks[kind]())
 
-    more = {"storage_options": options} if state.startswith("s3:") else {}
+    more = {"storage_options": access} if state.startswith("s3:") else {}
     run_job(build, at_once(state, job="pairs", codec="msgpack", **more))
 
 

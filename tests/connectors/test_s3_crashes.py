@@ -172,6 +172,31 @@ def test_server_that_is_away_for_long(
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@pytest.mark.parametrize(
+    ("kind", "point", "error"),
+    [
+        ("parquet", "before-upload", "SinkFileError: sink file 's3://"),
+        ("parquet", "before-begin", "could not be"),
+        ("parquet", "after-begin", "SinkFileError: sink file 's3://"),
+        ("delta", "before-append", "DeltaSinkError: Delta table 's3://"),
+    ],
+)
+def test_run_that_ends_as_the_server_stays_away(
+    own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, point: str, error: str
+) -> None:
+    server = own_versitygw()
+    with watched(server, kind, "local", tmp_path) as output:
+        with parked(PROGRAM, *output.arguments, "impatient", point=f"{point}:3") as child:
+            server.kill()
+            code, errors = wake(child)
+        assert code == 1
+        assert error in errors
+        assert "malflow-secret" not in errors
+        server.start()
+        run_child(PROGRAM, *output.arguments)
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments(own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, seed: int) -> None:

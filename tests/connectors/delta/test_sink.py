@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,7 @@ def test_no_secret_in_an_error() -> None:
         ({"schema": 3}, "schema must be a pyarrow.Schema; got 3"),
         ({"delivery": "once"}, "delivery must be"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must not be negative"),
         ({"formatter": 3}, "needs a plain function as formatter"),
     ],
 )

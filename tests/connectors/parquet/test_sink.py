@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,7 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
         ({"delivery": "once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
         ({"row_group_rows": 0}, "row_group_rows must be a positive number"),
         ({"settings": {"schema": 1}}, "settings can't have 'schema'"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must not be negative"),
         ({"formatter": 3}, "needs a plain function as formatter; got 3"),
     ],
 )
