@@ -153,6 +153,7 @@ def test_kill_of_the_server_and_then_of_both(
         run_child(PROGRAM, *output.arguments)
 
 
+@pytest.mark.fault("C6")
 @pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
 @pytest.mark.parametrize(
     ("kind", "point"),
