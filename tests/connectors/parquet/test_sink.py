@@ -311,12 +311,33 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
         ParquetSink(**{"folder": "out", **options})
 
 
+@pytest.mark.parametrize("kind", ["throttled", "reset_after"])
+def test_requests_that_fail_for_some_time(server: FaultyS3 | None, output: Output, kind: str) -> None:
+    if server is None:
+        pytest.skip("a local folder fails for good")
+    sink = output.run(1)
+    write(sink, 1)
+    place: Any = sink._claimed().place
+    place._filesystem = fsspec.filesystem(
+        "s3", **output.options, config_kwargs={"retries": {"total_max_attempts": 1}}, skip_instance_cache=True
+    )
+    place._filesystem.retries = 1  # the client repeats nothing
+    for method in ("POST", "PUT", "HEAD"):
+        server.inject(kind, method, "part-", times=2)
+    end_epoch(sink, 1)
+    assert output.values == [1]
+    assert server.fired > 3
+    server.reset()
+
+
 def test_no_secret_in_repr_and_errors(output: Output) -> None:
     if not output.options:
         pytest.skip("a local folder has no secrets")
     wrong = {**output.options, "client_kwargs": {"endpoint_url": "http://127.0.0.1:1"}}
     config = {"connect_timeout": 0.2, "retries": {"total_max_attempts": 1}}
-    sink: ParquetSink[Any, Any, Any] = ParquetSink(output.folder, storage_options={**wrong, "config_kwargs": config})
+    sink: ParquetSink[Any, Any, Any] = ParquetSink(
+        output.folder, storage_options={**wrong, "config_kwargs": config}, retry_for=timedelta(0)
+    )
     shown = repr(sink)
     sink._output = None
     place = sink._unclaimed().place
