@@ -18,6 +18,7 @@ TESTS = (
     "connectors/test_confirmed_positions.py",
     "connectors/test_pairs.py",
     "connectors/test_executor_kills.py",
+    "connectors/test_random_kills.py",
     "examples/test_enriched_orders.py",
 )
 

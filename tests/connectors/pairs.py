@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tests.connectors.kafka.kit import Broker
 from tests.connectors.pairs_program import KEYS, OUTPUT
-from tests.kit.killing import kill_child, parked, run_child
+from tests.kit.killing import kill_child, parked, run_child, start_child
 
 PROGRAM = "tests.connectors.pairs_program"
 
@@ -73,6 +73,10 @@ class Pair:
         """Run the job until it is killed at a point; check what is seen then."""
         kill_child(PROGRAM, *self.arguments, *options, point=point)
         self.check()
+
+    def started(self, workers: int) -> Popen[str]:
+        """Start the job with a number of workers, slowly."""
+        return start_child(PROGRAM, *self.arguments, str(workers))
 
     def parked(self, point: str, *options: str) -> AbstractContextManager[Popen[str]]:
         """Run the job until it is suspended at a point."""

@@ -1,7 +1,7 @@
-"""``python -m tests.connectors.pairs_program SOURCE SINK FOLDER SERVERS DSN NAME [spark]``: numbers with counts.
+"""``python -m tests.connectors.pairs_program SOURCE SINK FOLDER SERVERS DSN NAME [spark|WORKERS]``: counted numbers.
 
 SOURCE is ``kafka`` (a topic) or ``changes`` (those of a table); SINK is ``kafka``, ``postgres``, ``parquet`` or
-``delta``. The run ends when all is read that is there when it starts.
+``delta``. The run ends when all is read that is there when it starts. With a number of workers each number takes 5 ms.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def number_of(seconds: float, record: Any) -> int:
 def main(*arguments: str) -> None:
     """Run the job to the end of what is there."""
     source, sink, folder, servers, dsn, name, *options = arguments
-    build = pair(source, sink, folder, servers, dsn, name)
-    run_job(build, backend_of(folder), spark_ticks=10 if "spark" in options else 0)
+    workers = [int(option) for option in options if option.isdigit()]
+    build = pair(source, sink, folder, servers, dsn, name, seconds=0.005 if workers else 0)
+    run_job(build, backend_of(folder), spark_ticks=10 if "spark" in options else 0, parallelism=max(1, *workers, 1))
 
 
 if __name__ == "__main__":

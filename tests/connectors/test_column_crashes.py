@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.connectors import columns_program as program
-from tests.kit.killing import NIGHTLY, POINTS, kill_child, parked, run_child, wake
+from tests.kit.killing import POINTS, kill_child, parked, run_child, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 
 PROGRAM = "tests.connectors.columns_program"
 OWN = {
@@ -76,16 +77,11 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind:
 
 @pytest.mark.spark
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize(
-    ("kind", "point"),
-    [(kind, point) for kind, points in OWN.items() for point in points] if NIGHTLY else [("parquet", "after-begin")],
-)
+@only_nightly
+@pytest.mark.parametrize(("kind", "point"), [(kind, point) for kind, points in OWN.items() for point in points])
 def test_a_driver_killed_amid_a_commit_loses_and_doubles_nothing(tmp_path: Path, kind: str, point: str) -> None:
     kill_child(PROGRAM, tmp_path, kind, "spark", point=f"{point}:2")
     seen = epochs(tmp_path, kind)
-    if NIGHTLY:
-        run_child(PROGRAM, tmp_path, kind, "spark")
-    else:
-        program.run(tmp_path, kind)  # on one thread, it goes on sooner
+    run_child(PROGRAM, tmp_path, kind, "spark")
     assert_whole(epochs(tmp_path, kind), seen)
-    assert sum(map(len, epochs(tmp_path, kind))) == (program.SIZE_ON_SPARK if NIGHTLY else program.SIZE)
+    assert sum(map(len, epochs(tmp_path, kind))) == program.SIZE_ON_SPARK

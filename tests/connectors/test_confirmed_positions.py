@@ -20,7 +20,8 @@ from malflow.errors import SnapshotError
 from tests.connectors.confirming_program import backend
 from tests.connectors.kafka.kit import Broker
 from tests.kit.backends import kept_states
-from tests.kit.killing import NIGHTLY, kill_child, parked, run_child, wake
+from tests.kit.killing import kill_child, parked, run_child, wake
+from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]  # pytest does not see which server a test asks for

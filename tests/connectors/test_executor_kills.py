@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.connectors.pairs import Pair
-from tests.kit.killing import NIGHTLY
+from tests.kit.nights import only_nightly
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import Driver, need_spark
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it"),
+    only_nightly,
 ]
 
 PAIRS = [

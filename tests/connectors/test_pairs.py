@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.connectors.pairs import Pair
-from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, wake
+from tests.kit.killing import DRIVER_POINTS, POINTS, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 
 PAIRS = [("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")]
-ON_SPARK = [("kafka", "postgres"), ("changes", "delta")]
-MORE_ON_SPARK = [("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]
+ON_SPARK = [("kafka", "postgres")]
+MORE_ON_SPARK = [("changes", "delta"), ("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_kills_of_the_driver_between_two_systems(pair: Pair) -> None:
 
 @pytest.mark.spark
 @pytest.mark.fault("A7")
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
 @pytest.mark.parametrize("pair", [*ON_SPARK, *MORE_ON_SPARK], ids="_to_".join, indirect=True)
 def test_driver_that_wakes_up_after_its_heir(pair: Pair, point: str) -> None:

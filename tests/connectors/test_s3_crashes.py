@@ -21,7 +21,8 @@ import pytest
 import s3fs
 
 from tests.connectors.s3_program import SIZE, delta_options
-from tests.kit.killing import NIGHTLY, parked, run_child, start_child, wake
+from tests.kit.killing import parked, run_child, start_child, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 from tests.kit.waiting import wait_until
 from tests.servers.versitygw import Versitygw
 
@@ -154,7 +155,7 @@ def test_kill_of_the_server_and_then_of_both(
 
 
 @pytest.mark.fault("C6")
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize(
     ("kind", "point"),
     [
@@ -172,7 +173,7 @@ def test_server_that_is_away_for_long(
         survive(server, output, point, LONG_AWAY)
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize(
     ("kind", "point", "error"),
     [
@@ -197,7 +198,7 @@ def test_run_that_ends_as_the_server_stays_away(
         run_child(PROGRAM, *output.arguments)
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments(own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, seed: int) -> None:

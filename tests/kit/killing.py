@@ -20,7 +20,6 @@ from tests.kit.waiting import wait_until
 
 __all__ = [
     "DRIVER_POINTS",
-    "NIGHTLY",
     "POINTS",
     "kill_child",
     "parked",
@@ -28,9 +27,6 @@ __all__ = [
     "start_child",
     "wake",
 ]
-
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-"""Whether all points are tried; otherwise a few."""
 
 POINTS = [
     "before-prepare",

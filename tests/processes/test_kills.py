@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
-from tests.kit.killing import NIGHTLY
+from tests.kit.nights import NIGHTLY
 from tests.kit.waiting import wait_until
 from tests.processes.children import (
     assert_exact,

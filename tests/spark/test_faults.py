@@ -15,6 +15,7 @@ from malflow import SingleThreadRuntime, SparkRuntime, rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import fsck
 from tests.kit.disks import make_room, small_disk
+from tests.kit.nights import only_nightly
 from tests.kit.waiting import wait_until
 from tests.spark.clusters import SECONDS, Driver, need_spark
 from tests.spark.flows import KEYS, PARTS, WRITTEN, assert_written_once, expected_sums, kept_sums
@@ -121,7 +122,13 @@ def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster
 
 
 @pytest.mark.fault("I2")
-@pytest.mark.parametrize("compares", [True, False], ids=["Spark compares", "malflow compares"])
+@pytest.mark.parametrize(
+    "compares",
+    [
+        pytest.param(True, id="Spark compares", marks=only_nightly),
+        pytest.param(False, id="malflow compares"),
+    ],
+)
 def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     cluster: Driver, tmp_path: Path, compares: bool
 ) -> None:
@@ -244,7 +251,7 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
 
 
 @pytest.mark.fault("I1")
-@pytest.mark.parametrize("point", ["before-manifest:3", "manifest-written:3"])
+@pytest.mark.parametrize("point", [pytest.param("before-manifest:3", marks=only_nightly), "manifest-written:3"])
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()
     with Driver(tmp_path / "driver", "local[2]", MALFLOW_FAILPOINT=point) as driver:

@@ -16,6 +16,7 @@ import pytest
 
 from malflow import SingleThreadRuntime, SparkRuntime
 from malflow.snapshot import fsck
+from tests.kit.nights import only_nightly
 from tests.spark.clusters import SECONDS, need_spark, users_environment
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 from tests.spark.programs.java import SIZE
@@ -69,7 +70,12 @@ def assert_told(end: dict[str, Any], whose: str) -> None:
 
 @pytest.mark.fault("I19")
 @pytest.mark.parametrize(
-    ("whose", "end"), [("ours", kill_java), ("users", kill_java), ("users", end_group)], ids=["ours", "users", "group"]
+    ("whose", "end"),
+    [
+        pytest.param("ours", kill_java, id="ours"),
+        pytest.param("users", kill_java, id="users", marks=only_nightly),
+        pytest.param("users", end_group, id="group", marks=only_nightly),
+    ],
 )
 def test_a_run_whose_java_dies(tmp_path: Path, whose: str, end: Callable[[int, int], None]) -> None:
     with started(tmp_path, whose, "goes on") as process:

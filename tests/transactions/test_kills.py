@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, kill_child, parked, run_child, wake
+from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
 from tests.kit.ledger import epochs_of, rows_of
+from tests.kit.nights import NIGHTLY
 from tests.transactions.program import OUTSIDE, SIZE, SIZE_ON_SPARK
 
 PROGRAM = "tests.transactions.program"

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.connectors.kafka.kit import Broker
-from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, kill_child, parked, run_child, wake
+from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 from tests.servers.kafka import Kafka
 
 PROGRAM = "tests.connectors.kafka.program"
@@ -121,7 +122,8 @@ def test_kill_of_the_broker_and_then_of_both(point: str, tmp_path: Path, own_kaf
 
 @pytest.mark.spark
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", [*DRIVER_POINTS, "sink-after-commit"] if NIGHTLY else ["before-commit"])
+@only_nightly
+@pytest.mark.parametrize("point", [*DRIVER_POINTS, "sink-after-commit"])
 def test_kill_of_the_driver_on_spark(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics:
         kill_child(PROGRAM, tmp_path, broker.servers, *topics, "spark", point=f"{point}:2")

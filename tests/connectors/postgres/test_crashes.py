@@ -14,7 +14,8 @@ import pytest
 from malflow.connectors.postgres import Change
 from tests.connectors.postgres.kit import Database, StrictCopy, slot_name
 from tests.connectors.postgres.writer import ACCOUNTS, TOTAL, move_amounts, writing
-from tests.kit.killing import NIGHTLY, kill_child, parked, run_child, wake
+from tests.kit.killing import kill_child, parked, run_child, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 from tests.servers.postgres import Postgres
 
 PROGRAM = "tests.connectors.postgres.copying"
@@ -121,7 +122,7 @@ def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_pa
             job.check()
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("point", ALL)
 def test_server_killed_at_each_point_and_then_both(
     own_postgres: Callable[[], Postgres], tmp_path: Path, point: str

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.kit.killing import DRIVER_POINTS, NIGHTLY, POINTS, kill_child, parked, run_child, start_child, wake
+from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, start_child, wake
+from tests.kit.nights import NIGHTLY, only_nightly
 from tests.kit.waiting import wait_until
 from tests.servers.redis_server import RedisServer
 
@@ -95,7 +96,7 @@ def test_server_killed_while_a_program_runs(own_redis: Callable[[], RedisServer]
         assert client.hgetall(f"{name}:sums") == {b"left": TOTAL, b"right": TOTAL}
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("point", [*POINTS, *OWN])
 def test_server_killed_at_each_point_and_then_both(
     own_redis: Callable[[], RedisServer], name: str, tmp_path: Path, point: str
@@ -135,7 +136,7 @@ def test_program_that_wakes_up_after_another(
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_driver_killed_at_each_point(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
@@ -146,7 +147,7 @@ def test_driver_killed_at_each_point(redis_url: str, client: Any, name: str, tmp
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; HYPOTHESIS_PROFILE=nightly runs it")
+@only_nightly
 @pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
 def test_driver_that_wakes_up_after_another(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)

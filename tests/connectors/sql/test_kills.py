@@ -12,7 +12,8 @@ import pytest
 from tests.connectors.sql.conftest import DATABASES
 from tests.connectors.sql.kit import Database
 from tests.connectors.sql.program import SIZE
-from tests.kit.killing import NIGHTLY, POINTS, kill_child, parked, run_child, wake
+from tests.kit.killing import POINTS, kill_child, parked, run_child, wake
+from tests.kit.nights import NIGHTLY
 
 PROGRAM = "tests.connectors.sql.program"
 WHOLE = [(number, side) for number in range(SIZE) for side in ("left", "right")]

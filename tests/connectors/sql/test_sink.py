@@ -23,7 +23,7 @@ from malflow.connectors.tables.epoch_rows import RowBatch
 from malflow.errors import FencedError, GraphError, MissingDependency
 from malflow.sinks import SinkOwner
 from tests.connectors.sql.kit import Database, made, owner, write
-from tests.kit.killing import NIGHTLY
+from tests.kit.nights import NIGHTLY
 from tests.servers.mariadb import MariaDB
 
 TABLE = "create table t (id int primary key, a int, note varchar(5) not null)"
