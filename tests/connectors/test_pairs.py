@@ -59,5 +59,6 @@ def test_driver_that_wakes_up_after_its_heir(pair: Pair, point: str) -> None:
         pair.check(whole=True)
         code, errors = wake(zombie)
     assert code == 1
-    assert "FencedError" in errors
+    stopped_at_source = "exists, but this job has no position in it"  # its heir made the slot before it read
+    assert "FencedError" in errors or (pair.source == "changes" and stopped_at_source in errors)
     pair.check(whole=True)
