@@ -105,12 +105,12 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         messages = self._failing or self._consumer.take(self._buffer, limit)
         if self._stop_at is not None:
             messages = self._before_the_stop(messages, self._stop_at)
-        if not messages:
-            self._next = max(self._next, self._buffer.next) if self._is_open and not self._failing else self._next
-            return (), ()
-        columns = self._decoded(messages) or self._one_by_one(messages)
-        if not self._failing:
-            self._next = self._buffer.next if not self._buffer.messages else (messages[-1].offset() or 0) + 1
+        columns: tuple[Sequence[Any], Sequence[Any]] = (), ()
+        if messages:
+            self._failing = messages  # an error leaves them here, so that they are not passed over
+            columns = self._decoded(messages) or self._one_by_one(messages)
+        if self._is_open and not self._failing:
+            self._next = self._reached()
         return columns
 
     def is_finished(self) -> bool:
@@ -143,8 +143,12 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
     def _before_the_stop(self, messages: list[Message], stop_at: int) -> list[Message]:
         if not messages or (messages[-1].offset() or 0) < stop_at:
             return messages
-        self._next = stop_at
         return [it for it in messages if (it.offset() or 0) < stop_at]
+
+    def _reached(self) -> int:
+        """Return the offset that the buffer has come to; what was taken from behind the stop is for the next run."""
+        reached = self._buffer.next
+        return reached if self._stop_at is None else min(reached, max(self._stop_at, self._next))
 
     def _decoded(self, messages: list[Message]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """Return the columns of messages; None if one of them cannot be decoded."""
@@ -156,6 +160,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             raise
         except Exception:  # noqa: BLE001 - whatever it is, the bad record is looked for
             return None
+        self._failing = []
         return values, self._times(messages)
 
     def _records(self, messages: list[Message], values: Sequence[Any]) -> list[KafkaRecord]:
@@ -175,7 +180,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         """Decode messages and handle the bad ones; those before an error are returned before it is raised."""
         values: list[Any] = []
         good: list[Message] = []
-        self._failing = []
+        failing: list[Message] = []
         for at, message in enumerate(messages):
             try:
                 values.append(self._decode_one(message))
@@ -186,7 +191,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
                 if self._options.on_error == "fail":
                     if not good:
                         raise bad from error
-                    self._failing = messages[at:]
+                    failing = messages[at:]
                     self._next = message.offset() or 0
                     break
                 self._skipped = self._tally[self._part] = self._skipped + 1
@@ -195,6 +200,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
                     continue
                 values.append(instead)
             good.append(message)
+        self._failing = failing
         return values, self._times(good)
 
     def _decode_one(self, message: Message) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 from malflow.connectors.kafka import KafkaDataLost, KafkaFailed
 from tests.connectors.kafka.kit import Broker, poll_for, read_some
+from tests.kit.waiting import wait_until
 
 
 def lose(broker: Broker, **options: Any) -> tuple[str, Any]:
@@ -84,6 +85,20 @@ def test_topic_made_anew_while_it_is_read(answer: str, broker: Broker) -> None:
             poll_for(reader, 60)
     else:
         assert read_some(reader, 2) == [b"new 1", b"new 2"]
+    reader.suspend()
+
+
+def test_position_in_a_topic_made_anew_that_is_empty(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [b"old"] * 3)
+    source = broker.source(topic, on_data_loss="earliest", discover_every=timedelta(seconds=0.2))
+    reader = source.build_part((topic, 0), None)
+    assert read_some(reader, 3) == [b"old"] * 3
+    position = reader.snapshot()
+    broker.delete(topic)
+    broker.topic(name=topic)
+    wait_until(lambda: poll_for(reader, 0.05) == [] and reader.snapshot()[0] != position[0], 60)
+    assert reader.snapshot()[1] == 0
     reader.suspend()
 
 

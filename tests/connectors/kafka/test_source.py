@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import SingleThreadRuntime
-from malflow.connectors.codecs import AvroDecoder, AvroEncoder, ProtobufDecoder, ProtobufEncoder
+from malflow.connectors.codecs import AvroDecoder, AvroEncoder, CodecUnavailable, ProtobufDecoder, ProtobufEncoder
 from malflow.connectors.kafka import BadKafkaRecord, KafkaFailed, KafkaRecord, KafkaSource
 from malflow.errors import GraphError, OperatorError
 from malflow.runtime.control import RunHandle
@@ -79,6 +79,25 @@ def test_start_at_the_end_and_at_a_time(broker: Broker) -> None:
     assert read_some(again, 1) == [b"6"]
     reader.suspend()
     again.suspend()
+
+
+def test_records_behind_the_stop_are_left_for_the_next_run(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [b"1", b"2"])
+    source, found = broker.source(topic, stop="latest"), []
+    reader = source.build_part((topic, 0), None)
+    broker.write(topic, [b"3", b"4"])
+    time.sleep(0.3)  # so that the client has them, too, when it is asked
+    while not reader.is_finished():
+        found += reader.poll_batch(100)[0]
+    reader.poll_batch(100)
+    position = reader.collect()
+    reader.suspend()
+    assert (found, position[1]) == ([b"1", b"2"], 2)
+    reader = source.build_part((topic, 0), position)
+    assert read_some(reader, 2) == [b"3", b"4"]
+    assert reader.is_finished()
+    reader.suspend()
 
 
 def test_readers_go_on_where_others_stopped(broker: Broker) -> None:
@@ -189,6 +208,40 @@ def test_bad_record_ends_the_run_after_those_before_it(broker: Broker) -> None:
     assert "(204 bytes)" in str(bad)
     assert len(str(bad)) < 500
     assert reader.snapshot()[1] == 1
+    reader.suspend()
+
+
+def test_records_of_a_decoder_that_fails_once(broker: Broker) -> None:
+    topic, failures = broker.topic(), [ValueError("at first")]
+
+    def decode(raw: bytes) -> bytes:
+        if raw == b"2" and failures:
+            raise failures.pop()
+        return raw
+
+    broker.write(topic, [b"1", b"2", b"3"])
+    failures *= 2  # by column, and one by one
+    reader = broker.source(topic, decode=decode).build_part((topic, 0), None)
+    assert read_some(reader, 3) + poll_for(reader, 0.1) == [b"1", b"2", b"3"]
+    assert reader.snapshot()[1] == 3
+    reader.suspend()
+
+
+def test_records_after_a_codec_that_was_unavailable(broker: Broker) -> None:
+    topic, failures = broker.topic(), [CodecUnavailable("not now")]
+
+    def decode(raw: bytes) -> bytes:
+        if failures:
+            raise failures.pop()
+        return raw
+
+    broker.write(topic, [b"1", b"2"])
+    reader = broker.source(topic, decode=decode).build_part((topic, 0), None)
+    position = reader.snapshot()
+    with pytest.raises(CodecUnavailable):
+        poll_for(reader, 60)
+    assert not reader.go_on_from(position)
+    assert read_some(reader, 2) == [b"1", b"2"]
     reader.suspend()
 
 
