@@ -39,18 +39,23 @@ class _Partial(NamedTuple):
 class EpochRows:
     """The rows of an epoch, reduced to one for each key; all of them if there is no key.
 
+    A row whose key changes while some of its values are not known is moved by an update outside. What needs its old key
+    again, or a new key that is not free before, comes in later batches.
+
     Its methods raise the error of the shape if a value is no row of the table.
     """
 
     def __init__(self, shape: RowShape) -> None:
         self._shape = shape
+        self._earlier: list[RowBatch] = []
         self._rows: dict[Row, Row | _Partial | None] = {}
         self._appended: list[Row] = []
+        self._moved: set[Row] = set()  # keys outside from which rows are moved
         self._has_partial = False
         self.cleared = False
 
     def __len__(self) -> int:
-        return len(self._rows) + len(self._appended) + self.cleared
+        return len(self._earlier) + len(self._rows) + len(self._appended) + self.cleared
 
     def add(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """Add the records of a batch, in order."""
@@ -68,11 +73,12 @@ class EpochRows:
 
     def reset(self) -> None:
         """Begin the next epoch."""
-        self._rows, self._appended = {}, []
+        self._earlier, self._rows, self._appended, self._moved = [], {}, [], set()
         self.cleared = self._has_partial = False
 
     def batches(self) -> Iterator[RowBatch]:
         """Return the batches in the order in which they are to be written: deletes, updates, upserts."""
+        yield from self._earlier
         whole, partial, deleted = self._by_kind()
         if deleted:
             yield RowBatch("delete", self._shape.key, deleted)
@@ -99,8 +105,11 @@ class EpochRows:
 
     def _put_one(self, key: Row, row: Row | _Partial | None) -> None:
         present = self._rows.get(key)
-        if type(present) is _Partial and present.before != key and type(row) is not _Partial:
-            self._rows.setdefault(present.before, None)
+        if key in self._moved:
+            self._part()
+        elif type(present) is _Partial and present.before != key and type(row) is not _Partial:
+            self._moved.discard(present.before)
+            self._rows[present.before] = None
         self._rows[key] = row
 
     def _delete(self, key: Row) -> None:
@@ -111,8 +120,7 @@ class EpochRows:
     def _change(self, change: Change) -> None:
         shape = self._shape
         if change.kind == "truncate":
-            self._rows.clear()
-            self._appended.clear()
+            self.reset()
             self.cleared = True
             return
         if change.new is None:
@@ -125,10 +133,16 @@ class EpochRows:
             self._appended.append(row)
             return
         key = shape.key_of(row)
+        if _has_unchanged(key):
+            mend = "alter the source to replica identity full"
+            raise self._error(f"a key was not sent, as it did not change; {mend}: {short_repr(change)}")
         before = key if change.old is None else shape.key_in(change.old)
         complete = self._completed(row, before) if _has_unchanged(row) else row
+        if type(complete) is _Partial:
+            self._put_partial(before, key, complete)
+            return
         if before != key:
-            self._leave(before, moves=type(complete) is _Partial)
+            self._put_one(before, None)
         self._put_one(key, complete)
 
     def _completed(self, row: Row, before: Row) -> Row | _Partial:
@@ -138,14 +152,26 @@ class EpochRows:
             row = tuple(old if new is UNCHANGED else new for new, old in zip(row, known, strict=True))
         if not _has_unchanged(row):
             return row
-        self._has_partial = True
         return _Partial(present.before if type(present) is _Partial else before, row)
 
-    def _leave(self, key: Row, *, moves: bool) -> None:
-        if moves:
-            self._rows.pop(key, None)  # the update finds the row by this key, and changes it
-            return
-        self._put_one(key, None)
+    def _put_partial(self, before: Row, key: Row, row: _Partial) -> None:
+        if before != key:
+            self._rows.pop(before, None)  # the update finds the row by the key that it has outside
+            self._moved.discard(row.before)
+            if key in self._rows or key in self._moved:
+                self._part()
+        elif key in self._moved:
+            self._part()
+        self._rows[key] = row
+        self._has_partial = True
+        if row.before != key:
+            self._moved.add(row.before)
+
+    def _part(self) -> None:
+        """Begin later batches: what is known so far is written before anything else."""
+        earlier, cleared = list(self.batches()), self.cleared
+        self.reset()
+        self._earlier, self.cleared = earlier, cleared
 
     def _by_kind(self) -> tuple[list[Row], dict[tuple[str, ...], list[Row]], list[Row]]:
         whole: list[Row] = []

@@ -142,6 +142,21 @@ def test_changes_are_applied(table: Database, sinks: Any) -> None:
     assert rows(table) == [(7, 7, "")]
 
 
+def test_rows_that_change_places(table: Database, sinks: Any) -> None:
+    table.execute("insert into t values (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, *(moved(*keys) for keys in ((1, 9), (2, 1), (9, 2))))
+    write(sink, change("delete", {"id": 3}, None), moved(1, 3), change("insert", None, {"id": 1, "a": 0, "note": ""}))
+    write(sink, change("delete", {"id": 1}, None))
+    sink.commit([sink.prepare(1)])
+    assert rows(table) == [(2, 0, "one"), (3, 0, "two")]
+
+
+def moved(before: int, after: int) -> Change:
+    return change("update", {"id": before}, {"id": after, "a": 0, "note": UNCHANGED})
+
+
 def test_unchanged_value_of_a_row_that_is_missing(table: Database, sinks: Any) -> None:
     sink = sinks()
     sink.fence(owner())
