@@ -159,13 +159,14 @@ class TransactionReader:
         return self._change("insert", relation, None, relation.row(data, 31)[0])
 
     def _update(self, relation: Relation, data: bytes) -> Change:
-        kind, at, old = data[30], 31, None
-        if kind != _NEW:
-            old, at = relation.old_row(data, 31, kind)
-            at += 1
-        new, _ = relation.row(data, at)
-        if kind == _FULL and old is not None:
-            new = {name: old[name] if value is UNCHANGED else value for name, value in new.items()}
+        kind, at = data[30], 31
+        if kind == _NEW:
+            return self._change("update", relation, None, relation.row(data, at)[0])
+        old, at = relation.old_row(data, at, kind)
+        new, _ = relation.row(data, at + 1)
+        new = {name: old.get(name, value) if value is UNCHANGED else value for name, value in new.items()}
+        if kind != _FULL and all(new[name] == value for name, value in old.items()):
+            return self._change("update", relation, None, new)  # the key was sent since it is large
         return self._change("update", relation, old, new)
 
     def _delete(self, relation: Relation, data: bytes) -> Change:

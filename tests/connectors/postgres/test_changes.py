@@ -199,6 +199,16 @@ def test_kinds_of_change_and_what_they_carry(database: Database, new_job: Any) -
     assert all(earlier.lsn < later.lsn for earlier, later in pairwise(changes[:6]))
 
 
+def test_keys_that_are_too_large_to_be_sent_again(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id text primary key, a int); alter table t alter id set storage external")
+    reader = new_job(["t"]).started(0)
+    database.execute("insert into t select repeat('x', 2300) || n, 0 from generate_series(1, 2) n")
+    database.execute("update t set a = 1 where id like '%1'; update t set a = 2 where id like '%2'")
+    updates = poll_until(reader, lambda values: len(values) == 4)[2:]
+    assert [change.old for change in updates] == [None, None]
+    assert [tuple(change.new.values()) for change in updates] == database.rows("select * from t order by a")
+
+
 def test_columns_that_are_added_while_it_streams(database: Database, new_job: Any) -> None:
     database.execute("create table t (id int primary key)")
     reader = new_job(["t"]).started(0)
