@@ -75,7 +75,7 @@ class Columns:
 
     def _row(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, Mapping):
-            return value
+            return value if type(value) is dict else dict(value)  # a defaultdict or Counter has every column
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         if isinstance(value, tuple) and hasattr(value, "_asdict"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["first_changed"]
 
@@ -22,7 +24,7 @@ def first_changed(array: pa.Array, column: Sequence[Any]) -> tuple[int, Any] | N
     (1, 2)
     """
     kinds = set(map(type, column))
-    if kinds <= _kept_kinds(array.type):
+    if kinds <= _kept_kinds(array.type) and not _overflows(array):
         zoned = datetime in kinds and pa.types.is_timestamp(array.type)
         return _first_of_other_zone(array.type, column) if zoned else None
     stored = array.to_pylist()
@@ -35,6 +37,8 @@ def _kept_kinds(kind: pa.DataType) -> set[type]:
     """Return the types of which a column keeps every value that it takes."""
     if pa.types.is_integer(kind):
         return {int, _NONE}
+    if pa.types.is_float16(kind):  # the only kind of floats that rounds integers
+        return {_NONE}
     if pa.types.is_floating(kind):
         return {int, float, _NONE}
     if pa.types.is_decimal(kind):
@@ -46,6 +50,11 @@ def _kept_kinds(kind: pa.DataType) -> set[type]:
     if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
         return {_NONE}
     return {bool, str, bytes, _NONE}
+
+
+def _overflows(array: pa.Array) -> bool:
+    """Whether a column of small floats has an infinity, which may have been a number."""
+    return bool(pa.types.is_float32(array.type) and pc.any(pc.is_inf(array)).as_py())
 
 
 def _first_of_other_zone(kind: pa.DataType, column: Sequence[Any]) -> tuple[int, Any] | None:
@@ -65,15 +74,28 @@ def _is_kept(value: Any, stored: Any, kind: pa.DataType) -> bool:
             name in stored and _is_kept(inner, stored[name], kind.field(name).type) for name, inner in value.items()
         )
     if pa.types.is_map(kind):
-        return len(value) == len(stored)
+        pairs = list(value.items()) if isinstance(value, Mapping) else value
+        return len(pairs) == len(stored) and all(
+            _is_kept(key, held_key, kind.key_type) and _is_kept(item, held, kind.item_type)
+            for (key, item), (held_key, held) in zip(pairs, stored, strict=True)
+        )
     if pa.types.is_nested(kind):
         return len(value) == len(stored) and all(
             _is_kept(inner, held, kind.value_type) for inner, held in zip(value, stored, strict=True)
         )
-    if pa.types.is_floating(kind) or not isinstance(value, _COMPARED):
+    if pa.types.is_floating(kind):
+        return _is_same_float(value, stored)
+    if not isinstance(value, _COMPARED):
         return True
     if type(value) is datetime and not isinstance(stored, datetime):
         return False
     if pa.types.is_integer(kind) or not isinstance(stored, str | bytes):
         return not isinstance(value, type(stored) | int | float | Decimal) or bool(value == stored)
     return True
+
+
+def _is_same_float(value: Any, stored: float) -> bool:
+    """Whether a number is the one that is stored, but for rounding."""
+    if isinstance(value, int):
+        return value == stored
+    return not isinstance(value, float) or math.isinf(stored) == math.isinf(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -102,6 +102,14 @@ def test_tuples_of_the_wrong_length() -> None:
         rows([("Bonn", 1)], None)
 
 
+@pytest.mark.parametrize("value", [Counter(people=3, nmae=1), defaultdict(int, people=3, nmae=1)])
+def test_mappings_that_make_up_missing_columns(value: Any) -> None:
+    with pytest.raises(UnfitRow, match=r"in column 'nmae': there is no such column"):
+        rows([value])
+    del value["nmae"]
+    assert rows([value]) == [{"name": None, "people": 3}]
+
+
 def test_types_that_do_not_follow_from_the_values() -> None:
     with pytest.raises(UnfitRow, match=r"cannot store \{'n': 'two'\} in column 'n': its type does not follow"):
         rows([{"n": 1}, {"n": 3.5}, {"n": "two"}, {"n": 4}], None)
@@ -150,6 +158,11 @@ STRUCT = pa.struct([("a", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
         (STRUCT, [{"a": 1}], {"at": dt.datetime(2026, 1, 1)}),
         (pa.list_(pa.int64()), [[1], (2, None), None, []], [1.5]),
         (pa.list_(STRUCT), [[{"a": 1}]], [{"b": 1}]),
+        (pa.map_(pa.string(), pa.int64()), [{"k": 1}, [("k", None)], None], [("k", 1.5)]),
+        (pa.map_(pa.string(), pa.date32()), [{}], {"k": dt.datetime(2026, 1, 1, 5)}),
+        (pa.map_(pa.int64(), pa.int64()), [{1: 2}], {1.5: 2}),
+        (pa.float32(), [1.1, math.inf, math.nan, None], 1e300),
+        (pa.float16(), [1.1, 2048], 2049),
     ],
 )
 def test_values_that_arrow_would_change_silently(kind: pa.DataType, good: list[Any], bad: Any) -> None:
