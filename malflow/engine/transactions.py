@@ -69,7 +69,7 @@ class Transactions:
         """
         self._check_owners()
         for it in self._sinks.values():
-            it.fence(SinkOwner(job, it.owner, claim), origin=origin, accept_duplicates=accept_duplicates)
+            it.fence(SinkOwner(job, it.owner, claim, it.committed), origin=origin, accept_duplicates=accept_duplicates)
         for it in self._sinks.values():
             it.commit(it.epoch)
         for it in self._sinks.values():
@@ -153,6 +153,11 @@ class _Epochs:
     @property
     def has_begun(self) -> bool:
         return self.epoch > 0
+
+    @property
+    def committed(self) -> int:
+        """The last epoch that is known to be committed."""
+        return self._pending[0][0] - 1 if self._pending else self.epoch
 
     @property
     def position(self) -> tuple[Any, ...]:

@@ -31,11 +31,14 @@ class SinkOwner:
         job: the job's name with the beginning of its id, so that jobs of one name in two places differ.
         sink: the sink's name in the dataflow; the name it had first, if it was renamed since.
         claim: the number of the run's claim to the job. Each run that starts has a higher one.
+        epoch: the last epoch that the run knows to be committed, from its snapshot; 0 if it knows of none. An output
+            that has fewer has lost some.
     """
 
     job: str
     sink: str
     claim: int
+    epoch: int = 0
 
     @property
     def name(self) -> str:

@@ -133,9 +133,15 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
             self._table.write(list(rows), list(rows.values()))
 
     def fence(self, owner: SinkOwner) -> int:
-        """Claim the ledger; return the last epoch that it has."""
+        """Claim the ledger; return the last epoch that it has.
+
+        Raises:
+            FencedError: if another run has claimed the ledger.
+            RedisDataLost: if the ledger lacks an epoch that was confirmed.
+            RedisFailed: if the server can't be reached for longer than `retry_for`.
+        """
         self._rows = {}
-        self._last = self._table.fence(owner)
+        self._last = self._table.fence(owner, accept_loss=self._accept_loss)
         if self._place.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
                 "Redis at %r confirms writes before they are on disk: a crash of its machine may lose epochs of sink "

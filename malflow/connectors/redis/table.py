@@ -63,15 +63,18 @@ class RedisTable:
         self._ledger = ""
         self._claim = 0
 
-    def fence(self, owner: SinkOwner) -> int:
+    def fence(self, owner: SinkOwner, *, accept_loss: bool) -> int:
         """Write the claim into the ledger; return the last epoch that is written whole.
 
         Raises:
             FencedError: if the ledger has a higher claim.
+            RedisDataLost: if the ledger lacks an epoch that the owner knows to be committed.
         """
         self._claim = owner.claim
         self._ledger = ledger_key(self._table if self._table is not None else self._prefix.decode(), owner.name)
         epoch: int = self._call(_FENCE, [self._ledger], [self._claim])
+        if epoch < owner.epoch and not accept_loss:
+            raise self._lost(epoch)
         return epoch
 
     def is_durable(self) -> bool | None:
@@ -145,10 +148,13 @@ class RedisTable:
                 f"the ledger '{self._ledger}' at {self._place!r} belongs to a run with claim {told[2]}; this one, with "
                 f"claim {self._claim}, must not write any more"
             )
+        return self._lost(int(told[2]))
+
+    def _lost(self, epoch: int) -> RedisDataLost:
         return RedisDataLost(
-            f"the ledger '{self._ledger}' at {self._place!r} is at epoch {told[2]}, and later ones were confirmed: the "
-            "server has lost writes. Restore a snapshot from before, or pass on_data_loss='continue'; with "
-            "appendfsync=always it loses none"
+            f"the ledger '{self._ledger}' at {self._place!r} is at epoch {epoch}, and later ones were confirmed: the "
+            "server has lost writes, or is not the one that had them. Restore a snapshot from before, or pass "
+            "on_data_loss='continue'; with appendfsync=always a server loses none"
         )
 
     def _connected(self) -> redis.Redis:

@@ -7,16 +7,19 @@ import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from malflow import DataMessage, GraphError
+from malflow import DataMessage, GraphError, OperatorError, SingleThreadRuntime
 from malflow.connectors.redis import RedisDataLost, RedisFailed, RedisSink, UnwritableRow
 from malflow.errors import FencedError
 from malflow.message import NoKey
 from malflow.sinks import SinkOwner
+from malflow.testing import ScriptedSource
+from tests.kit.backends import at_once
 from tests.servers.redis_server import RedisServer
 
 NONE: list[Any] = []
@@ -173,6 +176,32 @@ def test_server_that_lost_an_epoch(sink_of: Any, rows: Any, client: Any, name: s
         sink.commit([handle])
     fenced(tolerant, claim=2).commit([handle])
     assert rows() == {b"a": b"2"}
+
+
+def test_server_that_lost_an_epoch_between_two_runs(
+    sink_of: Any, rows: Any, client: Any, name: str, tmp_path: Path
+) -> None:
+    def run(numbers: list[int], **options: Any) -> None:
+        source, sink = ScriptedSource({"part": numbers}), sink_of(**options)
+        SingleThreadRuntime(
+            lambda provider: (
+                provider.new_stream()
+                .source("in", source)
+                .key_distribute("key", lambda msg: msg.value)
+                .sink("out", sink)
+            ),
+            at_once(tmp_path, job="numbers"),
+        ).execute()
+
+    run([1, 2])
+    client.delete(*client.scan_iter(f"*{name}*"))
+    with pytest.raises(OperatorError, match="is at epoch 0, and later ones were confirmed") as caught:
+        run([1, 2, 3])
+    assert isinstance(caught.value.__cause__, RedisDataLost)
+    run([1, 2, 3], on_data_loss="continue")
+    assert rows() == {b"3": b"3"}
+    run([1, 2, 3, 4])
+    assert rows() == {b"3": b"3", b"4": b"4"}
 
 
 def test_at_least_once_writes_with_each_tick(sink_of: Any, rows: Any) -> None:
