@@ -14,7 +14,7 @@ from malflow.connectors.postgres.background import Background
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
-from malflow.connectors.postgres.names import Table
+from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.overlap import Overlap
 from malflow.connectors.postgres.pgoutput import lsn_number
 from malflow.connectors.postgres.replication import ReplicationStream, create_slot
@@ -309,9 +309,8 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         unknown = list(oids)
         if not unknown:
             return {}
-        query = "select oid::bigint, typbasetype::bigint from pg_type where oid = any(%s::bigint[]) and typtype = 'd'"
         with self._options.server.connect() as connection:
-            return dict(connection.execute(query, (unknown,)).fetchall())
+            return types_below(connection, unknown)
 
     def _ask_end(self) -> int:
         with self._options.server.connect() as connection:

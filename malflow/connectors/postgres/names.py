@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from psycopg import sql
 
 from malflow.connectors.postgres.errors import PostgresError
 
-__all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name"]
+__all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "types_below"]
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
@@ -20,8 +20,7 @@ _FIND = """
 select c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
   array(select a.attname::text from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
-  array(select case when t.typbasetype = 0 then t.oid else t.typbasetype end::bigint
-        from pg_attribute a join pg_type t on t.oid = a.atttypid
+  array(select a.atttypid::bigint from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
   array(select format_type(a.atttypid, a.atttypmod)
                 || case when l.oid is null then '' else format(' collate %%I.%%I', o.nspname, l.collname) end
@@ -31,6 +30,13 @@ select c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
   array(select a.attname::text from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attnotnull order by a.attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
+"""
+
+_BELOW = """
+with recursive down as (
+  select oid, typbasetype as below from pg_type where oid = any(%s::bigint[]) and typtype = 'd'
+  union all select down.oid, t.typbasetype from down join pg_type t on t.oid = down.below and t.typtype = 'd')
+select down.oid::bigint, down.below::bigint from down join pg_type t on t.oid = down.below and t.typtype <> 'd'
 """
 
 _UNIQUE = """
@@ -110,18 +116,25 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         identity = tuple(of) if is_identity else identity
     if replica != "i":
         identity = () if replica == "n" else primary
+    below = types_below(connection, types)
     return Table(
         oid=oid,
         schema=schema,
         name=relation,
         columns=tuple(columns),
-        types=tuple(types),
+        types=tuple(below.get(kind, kind) for kind in types),
         casts=tuple(casts),
         not_null=frozenset(not_null),
         primary_key=primary,
         identity=identity,
         uniques=tuple(uniques),
     )
+
+
+def types_below(connection: psycopg.Connection[Any], oids: Iterable[int]) -> Mapping[int, int]:
+    """Return the types below domains, through all domains between, of those oids that psycopg doesn't know."""
+    unknown = [oid for oid in oids if psycopg.adapters.types.get(oid) is None]
+    return dict(connection.execute(_BELOW, (unknown,)).fetchall()) if unknown else {}
 
 
 def raw_sql(text: str) -> sql.SQL:

@@ -22,8 +22,9 @@ from tests.connectors.postgres.writer import TABLE, writing
 
 TYPES = """
 create domain positive as int check (value > 0);
+create domain small as positive check (value < 10);
 create type mood as enum ('sad', 'ok');
-create table t (id positive primary key, b bool, i8 bigint, f float8, n numeric, s text, c char(3), v varchar(9),
+create table t (id small primary key, b bool, i8 bigint, f float8, n numeric, s text, c char(3), v varchar(9),
   y bytea, d date, ts timestamp, tz timestamptz, iv interval, u uuid, j json, jb jsonb, a int[], aa text[][], m mood,
   ip inet, r int4range, "q""uo%te" text)
 """
