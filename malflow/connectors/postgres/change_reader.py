@@ -251,7 +251,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def _connect(self, position: Position) -> _Copying | _Streaming:
         server, options = self._options.server, self._options
         with server.connect() as connection:
-            tables = self._tables(connection)
+            tables = self._tables(connection, is_new=position[0] == "start")
             system = system_identifier(connection)
             if self._target is None and options.until_now:
                 self._target = _end(connection)
@@ -291,15 +291,9 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
                 return create_slot(replication, options.slot)[0]
         return slot_position(connection, options.slot)
 
-    def _tables(self, connection: psycopg.Connection[tuple[Any, ...]]) -> list[Table]:
-        tables = ensure_publication(connection, self._options.publication, self._options.tables)
-        keyless = [table.shown for table in tables if not table.identity]
-        if keyless and self._options.copy:
-            raise PostgresError(
-                f"tables without a primary key can't be copied: {', '.join(keyless)}; add one, use the replica "
-                "identity of a unique index, leave them out, or pass copy=False"
-            )
-        return tables
+    def _tables(self, connection: psycopg.Connection[tuple[Any, ...]], *, is_new: bool) -> list[Table]:
+        options = self._options
+        return ensure_publication(connection, options.publication, options.tables, is_new=is_new, copies=options.copy)
 
     def _wanted(self, tables: Sequence[Table]) -> Wanted:
         options = self._options

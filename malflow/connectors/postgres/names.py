@@ -56,6 +56,7 @@ class Table:
         types: the oids of the columns' types, of a domain that of the type below.
         casts: the columns' types as SQL, with their collations.
         identity: the columns by which the server names a changed row; empty if it has none.
+        is_full: whether it sends the whole row before a change.
         uniques: the columns of each unique index.
     """
 
@@ -68,6 +69,7 @@ class Table:
     not_null: frozenset[str]
     primary_key: tuple[str, ...]
     identity: tuple[str, ...]
+    is_full: bool
     uniques: tuple[frozenset[str], ...]
 
     @property
@@ -127,6 +129,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         not_null=frozenset(not_null),
         primary_key=primary,
         identity=identity,
+        is_full=replica == "f",
         uniques=tuple(uniques),
     )
 

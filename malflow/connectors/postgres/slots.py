@@ -116,17 +116,31 @@ def drop_slot(server: Server, slot: str, application: str) -> None:
                 free_slot(connection, slot, application, time.monotonic() - begun)
 
 
-def ensure_publication(connection: Connection, publication: str, tables: Sequence[str]) -> list[Table]:
+def ensure_publication(
+    connection: Connection, publication: str, tables: Sequence[str], *, is_new: bool, copies: bool
+) -> list[Table]:
     """Make the publication of these tables if there is none of its name; return its tables.
 
+    Args:
+        connection: an open one.
+        publication: its name.
+        tables: the names of its tables.
+        is_new: whether the job begins; for one that goes on, the publication must exist.
+        copies: whether the tables are to be copied, by their keys.
+
     Raises:
-        PostgresError: if it exists and lacks one of them, or has none at all.
+        PostgresError: if it exists and lacks one of them, or has none at all; if it is gone; if a table has no key.
     """
     wanted = [describe(connection, name, "PostgresChanges") for name in tables]
     exists = connection.execute("select from pg_publication where pubname = %s", (publication,)).fetchone() is not None
     if not exists:
         if not wanted:
             raise PostgresError(f"there is no publication {publication!r}; make it, or pass tables=[...]")
+        if not is_new:
+            raise PostgresError(
+                f"publication {publication!r} is gone, and so are the changes since it was dropped; {_ANEW}"
+            )
+        _check_identities(wanted, copies=copies)
         _create(connection, publication, wanted)
     query = "select format('%%I.%%I', schemaname, tablename) from pg_publication_tables where pubname = %s order by 1"
     published = [describe(connection, name, "PostgresChanges") for (name,) in connection.execute(query, (publication,))]
@@ -134,7 +148,24 @@ def ensure_publication(connection: Connection, publication: str, tables: Sequenc
     if missing or not published:
         lacks = f"lacks {', '.join(missing)}" if missing else "has no table"
         raise PostgresError(f"publication {publication!r} {lacks}; alter publication ... add table ...")
+    if copies:
+        _check_identities(wanted or published, copies=copies)
     return wanted or published
+
+
+def _check_identities(tables: Sequence[Table], *, copies: bool) -> None:
+    keyless = ", ".join(table.shown for table in tables if not table.identity and (copies or not table.is_full))
+    if keyless and copies:
+        raise PostgresError(
+            f"tables without a primary key can't be copied: {keyless}; add one, use the replica identity of a unique "
+            "index, leave them out, or pass copy=False"
+        )
+    if keyless:
+        raise PostgresError(
+            f"tables without a primary key: {keyless}; in a publication the server would refuse to update and delete "
+            "their rows. Add a key, alter them to replica identity full, or create a publication with (publish = "
+            "'insert') and pass publication=..."
+        )
 
 
 def _create(connection: Connection, publication: str, tables: Sequence[Table]) -> None:

@@ -386,13 +386,33 @@ def test_slot_of_another_job(database: Database, new_job: Any) -> None:
 
 
 def test_stream_without_a_copy(database: Database, new_job: Any) -> None:
-    database.execute("create table t (id int); insert into t values (1)")
+    database.execute("create table t (id int); insert into t values (1); alter table t replica identity full")
     job = new_job(["t"], copy=False)
     reader = job.reader()
     while reader.snapshot()[0] != "stream":
         assert reader.poll_batch(10) == ([], [])
     database.execute("insert into t values (2)")
     assert [change.new for change in poll_until(reader, len)] == [{"id": 2}]
+
+
+def test_tables_that_could_not_be_updated_any_more(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int); insert into t values (1)")
+    for copy, words in ((True, "can't be copied: public.t"), (False, "would refuse to update .*replica identity full")):
+        with pytest.raises(PostgresError, match=words):
+            poll_until(new_job(["t"], copy=copy).reader(), len)
+    database.execute("update t set id = 2")
+    assert database.rows("select pubname from pg_publication") == []
+
+
+def test_publication_that_was_dropped(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    position = job.started(0).snapshot()
+    job.readers[0].suspend()
+    database.execute(f"drop publication {job.slot}; insert into t values (1)")
+    with pytest.raises(PostgresError, match=f"publication '{job.slot}' is gone"):
+        poll_until(job.reader(position), len)
+    assert database.rows("select pubname from pg_publication") == []
 
 
 def test_tables_and_publications_that_do_not_fit(database: Database, new_job: Any) -> None:
