@@ -20,6 +20,7 @@ from malflow.connectors.postgres.pgoutput import lsn_number
 from malflow.connectors.postgres.replication import ReplicationStream, create_slot
 from malflow.connectors.postgres.slots import (
     check_slot,
+    drop_slot,
     ensure_publication,
     free_slot,
     slot_exists,
@@ -286,7 +287,9 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
     def _begin_without_copy(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
         options = self._options
-        if options.replace_slot or not slot_exists(connection, options.slot):
+        if options.replace_slot:
+            drop_slot(options.server, options.slot, options.server.application)
+        if not slot_exists(connection, options.slot):
             with options.server.connect(replication="database") as replication:
                 return create_slot(replication, options.slot)[0]
         return slot_position(connection, options.slot)

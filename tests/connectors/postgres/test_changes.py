@@ -388,11 +388,13 @@ def test_slot_of_another_job(database: Database, new_job: Any) -> None:
 def test_stream_without_a_copy(database: Database, new_job: Any) -> None:
     database.execute("create table t (id int); insert into t values (1); alter table t replica identity full")
     job = new_job(["t"], copy=False)
-    reader = job.reader()
-    while reader.snapshot()[0] != "stream":
-        assert reader.poll_batch(10) == ([], [])
-    database.execute("insert into t values (2)")
-    assert [change.new for change in poll_until(reader, len)] == [{"id": 2}]
+    for number in (2, 3):
+        reader = job.reader()
+        while reader.snapshot()[0] != "stream":
+            assert reader.poll_batch(10) == ([], [])
+        database.execute("insert into t values (%s)", number)
+        assert [change.new for change in poll_until(reader, len)] == [{"id": number}]
+        job.source = PostgresChanges(database.dsn, ["t"], slot=job.slot, copy=False, replace_slot=True)
 
 
 def test_tables_that_could_not_be_updated_any_more(database: Database, new_job: Any) -> None:
