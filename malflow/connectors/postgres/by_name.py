@@ -10,6 +10,7 @@ from malflow.connectors.address import Address
 from malflow.connectors.postgres.changes import PostgresChanges
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource
+from malflow.errors import GraphError
 
 __all__ = ["changes", "sink", "source"]
 
@@ -37,5 +38,12 @@ def sink(address: Address, /, **options: Any) -> PostgresSink:
 
 def _taken_apart(address: Address) -> tuple[str, str]:
     """Return the URL of the database, and what stands behind it."""
+    if "@" in address.url.partition("://")[2].partition("/")[2]:
+        raise GraphError(
+            f"{address!s} has an '@' behind its first '/'; write %2F for a '/' in the password, %40 for '@'"
+        )
     database, _, names = address.path.partition("/")
-    return f"postgresql://{address.authority}/{quote(database)}", names
+    user = "" if address.user is None else quote(address.user, safe="")
+    password = "" if address.password is None else f":{quote(address.password, safe='')}"
+    userinfo = f"{user}{password}@" if user or password else ""
+    return f"postgresql://{userinfo}{address.netloc}/{quote(database, safe='')}", names

@@ -54,6 +54,11 @@ class Server:
     def __init__(self, dsn: str, retry_for: timedelta, user: str) -> None:
         if not isinstance(dsn, str):
             raise GraphError(f"{user} needs a DSN as a string; got a {type(dsn).__name__}")
+        if _is_misread(dsn):
+            raise GraphError(
+                f"{user} got a DSN with an '@' behind its user and password, or a '/' in them, so that a part of the "
+                "password would be taken for the host; write %40 for '@' and %2F for '/'"
+            )
         try:
             settings = conninfo.conninfo_to_dict(dsn)
         except psycopg.Error:
@@ -109,6 +114,14 @@ class Server:
     def __repr__(self) -> str:
         shown = {name: self._settings.get(name) for name in ("host", "port", "dbname")}
         return " ".join(f"{name}={value}" for name, value in shown.items() if value) or "the default server"
+
+
+def _is_misread(dsn: str) -> bool:
+    """Whether libpq takes a part of a URL's password for its host or database: what it says then shows that part."""
+    rest = dsn.partition("://")[2] if dsn.startswith(("postgres://", "postgresql://")) else ""
+    userinfo, _, hosts = rest.partition("@")
+    named = rest if "/" in userinfo else hosts
+    return "@" in named.partition("?")[0]
 
 
 def is_lost(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from malflow.connectors.postgres.writing import Stages, TableWriter
 from malflow.connectors.tables.epoch_rows import EpochRows
 from malflow.connectors.tables.options import check_options, chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
+from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 
@@ -71,6 +72,8 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
     ) -> None:
         me = "PostgresSink"
         check_options(me, delivery, key=key, columns=columns, text=text)
+        if not isinstance(table, str) or not table:
+            raise GraphError(f"{me} needs the name of a table; got {short_repr(table)}")
         self._server = Server(dsn, retry_for, me)
         self._table_name, self._ledger_name = table, ledger
         self._key = None if key is None else tuple(key)

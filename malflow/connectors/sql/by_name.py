@@ -40,7 +40,8 @@ def sink(
         raise GraphError(f"{address!s} has no table; write it behind the database: .../database/table")
     dialect = address.scheme.removeprefix("sql+")
     try:
-        url = sa.make_url(f"{dialect}://{address.authority}").set(database=database, query=dict(driver or {}))
+        host = sa.make_url(f"{dialect}://{address.netloc}")
+        url = host.set(username=address.user, password=address.password, database=database, query=dict(driver or {}))
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
     return SqlSink(url, table, key=key, columns=columns, delivery=delivery, ledger=ledger, retry_for=retry_for)

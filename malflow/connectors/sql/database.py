@@ -190,6 +190,8 @@ def _parsed(url: str | sa.URL, asked_by: str) -> sa.URL:
         parsed = sa.make_url(url)
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{asked_by} got a URL that SQLAlchemy can't parse; {wanted}") from None
+    if "@" in (parsed.host or ""):  # all of it but the host is a part of the password
+        raise GraphError(f"{asked_by} got a URL with an '@' in its password; write %40 for it")
     try:
         dialect = parsed.get_dialect()
     except exc.NoSuchModuleError:

@@ -27,7 +27,16 @@ def read_table(dsn: str) -> None:
     read_all(PostgresSource(dsn, "t", retry_for=timedelta(0)).build_part("t", None))
 
 
-@pytest.mark.parametrize("dsn", [DSN, f"host=h pass {SECRET}", f"postgresql://u:{SECRET}@[::", f"{DSN} replication=1"])
+UNREADABLE = [
+    f"host=h pass {SECRET}",
+    f"postgresql://u:{SECRET}@[::",
+    f"{DSN} replication=1",
+    f"postgresql://u:a@{SECRET}@h/d",
+    f"postgres://u:a/{SECRET}@h/d",
+]
+
+
+@pytest.mark.parametrize("dsn", [DSN, *UNREADABLE])
 def test_errors_have_no_password(dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(MalflowError) as caught:

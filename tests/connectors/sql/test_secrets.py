@@ -55,6 +55,7 @@ def test_errors_and_logs_of_a_server_that_is_not_there(url: str, caplog: pytest.
     ("url", "settings"),
     [
         (f"postgresql+psycopg://u:{SECRET}@[::", {}),
+        (f"mysql+pymysql://u:a@{SECRET}@h/d", {}),
         (f"fox://u:{SECRET}@h/d", {}),
         (f"mysql+aiomysql://u:{SECRET}@h/d", {}),
         (f"mysql+pymysql://u:{SECRET}@h/d", {"password": SECRET}),
@@ -96,6 +97,7 @@ def made(url: str) -> SqlSink:
         ("sqlite:////data/shop.db/totals?key=a,b", "SqlSink(sqlite:////data/shop.db, 'totals')"),
         ("sqlite:///my%20shop.db/totals", "SqlSink(sqlite:///my shop.db, 'totals')"),
         (f"mysql+pymysql://u:{SECRET}@h:7/d/s.t?driver.charset=utf8mb4", "SqlSink(mysql+pymysql://h:7/d, 's.t')"),
+        (f"mysql+pymysql://u:a@{SECRET}@h:7/d/t", "SqlSink(mysql+pymysql://h:7/d, 't')"),
         (f"mariadb+pymysql://u:{SECRET}@[::1]:7/d/t", "SqlSink(mariadb+pymysql://[::1]:7/d, 't')"),
         (f"sql+postgresql+psycopg://u:{SECRET}@h/d/t?retry_for=5s", "SqlSink(postgresql+psycopg://h/d, 't')"),
     ],
