@@ -11,10 +11,17 @@ from confluent_kafka import KafkaError, Message, Producer
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
 
-__all__ = ["Failures", "Record", "produce_all"]
+__all__ = ["Failures", "Record", "hint_of", "produce_all"]
 
 Record: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...] | None]
 """Topic, key, value, time in milliseconds (None: now), headers."""
+
+_HINTS = {
+    KafkaError.INVALID_TIMESTAMP: "a time is too far from the broker's: pass timestamp=, or raise the topic's "
+    "'message.timestamp.after.max.ms'",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's 'max.message.bytes', or lower the setting 'batch.size'",
+    KafkaError.TOPIC_EXCEPTION: "no topic can have this name",
+}
 
 _POLL_SECONDS = 0.1
 _SHOWN = 3
@@ -58,7 +65,10 @@ class Failures:
         if not self._count:
             return None
         shown = "; ".join(f"{place}: {self._settings.text(error)}" for error, place in self._errors)
-        failed = KafkaFailed(f"{self._count} records were not written on {self._settings.servers}: {shown}{self.heard}")
+        hints = "".join(dict.fromkeys(hint_of(it.code()) for it, _ in self._errors))
+        failed = KafkaFailed(
+            f"{self._count} records were not written on {self._settings.servers}: {shown}{self.heard}{hints}"
+        )
         self._errors, self._count = [], 0
         return failed
 
@@ -67,6 +77,11 @@ class Failures:
         is_final = any(error.code() in codes for error, _place in self._errors)
         failed = self.take()
         return failed if is_final else None
+
+
+def hint_of(code: int) -> str:
+    """Return what a user can do about an error, as the end of a message."""
+    return f"; {_HINTS[code]}" if code in _HINTS else ""
 
 
 def produce_all(producer: Producer, records: Iterable[Record], deadline: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -27,14 +28,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-Handle: TypeAlias = tuple[int, int, tuple[Record, ...]]
-"""The number of an epoch, that of the one written before it, and its records."""
+Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
+"""The number of an epoch, that of the one written before it, its records, and the claim of the run that made it."""
 
 OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
 _LARGEST = 1_000_000
 _OVERHEAD = 128
 """Bytes that a record may have around key and value."""
+
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_LATEST = 2**63 - 1
 
 _CALLED = "malflow checks what becomes of each record"
 _FIXED: dict[str, tuple[Any, str]] = {
@@ -65,7 +69,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function.
         key: a function of the message that returns the record's key: bytes, text or None. By default the message's
             key, if it is bytes, text or an integer (in decimal); None if the message has none.
-        headers: a function of the message that returns pairs of name and bytes.
+        headers: a function of the message that returns pairs of name and bytes, which may be None.
         timestamp: a function of the message that returns the record's time: milliseconds since 1970 or an aware
             datetime. By default the message's timestamp if it is an aware datetime, else the present time.
         marker_topic: with ``"exactly-once"``, the topic whose partition 0 the group's offset is of; needed if `topic`
@@ -128,7 +132,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._unflushed = False
         self._writer: MarkedWriter | None = None
         self._rows: list[Record] = []
-        self._last_epoch = 0
+        self._last_epoch = self._claim = 0
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message."""
@@ -193,14 +197,14 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._writer.close()
         self._writer = MarkedWriter(self._settings, owner, self._marker_topic, self._seconds)
         self._rows = []
-        self._last_epoch = self._writer.take_over()
+        self._last_epoch, self._claim = self._writer.take_over(), owner.claim
         return self._last_epoch
 
     def prepare(self, epoch: int) -> Handle | None:
         """Return the epoch's records; None if there are none."""
         if not self._rows:
             return None
-        handle = (epoch, self._last_epoch, tuple(self._rows))
+        handle = (epoch, self._last_epoch, tuple(self._rows), self._claim)
         self._rows, self._last_epoch = [], epoch
         return handle
 
@@ -214,8 +218,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         writer = self._writer
         if writer is None:
             raise KafkaFailed(f"{self!r} was not fenced")
-        for epoch, before, records in handles:
-            if writer.marker.epoch < before and not self._write_without_marker(writer, epoch, before):
+        for epoch, before, records, claim in handles:
+            marker = writer.marker
+            is_lost = marker.epoch < before or (marker.epoch < epoch and claim < marker.since)
+            if is_lost and not self._write_without_marker(writer, epoch, before):
                 records = ()  # noqa: PLW2901 - the marker alone
             writer.write(epoch, records)
             self._last_epoch = max(self._last_epoch, epoch)
@@ -229,11 +235,13 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         """Return whether to write an epoch of which it is not known whether it is in the topic."""
         if self._on_lost_marker != "fail":
             return self._on_lost_marker == "write"
+        known = f"epoch {before} was committed" if before else "an earlier run had one"
         raise KafkaFailed(
-            f"the marker of {self!r} is lost: epoch {before} was committed, and the group's offset of topic "
+            f"the marker of {self!r} is lost: {known}, and the group's offset of topic "
             f"'{self._marker_topic}' says {writer.marker.epoch}; brokers delete it 'offsets.retention.minutes' after "
-            f"the last commit, or with the topic. Whether epoch {epoch} is in the topic is not known: look, and pass "
-            "on_lost_marker='drop' if it is, or 'write' if it is not"
+            "the last commit, or with the topic, and another marker_topic has another one. Whether "
+            f"epoch {epoch} was written is not known: look, and pass on_lost_marker='drop' if it was, or 'write' if it "
+            "was not"
         )
 
     @property
@@ -290,11 +298,13 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def _record(self, msg: DataMessage[K, V, T], raw: bytes | None) -> Record:
         topic = self._topic if isinstance(self._topic, str) else self._topic(msg)
-        if not isinstance(topic, str) or not topic:
-            raise UnwritableKafkaRecord("topics", msg.value, f"the function for the topic returned {short_repr(topic)}")
+        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+            raise UnwritableKafkaRecord(
+                "topics", msg.value, f"the function for the topic returned {short_repr(topic)}, which names none"
+            )
         key = _plain_key(msg.key if self._key is None else self._key(msg))
         at = _milliseconds(msg.timestamp) if self._timestamp is None else _own_milliseconds(self._timestamp(msg))
-        headers = None if self._headers is None else tuple((str(name), raw) for name, raw in self._headers(msg))
+        headers = None if self._headers is None else _own_headers(self._headers(msg))
         return topic, key, raw, at, headers
 
     def _refuse_size(self, record: Record, value: V) -> None:
@@ -314,6 +324,22 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 def _size(record: Record) -> int:
     headers = sum(len(name) + len(raw or b"") for name, raw in record[4]) if record[4] else 0
     return len(record[1] or b"") + len(record[2] or b"") + headers + _OVERHEAD
+
+
+def _own_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    wanted = "pairs of a name and bytes"
+    try:
+        pairs = tuple((name, raw.encode() if isinstance(raw, str) else raw) for name, raw in headers)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}") from error
+    if isinstance(headers, Mapping) or not all(map(_is_header, pairs)):
+        raise TypeError(f"KafkaSink headers= returned {short_repr(headers)}; it must be {wanted}")
+    return pairs
+
+
+def _is_header(pair: tuple[Any, Any]) -> bool:
+    name, raw = pair
+    return isinstance(name, str) and name.isprintable() and (raw is None or isinstance(raw, bytes))
 
 
 def _plain_key(key: Any) -> bytes | None:
@@ -338,7 +364,7 @@ def _milliseconds(timestamp: Any) -> int | None:
 
 
 def _own_milliseconds(timestamp: Any) -> int | None:
-    if isinstance(timestamp, int) and not isinstance(timestamp, bool) and timestamp >= 0:
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST:
         return timestamp
     found = _milliseconds(timestamp)
     if found is None and timestamp is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
-from malflow.connectors.kafka.produce import Failures, Record, produce_all
+from malflow.connectors.kafka.produce import Failures, Record, hint_of, produce_all
+from malflow.connectors.kafka.topics import describe
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
@@ -24,7 +25,7 @@ _PAUSE = 0.2
 _ATTEMPTS = 3
 """How many attempts the time for a commit allows at least."""
 
-_MARKER = re.compile(r"malflow epoch (\d+) claim (\d+)")
+_MARKER = re.compile(r"malflow epoch (\d+) claim (\d+) since (\d+)")
 
 _FINAL = frozenset(
     {
@@ -33,6 +34,7 @@ _FINAL = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.OFFSET_METADATA_TOO_LARGE,
@@ -40,6 +42,7 @@ _FINAL = frozenset(
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.UNSUPPORTED_VERSION,
     }
@@ -48,15 +51,16 @@ _FINAL = frozenset(
 
 
 class Marker(NamedTuple):
-    """What a sink has committed: the last epoch, and the claim of the run that wrote this."""
+    """What a sink has committed: the last epoch, and the claims of the runs that wrote this and the first marker."""
 
     epoch: int = 0
     claim: int = 0
+    since: int = 0
 
     @property
     def text(self) -> str:
         """The metadata of an offset that stores it."""
-        return f"malflow epoch {self.epoch} claim {self.claim}"
+        return f"malflow epoch {self.epoch} claim {self.claim} since {self.since}"
 
 
 class MarkedWriter:
@@ -108,20 +112,22 @@ class MarkedWriter:
         self._drop_producer()
         self._consumer.close()
 
-    def _write(self, records: Iterable[Record], epoch: int | None) -> None:
+    def _write(self, records: Sequence[Record], epoch: int | None) -> None:
         deadline = time.monotonic() + self._seconds
         while True:
             try:
                 self._drop_troubled()
                 if self._producer is None:
                     self._renew(deadline)
-                wanted = Marker(self.marker.epoch if epoch is None else epoch, self._owner.claim)
+                wanted = self.marker._replace(
+                    claim=self._owner.claim, epoch=self.marker.epoch if epoch is None else epoch
+                )
                 if self.marker == wanted or (epoch is not None and self.marker.epoch >= epoch):
                     return
                 self._attempt(records, wanted, deadline)
             except KafkaException as error:
                 self._drop_producer()  # it is dead, or the outcome is in doubt: the next one finds out
-                self._consider(error, deadline)
+                self._consider(error, deadline, records)
             else:
                 self.marker = wanted
                 self._failures.forget()
@@ -154,7 +160,7 @@ class MarkedWriter:
         said = _MARKER.fullmatch(found.metadata or "")
         if said is None and found.offset >= 0:
             raise KafkaFailed(f"group '{self._name}' has an offset of topic '{self._topic}' that malflow did not write")
-        self.marker = Marker(int(said[1]), int(said[2])) if said else Marker()
+        self.marker = Marker(*map(int, said.groups())) if said else Marker(since=self._owner.claim)
         if self.marker.claim > self._owner.claim:
             raise FencedError(
                 f"sink '{self._owner.sink}' of job '{self._owner.job}' belongs to a run with claim "
@@ -168,7 +174,7 @@ class MarkedWriter:
             if self._failures.heard:
                 self._drop_producer()
 
-    def _attempt(self, records: Iterable[Record], wanted: Marker, deadline: float) -> None:
+    def _attempt(self, records: Sequence[Record], wanted: Marker, deadline: float) -> None:
         """Write a transaction. The client's calls do not always keep to their timeouts, so a thread makes them.
 
         One that stays in a call is left behind: its transaction is ended by the next producer.
@@ -189,7 +195,7 @@ class MarkedWriter:
         except TimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
-    def _transact(self, records: Iterable[Record], wanted: Marker, deadline: float) -> None:
+    def _transact(self, records: Sequence[Record], wanted: Marker, deadline: float) -> None:
         producer = self._producer
         assert producer is not None  # noqa: S101 - narrows the type
         producer.begin_transaction()
@@ -198,7 +204,7 @@ class MarkedWriter:
         producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _left(deadline))
         producer.commit_transaction(_left(deadline))
 
-    def _consider(self, failure: KafkaException, deadline: float) -> None:
+    def _consider(self, failure: KafkaException, deadline: float, records: Sequence[Record]) -> None:
         """Return if another attempt may succeed.
 
         Raises:
@@ -214,11 +220,22 @@ class MarkedWriter:
             )
         doing = f"committing to topic '{self._topic}' as '{self._name}'"
         if error.code() in _FINAL:
-            raise self._settings.failed(doing, failure)
+            raise self._settings.failed(doing, failure, *filter(None, [hint_of(error.code())[2:]]))
         if time.monotonic() + _PAUSE > deadline:
+            self._check_topics(records)
             raise self._settings.failed(f"{doing} within {self._seconds:g} s{self._failures.heard}", failure)
         LOG.warning("%s: trying again after %s", doing, self._settings.text(failure))
         time.sleep(_PAUSE)
+
+    def _check_topics(self, records: Sequence[Record]) -> None:
+        """Raise the error that says so if the records have a topic that does not exist, and the servers say it."""
+        topics = sorted({record[0] for record in records})
+        try:
+            missing = sorted(set(topics).difference(describe(self._settings, topics))) if topics else []
+        except KafkaFailed:
+            return
+        if missing:
+            raise KafkaFailed(f"topic '{missing[0]}' does not exist on {self._settings.servers}; create it first")
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -107,6 +107,43 @@ def test_key_that_is_no_text(broker: Broker) -> None:
         write(broker.sink(broker.topic()), [b"x"], key=("a", 1))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": lambda _: "two words", "marker_topic": "t"}, "topic returned 'two words', which names none"),
+        ({"topic": lambda _: "..", "marker_topic": "t"}, "which names none"),
+        ({"headers": lambda _: {"id": b"x"}}, r"headers= returned {'id': b'x'}; it must be pairs"),
+        ({"headers": lambda _: [("id", 5)]}, "it must be pairs of a name and bytes"),
+        ({"headers": lambda _: [5]}, "it must be pairs of a name and bytes"),
+        ({"timestamp": lambda _: 2**63}, "timestamp= returned 9223372036854775808; it must be"),
+    ],
+)
+def test_results_of_functions_before_they_are_in_a_snapshot(options: dict[str, Any], message: str) -> None:
+    sink = KafkaSink(**{"topic": "t", "servers": "x:1", "delivery": ONCE, **options})
+    with pytest.raises((TypeError, UnwritableKafkaRecord), match=message):
+        sink.sink(DataMessage("k", b"x", 0))
+
+
+def test_epoch_with_a_time_that_the_broker_refuses(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = fenced(broker, topic, timestamp=lambda _: datetime(2100, 1, 1, tzinfo=UTC))
+    write(sink, [b"1"])
+    with pytest.raises(KafkaFailed, match=r"INVALID_TIMESTAMP.*'message.timestamp.after.max.ms'"):
+        sink.commit([prepared(sink, 1)])
+    sink.close()
+
+
+def test_epoch_with_a_topic_that_does_not_exist(broker: Broker) -> None:
+    marker = broker.topic()
+    options = {"marker_topic": marker, "timeout": timedelta(seconds=1)}
+    sink = broker.sink(lambda msg: msg.value.decode(), delivery=ONCE, **options)
+    sink.fence(owner(marker, 1))
+    write(sink, [b"missing"])
+    with pytest.raises(KafkaFailed, match="topic 'missing' does not exist on"):
+        sink.commit([prepared(sink, 1)])
+    sink.close()
+
+
 def test_codec_that_is_unavailable(broker: Broker) -> None:
     class Away(Encoder[Any]):
         def encode(self, value: Any) -> bytes:
@@ -250,6 +287,26 @@ def test_marker_that_is_lost(answer: Any, expected: list[bytes], broker: Broker)
     sink.commit([handle])
     sink.close()
     assert broker.values(topic) == expected
+
+
+def test_marker_of_the_first_epoch_that_is_in_another_topic(broker: Broker) -> None:
+    first, second = broker.topic(), broker.topic()
+    sink = fenced(broker, first)
+    write(sink, [b"1"])
+    handle = prepared(sink, 1)
+    sink.commit([handle])
+    sink.close()
+    for claim in (2, 3):  # a restart that failed has made a marker there
+        sink = broker.sink(second, delivery=ONCE)
+        sink.fence(owner(first, claim))
+        with pytest.raises(KafkaFailed, match=rf"an earlier run had one, .*offset of topic '{second}' says 0"):
+            sink.commit([handle])
+        sink.close()
+    sink = broker.sink(second, delivery=ONCE, on_lost_marker="drop")
+    sink.fence(owner(first, 4))
+    sink.commit([handle])
+    sink.close()
+    assert broker.values(first) == [b"1"]
 
 
 def test_transaction_timeout_above_the_brokers(broker: Broker) -> None:
