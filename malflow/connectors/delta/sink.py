@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
+import deltalake
 import pyarrow as pa
 
 from malflow.callables import deferred
+from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
-from malflow.connectors.parquet.columns import Columns
+from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
 from malflow.message import DataMessage
@@ -28,6 +31,7 @@ Handle: TypeAlias = tuple[int, bytes]
 """An epoch, and its rows as a compressed Arrow stream."""
 
 _OURS = frozenset({"table_or_uri", "data", "mode", "storage_options", "commit_properties", "predicate"})
+_SETTINGS = frozenset(inspect.signature(deltalake.write_deltalake).parameters)
 
 
 class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
@@ -71,8 +75,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise GraphError(f"DeltaSink needs the path or URL of a table; got {table!r}")
         if delivery not in ("exactly-once", "at-least-once"):
             raise GraphError(f"DeltaSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-        if schema is not None and not isinstance(schema, pa.Schema):
-            raise GraphError(f"DeltaSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
+        stored = None if schema is None else _checked_schema(schema)
         if formatter is not None and (not callable(formatter) or deferred(formatter)):
             raise GraphError(
                 f"DeltaSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
@@ -80,13 +83,17 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:
             raise GraphError(f"DeltaSink settings can't have {ours[0]!r}, on which delivery rests")
+        unknown = sorted(map(str, set(settings or {}) - _SETTINGS))
+        if unknown:
+            known = ", ".join(sorted(_SETTINGS - _OURS))
+            raise GraphError(f"DeltaSink settings can't have {unknown[0]!r}: write_deltalake takes {known}")
         if retry_for < timedelta(0):
             raise GraphError(f"DeltaSink retry_for must not be negative; got {retry_for!r}")
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path
         self.delivery = delivery
         self._shown = redacted(uri, secrets_in(storage_options or {}, uri))
-        self._schema = schema
+        self._schema = stored
         self._formatter = formatter
         self._table = Table(uri, storage_options or {}, settings or {}, retry_for.total_seconds())
         self._begin()
@@ -155,7 +162,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._drop()
 
     def _begin(self) -> None:
-        self._columns = Columns(self._shown, self._schema)
+        self._columns = Columns(self._shown, self._schema, delta_type)
         self._drop()
 
     def _drop(self) -> None:
@@ -165,9 +172,19 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
     def _taken(self) -> pa.Table | None:
         rows, self._rows = self._rows, []
         if rows:
-            self._batches.append(self._columns.make(rows))
+            self._batches.append(self._first_batch(rows))
         batches, self._batches = self._batches, []
         return pa.Table.from_batches(batches) if batches else None
+
+    def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
+        columns = self._columns
+        columns.schema = self._table.schema()  # another writer, or epochs of the run before, may have created it since
+        batch = columns.make(rows)
+        try:
+            delta_schema(batch.schema)
+        except ValueError as error:
+            raise UnfitRow(self._shown, None, rows[0], f"the rows have {error}; pass formatter=") from None
+        return batch
 
     def _append_now(self) -> None:
         """Append the records so far, if delivery is at least once."""
@@ -180,3 +197,13 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._shown!r})"
+
+
+def _checked_schema(schema: Any) -> pa.Schema:
+    """Return a schema as a table stores it."""
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(f"DeltaSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
+    try:
+        return delta_schema(schema)
+    except ValueError as error:
+        raise GraphError(f"DeltaSink schema can't have {error}") from None

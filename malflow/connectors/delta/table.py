@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from malflow.connectors.delta.schemas import fitted
 from malflow.errors import FencedError, MalflowError
 from malflow.filesystem import is_local
 from malflow.sinks.transactional import SinkOwner
@@ -100,6 +101,8 @@ class Table:
         self._was_missing = table is None and schema is None
         if table is not None:
             self._check_claim(owner, table)
+            if schema is not None:
+                self._fitted(schema.empty_table(), table)
             table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
             return int(table.transaction_version(owner.name) or 0)
         if schema is not None:
@@ -117,6 +120,7 @@ class Table:
             transactions = {owner.name: epoch, _claim_id(owner): owner.claim}
         settings = dict(self._settings)
         if table is not None:
+            data = self._fitted(data, table)
             settings = {name: value for name, value in settings.items() if name not in _OF_CREATION}
         deltalake.write_deltalake(
             self._uri if table is None else table,
@@ -127,6 +131,14 @@ class Table:
             **settings,
         )
         self._was_missing = False
+
+    def _fitted(self, data: pa.Table, table: Any) -> pa.Table:
+        grows = self._settings.get("schema_mode") == "merge"
+        try:
+            return fitted(data, pa.schema(table.schema().to_arrow()), grows=grows)
+        except ValueError as error:
+            problem = f"{error}; give the table the records' columns, or start a new table"
+        raise DeltaSinkError(self._shown, problem)
 
     def _is_there(self, owner: SinkOwner, table: Any, epoch: int) -> bool:
         self._check_claim(owner, table)
@@ -150,16 +162,17 @@ class Table:
             try:
                 return act(self._load())
             except (CommitFailedError, DeltaError) as error:
-                failure = error
+                failure: Exception = error
                 if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
                     break
                 time.sleep(_PAUSE * attempt)
-            except (OSError, ValueError, pa.ArrowException) as error:
-                if isinstance(error, MalflowError):
-                    raise
+            except MalflowError:
+                raise
+            except Exception as error:  # noqa: BLE001 - deltalake raises plain Exceptions, with a trace of Rust
                 failure = error
                 break
-        problem = redacted(f"could not be written: {type(failure).__name__}: {failure}", self._secrets)
+        said, _, _ = str(failure).partition("\n   0: ")
+        problem = redacted(f"could not be written: {type(failure).__name__}: {said}", self._secrets)
         raise DeltaSinkError(self._shown, problem)
 
     def _load(self) -> Any:

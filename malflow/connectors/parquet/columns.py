@@ -46,14 +46,18 @@ class Columns:
     Args:
         target: the table, for errors.
         schema: its schema; None to infer it from the first rows.
+        stored: returns the type by which a table stores an inferred one, or raises a ValueError if there is none.
 
     Attributes:
         schema: the schema; None until it is inferred.
     """
 
-    def __init__(self, target: str, schema: pa.Schema | None) -> None:
+    def __init__(
+        self, target: str, schema: pa.Schema | None, stored: Callable[[pa.DataType], pa.DataType] | None = None
+    ) -> None:
         self.schema = schema
         self._target = target
+        self._stored = stored
         self._given = schema is not None
 
     def make(self, values: Sequence[Any]) -> pa.RecordBatch:
@@ -141,7 +145,8 @@ class Columns:
                 raise UnfitRow(self._target, None, values[0], f"the name of a column is a text; got {name!r}")
             column = [value.get(name) for value in values]
             try:
-                fields.append(pa.field(name, pa.array(column, from_pandas=False).type))
+                kind = pa.array(column, from_pandas=False).type
+                fields.append(pa.field(name, kind if self._stored is None else self._stored(kind)))
             except _REFUSALS as error:
                 index = _first_unfit_prefix(column)
                 reason = f"its type does not follow from the values ({error}); pass schema="

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from datetime import timedelta
 from pathlib import Path
@@ -143,6 +144,109 @@ def test_row_that_does_not_fit_the_table(tmp_path: Path) -> None:
         prepared(sink, 1, "one")
 
 
+def test_table_created_by_an_epoch_of_the_run_before(tmp_path: Path) -> None:
+    pending = prepared(run(tmp_path / "t", 1), 1, 1)
+    heir: DeltaSink[Any, Any, Any] = DeltaSink(tmp_path / "t")
+    heir.fence(owner(2))
+    heir.commit([pending])
+    heir.abort([])
+    with pytest.raises(UnfitRow, match=r"cannot store \{'n': 1.5\} in column 'n': int64 would hold 1 instead"):
+        prepared(heir, 2, 1.5)
+    heir.commit([prepared(heir, 2, 2)])
+    later: DeltaSink[Any, Any, Any] = DeltaSink(tmp_path / "t", delivery="at-least-once")
+    later.sink_batch([0], [{"n": 2.5}], [0])
+    with pytest.raises(UnfitRow, match=r"int64 would hold 2 instead"):
+        later.close()
+    assert values(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (pa.float64(), "has column 'n' as int64, and the records have it as double; give the table"),
+        (pa.timestamp("us"), "has column 'n' as int64, and the records have it as timestamp"),
+        (pa.string(), "has column 'n' as int64, and the records have it as string"),
+        (pa.struct([("x", pa.int8())]), "has column 'n' as int64, and the records have it as struct"),
+    ],
+)
+def test_schema_that_is_not_that_of_the_table(tmp_path: Path, kind: pa.DataType, found: str) -> None:
+    deltalake.write_deltalake(tmp_path / "t", ONE)
+    with pytest.raises(DeltaSinkError, match=found):
+        run(tmp_path / "t", 1, schema=pa.schema([("n", kind)]))
+    with pytest.raises(DeltaSinkError, match="has no column 'm', which the records have"):
+        run(tmp_path / "t", 1, schema=pa.schema([("n", pa.int64()), ("m", pa.int64())]))
+
+
+def test_table_whose_columns_another_writer_changes(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    sink = run(path, 1, schema=pa.schema([("n", pa.float64())]))
+    sink.commit([prepared(sink, 1, 1.5)])
+    second, third = prepared(sink, 2, 2.5), prepared(sink, 3, 3.5)
+    deltalake.write_deltalake(path, pa.table({"n": [0.5], "m": [7]}), mode="append", schema_mode="merge")
+    sink.commit([second])
+    assert values(path) == [0.5, 1.5, 2.5]
+    deltalake.write_deltalake(path, ONE, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(DeltaSinkError, match="has column 'n' as int64, and the records have it as double"):
+        sink.commit([third])
+    assert values(path) == [1]
+
+
+KINDS = [
+    ("n8", pa.uint8(), 7),
+    ("half", pa.float16(), 1.5),
+    ("zone", pa.timestamp("s", "+05:00"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+    ("nanos", pa.timestamp("ns"), dt.datetime(2026, 1, 1, 0, 0, 0, 7)),
+    ("day", pa.date64(), dt.date(2026, 1, 1)),
+    ("dictionary", pa.dictionary(pa.int8(), pa.large_string()), "text"),
+    ("bytes", pa.binary(2), b"ab"),
+    ("list", pa.list_(pa.uint16(), 2), [1, 2]),
+    ("map", pa.map_(pa.large_string(), pa.struct([("x", pa.uint8())])), [("k", {"x": 1})]),
+]
+
+
+def test_types_as_delta_stores_them(tmp_path: Path) -> None:
+    schema = pa.schema([(name, kind) for name, kind, _ in KINDS])
+    row = {name: value for name, _, value in KINDS}
+    for claim in (1, 2):
+        sink = run(tmp_path / "t", claim, schema=schema)
+        sink.sink_batch([0], [row], [0])
+        handle: Any = sink.prepare(claim)
+        sink.commit([handle])
+    again = run(tmp_path / "t", 3)
+    again.sink_batch([0], [row], [0])
+    handle = again.prepare(3)
+    again.commit([handle])
+    table: Any = deltalake.DeltaTable(str(tmp_path / "t"))
+    assert table.to_pyarrow_table().to_pylist() == [row] * 3
+    again.sink_batch([0], [row], [0])
+    with pytest.raises(UnfitRow, match=r"in column 'n8': it is not int8"):
+        again.sink_batch([0], [{**row, "n8": 200}], [0])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (timedelta(1), r"in column 'n': .* \(Delta has no duration\[us\]\); pass schema="),
+        ({}, r"in column 'n': .* \(Delta has no struct<>\)"),
+        ([{"x": None}], r"in column 'n': .* \(all values so far are null\)"),
+    ],
+)
+def test_value_that_delta_has_no_type_for(tmp_path: Path, value: Any, message: str) -> None:
+    sink = run(tmp_path / "t", 1)
+    with pytest.raises(UnfitRow, match=message):  # before it is in a snapshot, from which it could not be committed
+        prepared(sink, 1, value)
+    sink.sink_batch([0], [{"n": 1, "N": 2}], [0])
+    with pytest.raises(UnfitRow, match=r"the rows have column 'N' twice, but for the case of letters"):
+        sink.prepare(1)
+
+
+def test_error_of_deltalake_without_its_trace(tmp_path: Path) -> None:
+    sink = run(tmp_path / "t", 1, settings={"partition_by": ["absent"]})
+    with pytest.raises(DeltaSinkError, match=r"could not be written: .*absent") as raised:
+        sink.commit([prepared(sink, 1, 1)])
+    assert "\n" not in str(raised.value)
+
+
 def test_partitions_and_at_least_once(tmp_path: Path) -> None:
     sink: DeltaSink[Any, Any, Any] = DeltaSink(
         tmp_path / "t", delivery="at-least-once", settings={"partition_by": ["n"], "name": "numbers"}
@@ -204,7 +308,10 @@ def test_no_secret_in_an_error() -> None:
     [
         ({"table": ""}, "needs the path or URL of a table"),
         ({"schema": 3}, "schema must be a pyarrow.Schema; got 3"),
+        ({"schema": pa.schema([("at", pa.time64("us"))])}, "schema can't have column 'at': Delta has no time64"),
+        ({"schema": pa.schema([("n", pa.int8()), ("N", pa.int8())])}, "schema can't have column 'N' twice, but"),
         ({"delivery": "once"}, "delivery must be"),
+        ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
         ({"retry_for": timedelta(seconds=-1)}, "retry_for must not be negative"),
         ({"formatter": 3}, "needs a plain function as formatter"),
