@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,17 +17,20 @@ from urllib.parse import unquote
 
 import urllib3
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
-from urllib3.util import make_headers, parse_url
+from urllib3.util import parse_url
 
-from malflow.errors import GraphError, MalflowError
+from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 
-__all__ = ["Client", "HttpSinkError", "Target", "target_of"]
+__all__ = ["Client", "HttpSinkError", "Target", "checked_headers", "target_of"]
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SUCCESS, _REDIRECTION = 2, 3
 _SHOWN = 200
 _LONG_ENOUGH = 8
+_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_HEADER = re.compile(r"[\r\n\0]|[^\x00-\xff]")
 _READ = 1 << 16
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
@@ -78,20 +84,46 @@ def target_of(url: str, headers: Mapping[str, str]) -> Target:
     Target(shown='https://example.org/...')
     """
     try:
-        parsed = parse_url(url)
+        parsed = parse_url(url if isinstance(url, str) else "")
     except LocationParseError:
         parsed = parse_url("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise GraphError("HttpSink needs a URL such as https://example.org/orders; what was passed is none")
-    sent = {name: value for name, value in headers.items() if value is not None}
+    sent = dict(headers)
     if parsed.auth is not None:
-        sent = {"Authorization": make_headers(basic_auth=unquote(parsed.auth))["authorization"], **sent}
+        sent = {"Authorization": _basic(unquote(parsed.auth)), **sent}
     path = "/..." if (parsed.path or "/") != "/" or parsed.query else ""
     shown = f"{parsed.scheme}://{parsed.netloc}{path}"
     secrets = [value for name, value in sent.items() if is_secret_name(name)]
     secrets += [word for value in tuple(secrets) for word in value.split()[1:]]
     secrets += [*secrets_in({}, url), *_segments(parsed.path or ""), parsed.query or ""]
     return Target(parsed._replace(auth=None, fragment=None).url, shown, sent, tuple(filter(None, secrets)))
+
+
+def checked_headers(headers: Any) -> dict[str, str]:
+    """Return headers whose names and values can be sent.
+
+    Raises:
+        GraphError: if one can't be; it does not show the value.
+    """
+    if not isinstance(headers, Mapping):
+        raise GraphError(f"HttpSink headers must be a mapping of names to texts; got {type(headers).__name__}")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise GraphError(f"HttpSink headers have a name that is none: {short_repr(name)}")
+        if not isinstance(value, str):
+            raise GraphError(f"HttpSink header '{name}' must be a text; got {type(value).__name__}")
+        if _NO_HEADER.search(value):
+            raise GraphError(
+                f"HttpSink header '{name}' has a line break, or a character that is not Latin-1; if it was read from a "
+                "file, strip() it"
+            )
+    return dict(headers)
+
+
+def _basic(userinfo: str) -> str:
+    raw = userinfo.encode("utf-8" if _NO_HEADER.search(userinfo) else "latin-1")
+    return f"Basic {b64encode(raw).decode()}"
 
 
 def _segments(path: str) -> list[str]:
@@ -109,6 +141,9 @@ class Client:
         timeout: seconds to wait for a connection, and for each part of the response.
         settings: passed to `urllib3.PoolManager`.
         sleep: sleeps for a number of seconds.
+
+    Raises:
+        GraphError: if the method or a setting is none.
     """
 
     def __init__(
@@ -128,6 +163,13 @@ class Client:
         self._sleep = sleep
         self._pool: urllib3.PoolManager | None = None
         self._process = 0
+        if not isinstance(method, str) or not _TOKEN.fullmatch(method):
+            raise GraphError(f"HttpSink method must be one of HTTP, such as 'POST'; got {method!r}")
+        try:
+            self._new_pool().connection_from_url(target.url)
+        except TypeError as error:
+            said = re.sub(r"'key_(\w+)'", r"'\1'", str(error))
+            raise GraphError(f"HttpSink settings are not those of urllib3.PoolManager: {said}") from None
 
     def send(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Send a request until it is accepted.
@@ -164,12 +206,13 @@ class Client:
                 timeout=self._timeout,
                 preload_content=False,
             )
-            text = response.read(_READ)
-            response.close() if response.read(1) else response.release_conn()
         except SSLError as error:
+            if isinstance(error.args[0] if error.args else None, _LOST):
+                return None, f"could not be reached: {error}", 0.0
             return None, f"has no valid certificate: {error}", None
         except HTTPError as error:
             return None, f"could not be reached: {type(error).__name__}: {error}", 0.0
+        text = self._read(response)
         kind = response.status // 100
         if kind == _SUCCESS:
             return response.status, None, None
@@ -182,10 +225,30 @@ class Client:
             problem += "; pass the URL that it redirects to"
         return response.status, problem, None
 
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """Return the beginning of a body. The status counts, even if the body breaks off, is damaged or takes long."""
+        text, deadline = b"", time.monotonic() + self._timeout
+        try:
+            while len(text) < _READ and time.monotonic() < deadline:
+                piece = response.read1(_READ)
+                text += piece
+                if response.closed:
+                    response.release_conn()
+                    return text
+                if not piece:
+                    break
+        except HTTPError:
+            pass
+        response.close()
+        return text
+
     def _opened(self) -> urllib3.PoolManager:
         if self._pool is None or self._process != os.getpid():
-            self._pool, self._process = urllib3.PoolManager(num_pools=1, maxsize=1, **self._settings), os.getpid()
+            self._pool, self._process = self._new_pool(), os.getpid()
         return self._pool
+
+    def _new_pool(self) -> urllib3.PoolManager:
+        return urllib3.PoolManager(num_pools=1, maxsize=1, **self._settings)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection."""
@@ -207,7 +270,7 @@ def _retry_after(header: str | None) -> float:
         return 0.0
     try:
         seconds = float(header) if header.strip().isdigit() else _seconds_until(parsedate_to_datetime(header))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0
     return max(0.0, min(_LONGEST_RETRY_AFTER, seconds))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
 from malflow.callables import deferred
-from malflow.connectors.http.client import Client, target_of
+from malflow.connectors.http.client import Client, checked_headers, target_of
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
@@ -25,6 +25,9 @@ Handle: TypeAlias = tuple[tuple[str, bytes], ...]
 Encode: TypeAlias = Literal["json", "json-lines"] | Callable[[list[Any]], bytes]
 
 _KEY = "Idempotency-Key"
+_LONGEST = 1e6
+"""Seconds of a timeout that every platform can wait."""
+
 _TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
 
 
@@ -81,7 +84,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise GraphError(f"HttpSink batch must be a positive number; got {batch!r}")
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise GraphError(f"HttpSink retries must be a number, 0 or more; got {retries!r}")
-        if not isinstance(timeout, int | float) or timeout <= 0:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
             raise GraphError(f"HttpSink timeout must be a number of seconds above 0; got {timeout!r}")
         if encode not in _TYPES and (not callable(encode) or deferred(encode)):
             raise GraphError(
@@ -92,7 +95,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
                 f"HttpSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
             )
         kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
-        given = {str(name): str(value) for name, value in (headers or {}).items()}
+        given = checked_headers(headers or {})
         if any(name.lower() == _KEY.lower() for name in given):
             raise GraphError(f"HttpSink sets the header {_KEY}, which is different for each request")
         if any(name.lower() == "content-type" for name in given):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Server:
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
 
     @property
     def bodies(self) -> list[Any]:
@@ -49,6 +51,7 @@ def server() -> Iterator[Server]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.ports.append(self.client_address[1])
             told.requests.append((self.path, dict(self.headers), body))
             status, headers, answer = told.answers.pop(0) if told.answers else (200, {}, b"ok")
             if status == 0:
@@ -232,6 +235,59 @@ def test_large_response_is_not_read(server: Server) -> None:
     assert server.bodies == [[1], [2]]
 
 
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"Content-Length": "10"}, b"shorter"),
+        ({"Content-Encoding": "gzip"}, b"no gzip"),
+        ({"Transfer-Encoding": "chunked", "Content-Length": "0"}, b"zz\r\n"),
+    ],
+)
+def test_status_of_an_answer_whose_body_breaks_off(server: Server, headers: dict[str, str], body: bytes) -> None:
+    server.answers += [(200, {"Connection": "close", **headers}, body), (400, {"Connection": "close", **headers}, body)]
+    sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=1, timeout=0.2)
+    quick(sink)
+    with pytest.raises(HttpSinkError, match=r"answered 400"):
+        send(sink, 1, 2)
+    assert server.bodies == [[1], [2]]
+
+
+def test_status_of_an_answer_whose_body_never_ends(server: Server) -> None:
+    server.answers += [(202, {"Content-Length": "10"}, b"and"), (409, {"Content-Length": "10"}, b"you know why")]
+    sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=1, timeout=0.2)
+    quick(sink)
+    with pytest.raises(HttpSinkError, match=r"answered 409 .*: you know"):
+        send(sink, 1, 2)
+    assert server.bodies == [[1], [2]]
+
+
+def test_connection_used_again(server: Server) -> None:
+    server.answers += [(200, {}, b""), (200, {}, b"x" * 200_000), (503, {"Retry-After": "Mon, 01 +9999999999999"}, b"")]
+    sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=1)
+    pauses = quick(sink)
+    send(sink, 1, 2, 3, 4)
+    assert (server.bodies, len(pauses)) == ([[1], [2], [3], [3], [4]], 1)
+    assert server.ports[0] == server.ports[1] != server.ports[2] == server.ports[4]
+
+
+def test_server_that_goes_away_in_a_tls_handshake() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        sink: HttpSink[Any, Any, Any] = HttpSink(f"https://127.0.0.1:{listener.getsockname()[1]}/", retries=1)
+        quick(sink)
+        with pytest.raises(HttpSinkError, match=r"could not be reached: .*, 2 times"):
+            send(sink, 1)
+        thread.join()
+
+
 def test_dataflow_into_a_server(server: Server) -> None:
     SingleThreadRuntime(
         lambda provider: (
@@ -252,11 +308,24 @@ def test_dataflow_into_a_server(server: Server) -> None:
         ({"encode": "xml"}, "encode must be 'json', 'json-lines' or a function"),
         ({"delivery": "once"}, "delivery must be"),
         ({"headers": {"idempotency-key": "1"}}, "sets the header Idempotency-Key"),
+        ({"headers": {"X-Api-Key": None}}, "header 'X-Api-Key' must be a text; got NoneType"),
+        ({"headers": {"X Y": "1"}}, "headers have a name that is none: 'X Y'"),
+        ({"headers": [("X", "1")]}, "headers must be a mapping of names to texts; got list"),
+        ({"url": b"http://x"}, "needs a URL such as https"),
+        ({"method": "PO ST"}, "method must be one of HTTP, such as 'POST'; got 'PO ST'"),
+        ({"timeout": math.inf}, "timeout must be a number of seconds above 0; got inf"),
+        ({"settings": {"certs": "x"}}, "settings are not those of urllib3.PoolManager: .*'certs'"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         HttpSink(**{"url": "http://127.0.0.1/", **options})
+
+
+def test_token_with_the_line_break_of_its_file() -> None:
+    with pytest.raises(GraphError, match=r"header 'Authorization' has a line break, .* strip\(\) it") as raised:
+        HttpSink("http://127.0.0.1/", headers={"Authorization": f"Bearer {SECRET}\n"})
+    assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r}"
 
 
 def test_client_without_its_connection_in_pickles(server: Server) -> None:
