@@ -68,8 +68,11 @@ def test_webhook_by_its_address() -> None:
     options = source._options
     assert (options.host, options.port, options.path, options.timeout) == ("::1", 8080, "/a/b", 5.0)
     assert "hush" not in repr(source) + repr(connect("webhook://127.0.0.1:1/?token=hush"))
-    with pytest.raises(GraphError, match=r"has no port; write webhook://127.0.0.1:8080/path"):
-        connect("webhook://127.0.0.1/a").source()
+    for url in ("webhook://127.0.0.1/a", "webhook://:8080/a", "webhook://127.0.0.1:\u00b2/a"):
+        with pytest.raises(GraphError, match=r"has no host or no port; write webhook://127.0.0.1:8080/path"):
+            connect(url).source()
+    with pytest.raises(GraphError, match=r"'webhook://\*\*\*@127.0.0.1:1/' has a user, .*; pass token="):
+        connect("webhook://me:hush@127.0.0.1:1/").source()
 
 
 def test_mistakes_in_urls() -> None:

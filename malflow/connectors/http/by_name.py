@@ -29,11 +29,13 @@ def source(
     """Return the source that listens at an address.
 
     Raises:
-        GraphError: if it has no port.
+        GraphError: if it has no host or port, or a user.
     """
     host, _, port = address.netloc.rpartition(":")
-    if not host or not port.isdigit():
-        raise GraphError(f"'{address}' has no port; write webhook://127.0.0.1:8080/path")
+    if not host or not (port.isascii() and port.isdigit()):
+        raise GraphError(f"'{address}' has no host or no port; write webhook://127.0.0.1:8080/path")
+    if address.user is not None:
+        raise GraphError(f"'{address}' has a user, whom WebhookSource can't ask for; pass token=")
     return WebhookSource(
         host.strip("[]"),
         int(port),

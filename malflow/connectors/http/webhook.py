@@ -31,8 +31,10 @@ Acknowledge: TypeAlias = Literal["queue", "snapshot"]
 
 _LOG = logging.getLogger("malflow")
 _DECODERS: dict[str, Callable[[bytes], Any]] = {"json": json.loads, "text": bytes.decode, "bytes": bytes}
+_NO_PATH = frozenset("{}?#%")
 _SHORT_WAIT = 0.02
 _CLOSING_SECONDS = 1.0
+_MOST = 1 << 62
 
 
 class WebhookError(MalflowError, OSError):
@@ -75,7 +77,8 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         on_full: the answer when the queue is full: ``"429"`` or ``"503"``, with ``Retry-After: 1``; or ``"wait"``
             until there is room, at most `timeout`.
         acknowledge: see above.
-        timeout: how many seconds a request waits at most, before it is answered with 503.
+        timeout: how many seconds a request waits at most, before it is answered with 503; or with 408, if its body has
+            not arrived by then.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -203,9 +206,9 @@ class _Server:
         self._thread.start()
         try:
             started.result()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             self._thread.join()
-            reason = error.strerror or str(error)
+            reason = getattr(error, "strerror", None) or str(error)
             raise WebhookError(f"no server can listen at {options.host}:{options.port}: {reason}") from error
 
     def stop(self) -> None:
@@ -246,12 +249,18 @@ class _Server:
     async def _receive(self, request: web.Request) -> web.Response:
         if not self._is_allowed(request.headers.get("Authorization", "")):
             return web.Response(status=401, text="wrong or missing token", headers={"WWW-Authenticate": "Bearer"})
-        body = await request.read()
+        deadline = self._loop.time() + self._options.timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                body = await request.read()
+        except TimeoutError:
+            return _closing(408, "the body did not arrive in time")
+        except (web.RequestPayloadError, ConnectionError) as error:
+            return _closing(400, f"the body can't be read: {type(error).__name__}")
         try:
             value = self._options.decode(body)
         except Exception as error:  # noqa: BLE001 - a function of the user's; the sender is at fault
             return web.Response(status=400, text=f"the body can't be decoded: {type(error).__name__}")
-        deadline = self._loop.time() + self._options.timeout
         settled: asyncio.Future[bool] | None = None
         if self._options.acknowledge == "snapshot":
             settled = self._loop.create_future()
@@ -304,13 +313,20 @@ class _Server:
         return hmac.compare_digest(sent, token) and scheme.lower() == "bearer"
 
 
+def _closing(status: int, text: str) -> web.Response:
+    """Return an answer after which the connection is closed."""
+    response = web.Response(status=status, text=text)
+    response.force_close()
+    return response
+
+
 def _check_place(host: str, port: int, path: str, token: str | None) -> None:
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:  # noqa: PLR2004 - a port
         raise GraphError(f"WebhookSource port must be from 0 to 65535; got {port!r}")
-    if not isinstance(path, str) or not path.startswith("/") or "{" in path:
-        raise GraphError(f"WebhookSource path must begin with a slash, without braces; got {path!r}")
-    if token is not None and (not isinstance(token, str) or not token.strip()):
-        raise GraphError("WebhookSource token must be a text that is not empty")
+    if not isinstance(path, str) or not path.startswith("/") or not _NO_PATH.isdisjoint(path):
+        raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {path!r}")
+    if token is not None and (not isinstance(token, str) or not token or token != token.strip()):
+        raise GraphError("WebhookSource token must be a text that is not empty, without white space around it")
     if token is None and not _is_loopback(host):
         raise GraphError(
             f"WebhookSource would accept requests from other machines at {host!r} without a token; pass token=, or "
@@ -327,5 +343,5 @@ def _is_loopback(host: str) -> bool:
 
 def _check_limits(**limits: float) -> None:
     for name, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= _MOST:
             raise GraphError(f"WebhookSource {name} must be above 0; got {limit!r}")

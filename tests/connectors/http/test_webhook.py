@@ -149,6 +149,31 @@ def test_acknowledgement_that_does_not_come(opened: Any) -> None:
     assert server.post()[0] == 503
 
 
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+
+
+def raw(server: Open, *parts: bytes, end: bool = False) -> bytes:
+    """Send bytes, and return the first line of the answer; empty if there is none."""
+    url = urlsplit(server.source.address or "")
+    with socket.create_connection((url.hostname, url.port), timeout=20) as connection:
+        connection.sendall(b"".join(parts))
+        if end:
+            return b""
+        with connection.makefile("rb") as answer:
+            return answer.readline()
+
+
+def test_body_that_does_not_arrive(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+    server = opened(timeout=0.1)
+    assert b" 408 " in raw(server, HEAD, b"\r\n", b"12")
+    assert raw(server, HEAD, b"\r\n", b"12", end=True) == b""
+    assert b" 400 " in raw(server, HEAD, b"Content-Encoding: gzip\r\n\r\n", b"123456789")
+    assert server.post()[0] == 202
+    server.reader.suspend()
+    assert server.reader.poll_batch(10)[0] == [1]
+    assert "Error handling request" not in caplog.text
+
+
 def test_many_senders_at_once(opened: Any) -> None:
     server = opened(max_queue=50, on_full="wait", timeout=30)
     stop = threading.Event()
@@ -204,7 +229,10 @@ def test_records_left_in_the_queue(opened: Any, caplog: pytest.LogCaptureFixture
         ({"host": "example.org"}, "without a token"),
         ({"port": 70_000}, "port must be from 0 to 65535"),
         ({"path": "orders"}, "path must begin with a slash"),
+        ({"path": "/a?b"}, "path must begin with a slash, without any of {}[?]#%; got '/a[?]b'"),
         ({"token": " "}, "token must be a text that is not empty"),
+        ({"token": "hush\n"}, "token must be a text that is not empty, without white space around it"),
+        ({"timeout": float("nan")}, "timeout must be above 0; got nan"),
         ({"max_queue": 0}, "max_queue must be above 0"),
         ({"on_full": "drop"}, "on_full must be '429', '503' or 'wait'"),
         ({"acknowledge": "never"}, "acknowledge must be 'queue' or 'snapshot'"),
