@@ -21,7 +21,11 @@ _LONGEST_PAUSE = 5.0
 _UNKNOWN_FOR = 30.0
 """Seconds for which an id that the registry does not know is not asked for again."""
 
-_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_PASSING = frozenset({404, 408, 429, 500, 502, 503, 504})
+"""Among them what a proxy answers while there is no registry behind it."""
+
+_UNKNOWN = frozenset({40401, 40402, 40403})
+"""The codes of a registry that has no such subject, version or schema."""
 
 
 class RegistryUnavailable(CodecUnavailable):
@@ -59,11 +63,18 @@ class SchemaRegistry:
         retry_for: timedelta = timedelta(seconds=60),
         headers: dict[str, str] | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            self._port = parts.port
+        except ValueError:  # it has a piece of the URL, perhaps of a password
+            raise GraphError(
+                "SchemaRegistry got a URL whose host and port can't be read; a password with one of '/?#[]@' must be "
+                "percent-encoded, or passed as password="
+            ) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise GraphError("SchemaRegistry needs a URL that begins with http:// or https:// and names a host")
         self._https = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._host = parts.hostname
         self._path = parts.path.rstrip("/")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.url = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{self._path}"
@@ -117,7 +128,7 @@ class SchemaRegistry:
                 status, text = 0, f"{type(error).__name__}: {error}"
             if status == http.client.OK:
                 return self._read(path, text)
-            if status == http.client.NOT_FOUND:
+            if status == http.client.NOT_FOUND and _code(text) in _UNKNOWN:
                 raise UnknownSchema(f"{self!r} does not know {path}: {_message(text)}")
             if status and status not in _PASSING:
                 raise RegistryUnavailable(f"{self!r} answers {status} to {method} {path}: {_message(text)}")
@@ -154,6 +165,13 @@ class SchemaRegistry:
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self.url!r})"
+
+
+def _code(text: str) -> Any:
+    try:
+        return json.loads(text)["error_code"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _message(text: str) -> str:

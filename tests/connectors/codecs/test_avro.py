@@ -110,7 +110,7 @@ def test_schema_of_another_kind(server: FakeRegistry) -> None:
 
 def test_registry_that_is_away_for_a_while(server: FakeRegistry) -> None:
     number = server.add(SALE)
-    server.failures = [503, 500, 429]
+    server.failures = [503, 404, 429]  # 404 is what a proxy says
     raw = frame(number) + AvroEncoder(SALE).encode(VALUE)
     registry = SchemaRegistry(server.url, retry_for=timedelta(seconds=10))
     assert AvroDecoder(registry=registry).decode(raw) == VALUE
@@ -156,8 +156,10 @@ def test_a_schema_that_may_not_be_added(server: FakeRegistry) -> None:
         (lambda: AvroDecoder("{oops"), "cannot read the schema"),
         (lambda: AvroEncoder(SALE, subject="x"), "registry= and subject= together"),
         (lambda: SchemaRegistry("localhost:8081"), "http://"),
+        (lambda: SchemaRegistry("http://anna:se/cret@localhost:8081"), "must be percent-encoded"),
     ],
 )
 def test_mistakes_that_are_found_while_building(build: Any, message: str) -> None:
-    with pytest.raises(GraphError, match=message):
+    with pytest.raises(GraphError, match=message) as caught:
         build()
+    assert "se/cret" not in f"{caught.value} {caught.value.__cause__}"
