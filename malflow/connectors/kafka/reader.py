@@ -24,6 +24,7 @@ Position: TypeAlias = tuple[str, int, int]
 """The id of the topic, the next offset, and how many records were skipped."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class KafkaRecord(NamedTuple):
@@ -156,12 +157,13 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             values = _column(self._options.decoder, list(map(Message.value, messages)))
             if self._options.records:
                 values = self._records(messages, values)
+            times = self._times(messages)
         except CodecUnavailable:
             raise
         except Exception:  # noqa: BLE001 - whatever it is, the bad record is looked for
             return None
         self._failing = []
-        return values, self._times(messages)
+        return values, times
 
     def _records(self, messages: list[Message], values: Sequence[Any]) -> list[KafkaRecord]:
         keys = _column(self._options.key_decoder, list(map(Message.key, messages)))
@@ -176,32 +178,39 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             return [_EPOCH + timedelta(milliseconds=it.timestamp()[1]) for it in messages]
         return [it[1] for it in map(Message.timestamp, messages)]
 
+    def _nearest_time(self, message: Message) -> Any:
+        try:
+            return self._times([message])[0]
+        except OverflowError:
+            return _LATEST if message.timestamp()[1] > 0 else _EARLIEST
+
     def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Any]]:
         """Decode messages and handle the bad ones; those before an error are returned before it is raised."""
         values: list[Any] = []
-        good: list[Message] = []
+        times: list[Any] = []
         failing: list[Message] = []
         for at, message in enumerate(messages):
             try:
-                values.append(self._decode_one(message))
+                value, [time] = self._decode_one(message), self._times([message])
             except CodecUnavailable:
                 raise
             except Exception as error:
                 bad = self._bad(message, error)
                 if self._options.on_error == "fail":
-                    if not good:
+                    if not values:
                         raise bad from error
                     failing = messages[at:]
                     self._next = message.offset() or 0
                     break
                 self._skipped = self._tally[self._part] = self._skipped + 1
-                instead = self._options.on_error(bad) if callable(self._options.on_error) else None
-                if instead is None:
+                value = self._options.on_error(bad) if callable(self._options.on_error) else None
+                if value is None:
                     continue
-                values.append(instead)
-            good.append(message)
+                time = self._nearest_time(message)
+            values.append(value)
+            times.append(time)
         self._failing = failing
-        return values, self._times(good)
+        return values, times
 
     def _decode_one(self, message: Message) -> Any:
         raw = message.value()

@@ -18,6 +18,7 @@ Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
 OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadStreamEntry], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,11 @@ class EntryDecoder:
             BadStreamEntry: if one can't be decoded, and such are errors.
         """
         try:
-            values = self._column([fields for _, fields in entries])
+            return self._column([fields for _, fields in entries]), self._times(entries)
         except CodecUnavailable:
             raise
         except Exception:  # noqa: BLE001 - which entry it is shows when they are decoded one by one
             return self._one_by_one(stream, entries)
-        return values, self._times(entries)
 
     def _column(self, column: Sequence[Mapping[bytes, bytes]]) -> list[Any]:
         if self.field is not None:
@@ -59,19 +59,26 @@ class EntryDecoder:
 
     def _one_by_one(self, stream: str, entries: Sequence[Entry]) -> tuple[list[Any], list[Any]]:
         values: list[Any] = []
-        kept: list[Entry] = []
+        times: list[Any] = []
         for entry in entries:
             try:
-                [value] = self._column([entry[1]])
+                [value], [time] = self._column([entry[1]]), self._times([entry])
             except CodecUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever the decoder raises, the entry has no value
                 value = self._instead(stream, entry, error)
                 if value is None:
                     continue
+                time = self._nearest_time(entry)
             values.append(value)
-            kept.append(entry)
-        return values, self._times(kept)
+            times.append(time)
+        return values, times
+
+    def _nearest_time(self, entry: Entry) -> Any:
+        try:
+            return self._times([entry])[0]
+        except OverflowError:
+            return _LATEST
 
     def _instead(self, stream: str, entry: Entry, error: Exception) -> Any:
         number, fields = entry

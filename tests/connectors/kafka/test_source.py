@@ -211,6 +211,22 @@ def test_bad_record_ends_the_run_after_those_before_it(broker: Broker) -> None:
     reader.suspend()
 
 
+def test_time_that_no_datetime_has(broker: Broker) -> None:
+    topic = broker.topic(**{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    broker.write(topic, [b"1"], timestamp=1000)
+    broker.write(topic, [b"2"], timestamp=2**62)
+    source = broker.source(topic, timestamps="datetime", on_error=lambda bad: bad.offset)
+    reader = source.build_part((topic, 0), None)
+    assert read_some(reader, 2) == [b"1", 1]
+    reader.suspend()
+    reader = broker.source(topic, timestamps="datetime").build_part((topic, 0), None)
+    assert read_some(reader, 1) == [b"1"]
+    with pytest.raises(BadKafkaRecord, match=r"partition 0 offset 1: .*OverflowError") as caught:
+        poll_for(reader, 60)
+    assert caught.value.timestamp == 2**62
+    reader.suspend()
+
+
 def test_records_of_a_decoder_that_fails_once(broker: Broker) -> None:
     topic, failures = broker.topic(), [ValueError("at first")]
 

@@ -213,6 +213,15 @@ def test_bad_entries_by_policy(redis_url: str, client: Any, name: str) -> None:
     assert [one_by_one.poll(), one_by_one.poll(), one_by_one.poll()] == [("1", 1), ("4", 4), None]
 
 
+def test_time_that_no_datetime_has(redis_url: str, client: Any, name: str) -> None:
+    add(client, name, 1)
+    client.xadd(name, {"n": 2}, id=f"{2**64 - 1}-1")
+    source = source_of(redis_url, name, timestamps="datetime", on_error=lambda _: 7)
+    assert numbers(source.build_part(name, None)) == [1, 7]
+    with pytest.raises(BadStreamEntry, match=rf"entry {2**64 - 1}-1: .*OverflowError"):
+        numbers(source_of(redis_url, name, timestamps="datetime").build_part(name, None))
+
+
 def test_key_that_is_no_stream(redis_url: str, client: Any, name: str) -> None:
     client.set(name, 1)
     with pytest.raises(RedisFailed, match=rf"looking at stream '{name}' failed at 127.0.0.1:\d+/0: .*WRONGTYPE"):
