@@ -29,6 +29,12 @@ Handle: TypeAlias = tuple[int, bool, tuple[tuple[Any, ...], ...]]
 """An epoch: its number, whether the table is emptied first, and its batches. Plain values."""
 
 
+_DURABLE = """
+select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off'
+"""
+"""What is committed survives a crash of the server: the next snapshot no longer has its rows."""
+
+
 class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
     """Write each record's value as a row of a table.
 
@@ -209,6 +215,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         try:
             seconds = max(1, int(self._server.retry_for))
             connection.execute(f"set idle_in_transaction_session_timeout to '{seconds}s'")
+            connection.execute(_DURABLE)
             table = describe(connection, self._table_name, "PostgresSink")
             shape = self._shape_of(table)
         except BaseException:

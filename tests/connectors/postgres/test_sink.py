@@ -191,6 +191,20 @@ def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any)
     assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
 
 
+def test_commits_where_the_server_does_not_wait_for_its_disk(table: Database, sinks: Any) -> None:
+    table.execute("create function waits() returns trigger language plpgsql as $$ begin "
+                  "new.note = current_setting('synchronous_commit'); return new; end $$")  # fmt: skip
+    table.execute("create trigger waits before insert on t for each row execute function waits()")
+    for given, wanted in (("off", "local"), ("remote_apply", "remote_apply")):
+        table.execute(f"alter database {table.connection.info.dbname} set synchronous_commit = {given}")
+        sink = sinks()
+        sink.fence(SinkOwner("job", given, 1))
+        write(sink, (1, 1, "x"))
+        sink.commit([sink.prepare(1)])
+        assert rows(table) == [(1, 1, wanted)]
+        table.execute("delete from t")
+
+
 TYPES = """
 create type mood as enum ('sad', 'ok');
 create table t (id int primary key, b bool, i8 bigint, f float8, n numeric, s text, c char(3), y bytea, d date,
