@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ Column: TypeAlias = tuple[str, int, bool]
 """A column's name, the oid of its type, and whether its values are Postgres's text already."""
 
 _JSON = frozenset({114, 3802})
+_WITHOUT_ZONE = frozenset({1082, 1114})
+"""Types of dates and times that Postgres would read as they stand, without their zone."""
 _NULL = "\\N"
 _SPECIAL = ("\\", "\n", "\r", "\t")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -59,6 +62,8 @@ def _cells(column: Column, values: Sequence[Any], table: str) -> Iterable[str]:
     _, oid, is_text = column
     if oid in _JSON and not is_text:
         return [_NULL if value is None else _json(value, column, table) for value in values]
+    if oid in _WITHOUT_ZONE and not is_text:
+        values = [_in_utc(value, column, table) for value in values]
     kinds = set(map(type, values))
     if kinds == {int}:
         return map(str, values)
@@ -68,6 +73,15 @@ def _cells(column: Column, values: Sequence[Any], table: str) -> Iterable[str]:
     if kinds <= _WRITERS.keys():
         return [_WRITERS[type(value)](value) for value in values]
     return [_any(value, column, table) for value in values]
+
+
+def _in_utc(value: Any, column: Column, table: str) -> Any:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:
+        raise _unwritable(value, column, table, error) from error
 
 
 def _json(value: Any, column: Column, table: str) -> str:

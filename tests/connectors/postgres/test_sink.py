@@ -2,7 +2,7 @@ import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -189,6 +189,19 @@ def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any)
         sink.commit([handle])
         table.execute(kill)
     assert rows(table) == [(1, 1, "x"), (2, 2, "x")]
+
+
+def test_times_with_a_zone_in_columns_without(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int primary key, ts timestamp, d date, tz timestamptz)")
+    sink, moment = sinks(delivery="at-least-once"), datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    write(sink, (1, moment, moment, moment), (2, moment.replace(tzinfo=None), moment.date(), None))
+    sink.flush()
+    utc = datetime(2023, 12, 31, 23)
+    database.execute("set timezone to 'UTC'")
+    assert rows(database) == [
+        (1, utc, utc.date(), utc.replace(tzinfo=UTC)),
+        (2, datetime(2024, 1, 1, 1), date(2024, 1, 1), None),
+    ]
 
 
 def test_commits_where_the_server_does_not_wait_for_its_disk(table: Database, sinks: Any) -> None:
