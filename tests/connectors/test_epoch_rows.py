@@ -59,8 +59,9 @@ def apply(table: Table, batch: RowBatch, rng: random.Random) -> None:
             new = dict(zip(batch.columns[1:], row[1:], strict=True))
             _, _, large = before[row[0]]
             del table[row[0]]
-            assert new["id"] not in table, f"duplicate key {new}"
-            table[new["id"]] = (new["id"], new["a"], new.get("large", large))
+            assert new.get("id") not in table, f"duplicate key {new}"
+            key = new.get("id", row[0])
+            table[key] = (key, new["a"], new.get("large", large))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -28,7 +28,9 @@ select c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
         left join pg_namespace o on o.oid = l.collnamespace
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
   array(select a.attname::text from pg_attribute a
-        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attnotnull order by a.attnum)
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attnotnull order by a.attnum),
+  array(select a.attname::text from pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attidentity = 'a')
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
 """
 
@@ -40,7 +42,7 @@ select down.oid::bigint, down.below::bigint from down join pg_type t on t.oid = 
 """
 
 _UNIQUE = """
-select i.indisprimary, i.indisreplident,
+select i.indisprimary, i.indisreplident, i.indimmediate,
   array(select a.attname::text from unnest(i.indkey[0:i.indnkeyatts - 1]) with ordinality k(n, at)
         join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n order by k.at)
 from pg_index i
@@ -57,7 +59,9 @@ class Table:
         casts: the columns' types as SQL, with their collations.
         identity: the columns by which the server names a changed row; empty if it has none.
         is_full: whether it sends the whole row before a change.
-        uniques: the columns of each unique index.
+        uniques: the columns of each unique index that is checked with each row.
+        deferrable: those of each that may be checked at the end of a transaction.
+        numbered: columns to which the server gives a number, unless a statement overrides it.
     """
 
     oid: int
@@ -71,6 +75,8 @@ class Table:
     identity: tuple[str, ...]
     is_full: bool
     uniques: tuple[frozenset[str], ...]
+    deferrable: tuple[frozenset[str], ...]
+    numbered: frozenset[str]
 
     @property
     def shown(self) -> str:
@@ -108,16 +114,16 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
     if found is None:
         mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
         raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")
-    oid, schema, relation, replica, columns, types, casts, not_null = found
+    oid, schema, relation, replica, columns, types, casts, not_null, numbered = found
     primary: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
-    uniques = []
-    for is_primary, is_identity, of in connection.execute(_UNIQUE, (oid,)):
-        uniques.append(frozenset(of))
+    uniques: dict[bool, list[frozenset[str]]] = {True: [], False: []}
+    for is_primary, is_identity, is_immediate, of in connection.execute(_UNIQUE, (oid,)):
+        uniques[is_immediate].append(frozenset(of))
         primary = tuple(of) if is_primary else primary
         identity = tuple(of) if is_identity else identity
     if replica != "i":
-        identity = () if replica == "n" else primary
+        identity = () if replica == "n" or frozenset(primary) in uniques[False] else primary
     below = types_below(connection, types)
     return Table(
         oid=oid,
@@ -130,7 +136,9 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         primary_key=primary,
         identity=identity,
         is_full=replica == "f",
-        uniques=tuple(uniques),
+        uniques=tuple(uniques[True]),
+        deferrable=tuple(uniques[False]),
+        numbered=frozenset(numbered),
     )
 
 

@@ -280,7 +280,10 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         names = options.columns or _all_columns(connection, table)
         if not key:
             raise PostgresError(f"{self._what} has no primary key; pass key=[...], of a unique index")
-        if not any(unique <= frozenset(key) for unique in table.uniques) or frozenset(key) - table.not_null:
+        if (
+            not any(unique <= frozenset(key) for unique in (*table.uniques, *table.deferrable))
+            or frozenset(key) - table.not_null
+        ):
             raise PostgresError(f"{self._what}: {', '.join(key)} must be NOT NULL and have a unique index")
         self._check(names, ())
         select = sql.SQL("select {} from {}").format(identifiers(_with(names, key)), table.identifier)

@@ -112,9 +112,10 @@ class TableWriter:
             return query.format(self._table.identifier, stage, self._matches())
         if batch.operation == "update":
             return self._update(batch, stage)
-        query = sql.SQL("insert into {} ({}) select {} from {}")
+        query = sql.SQL("insert into {} ({}) {} select {} from {}")
         cells = identifiers(_stage_names(len(batch.columns)))
-        insert = query.format(self._table.identifier, identifiers(batch.columns), cells, stage)
+        numbers = sql.SQL("overriding system value" if self._table.numbered.intersection(batch.columns) else "")
+        insert = query.format(self._table.identifier, identifiers(batch.columns), numbers, cells, stage)
         return insert + (sql.SQL(" order by n") if batch.operation == "insert" else self._on_conflict(batch))
 
     def _on_conflict(self, batch: Batch) -> sql.Composed:

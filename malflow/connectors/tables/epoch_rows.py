@@ -183,10 +183,10 @@ class EpochRows:
             if row is None:
                 deleted.append(key)
             elif type(row) is _Partial:
-                known = [(name, value) for name, value in zip(self._shape.columns, row.row, strict=True)
-                         if value is not UNCHANGED]  # fmt: skip
-                names = tuple(name for name, _ in known)
-                partial.setdefault(names, []).append((*row.before, *(value for _, value in known)))
+                known = {name: it for name, it in zip(self._shape.columns, row.row, strict=True) if it is not UNCHANGED}
+                if row.before == key and len(known) > len(key):
+                    known = {name: it for name, it in known.items() if name not in self._shape.key}
+                partial.setdefault(tuple(known), []).append((*row.before, *known.values()))
             else:
                 whole.append(row)
         return whole, partial, deleted

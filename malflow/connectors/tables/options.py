@@ -71,5 +71,6 @@ def chosen_shape(
     if not written or set(by) - set(written):
         raise error(f"table {table.shown}: columns must contain the key, {', '.join(by)}")
     if by and frozenset(by) not in table.uniques:
-        raise error(f"table {table.shown} has no unique index of {', '.join(by)}; make one, or change key")
+        checked = " that is not deferrable" if frozenset(by) == frozenset(table.primary_key) else ""
+        raise error(f"table {table.shown} has no unique index of {', '.join(by)}{checked}; make one, or change key")
     return RowShape(table.shown, written, by, error)

@@ -157,6 +157,17 @@ def moved(before: int, after: int) -> Change:
     return change("update", {"id": before}, {"id": after, "a": 0, "note": UNCHANGED})
 
 
+def test_numbers_that_the_server_would_give_itself(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int generated always as identity primary key, a int, note text)")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (7, 1, "x"), change("insert", None, {"id": 8, "a": 1, "note": "y"}))
+    sink.commit([sink.prepare(1)])
+    write(sink, change("update", None, {"id": 8, "a": 2, "note": UNCHANGED}))
+    sink.commit([sink.prepare(2)])
+    assert rows(database) == [(7, 1, "x"), (8, 2, "y")]
+
+
 def test_unchanged_value_of_a_row_that_is_missing(table: Database, sinks: Any) -> None:
     sink = sinks()
     sink.fence(owner())
@@ -306,6 +317,7 @@ def test_shapes_of_rows(table: Database, sinks: Any) -> None:
     [
         ("create table t (a int)", {}, "no primary key"),
         ("create table t (a int)", {"key": ["a"]}, "no unique index"),
+        ("create table t (a int primary key deferrable)", {}, "no unique index of a that is not deferrable"),
         ("create table t (a int primary key)", {"columns": ["b"]}, "no column b"),
         ("create table t (a int primary key, b int)", {"columns": ["b"]}, "must contain the key"),
         ("create table u (a int)", {}, "finds no table"),
