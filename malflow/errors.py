@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -50,7 +51,17 @@ __all__ = [
 
 
 _LONGEST = 200
-_short = reprlib.Repr()
+_USERINFO = re.compile(r"(://)[^/?#\s\"'<>]{0,512}@")
+
+
+class _Repr(reprlib.Repr):
+    """Shortens, and leaves user and password out of URLs: the file that a source reads is a part, and a key."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(_USERINFO.sub(r"\1***@", x) if "://" in x else x, level)
+
+
+_short = _Repr()
 _short.maxstring = _short.maxother = _LONGEST
 _short.maxdict = 20
 

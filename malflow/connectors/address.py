@@ -14,6 +14,7 @@ from malflow.store.redaction import redacted, secrets_in
 __all__ = ["Address"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_USERINFO = re.compile(r"^[^@]*:[^@]*@")
 _QUERY = re.compile(r"(.*)\?([^?=&/]+=[^?]*)", re.DOTALL)
 
 
@@ -39,7 +40,8 @@ class Address:
     query: Mapping[str, str] = field(repr=False)
 
     def __str__(self) -> str:
-        return redacted(self.url, secrets_in({}, self.url))
+        shown = self.url if self.scheme else _USERINFO.sub("***@", self.url)
+        return redacted(shown, secrets_in({}, self.url))
 
     @property
     def host(self) -> str:
@@ -56,7 +58,7 @@ class Address:
         """Take a URL apart. What stands behind a ``?`` are options only if they have the form ``name=value``.
 
         Raises:
-            GraphError: if it is empty, or an option comes twice.
+            GraphError: if it is empty, an option comes twice, or a password is not quoted.
         """
         if not isinstance(url, str) or not url:
             raise GraphError(f"connect needs a URL or a path; got {type(url).__name__}{'' if url else ', empty'}")
@@ -70,6 +72,7 @@ class Address:
         if not scheme:
             return cls("", None, None, "", rest, base, query)
         authority, _, path = rest.partition("/")
+        _check_quoted(authority, path + "".join(query) + "".join(query.values()))
         userinfo, at, netloc = authority.rpartition("@")
         user, colon, password = userinfo.partition(":")
         return cls(
@@ -84,6 +87,16 @@ class Address:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an Address is not pickled: it may hold a password")
+
+
+def _check_quoted(authority: str, rest: str) -> None:
+    """Refuse an authority that ends amid a password, with the ``@`` behind it."""
+    _, colon, port = authority.rpartition(":")
+    if colon and port and "@" not in authority and "@" in rest and not port.isdigit() and not port.endswith("]"):
+        raise GraphError(
+            "connect got a URL whose password has a character that must be quoted: write %2F for a slash, %3F for a "
+            "question mark"
+        )
 
 
 def _options(query: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _read_as(text: str, kind: Any) -> Any:
             return text
         if isinstance(origin, type) and issubclass(origin, Iterable) and not _is_mapping(kind):
             return _list_of(text, kind, origin)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     return _UNREADABLE
 

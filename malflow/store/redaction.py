@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = ["is_secret_name", "redacted", "secrets_in"]
+__all__ = ["is_secret_name", "redacted", "secrets_in", "shown_path"]
 
 _SECRET_NAME = re.compile(
     r"key|secret|token|passw|passphrase|pwd|credential|signature|auth|cookie|connection_?str|(?<![a-z])sas(?![a-z])",
@@ -69,6 +69,15 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def shown_path(path: str) -> str:
+    """Return a path or URL as messages show it: without the user, password and signature that a URL may have.
+
+    >>> shown_path("ftp://me:hush@host/towns.csv"), shown_path("/data/me:hush@host.csv")
+    ('ftp://***@host/towns.csv', '/data/me:hush@host.csv')
+    """
+    return redacted(path, secrets_in({}, path)) if "://" in path else path
 
 
 def _spellings(secret: str) -> Iterator[str]:

@@ -166,6 +166,29 @@ def test_no_secret_in_what_is_shown() -> None:
     assert "hush" not in " ".join(shown)
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://AKIA0123456789ABCDEF:ab/hush@bucket/orders", "a password|%2F for a slash"),
+        ("tap://me:ab/hush@h/x", "%2F for a slash"),
+        ("tap://me:hush?limit=5@h/x", "%3F for a question mark"),
+        ("tap://me:ab?hush=5@h/x", "%3F for a question mark"),
+        ("tap:/me:hush@h/x", r"file '\*\*\*@h/x' is not known"),
+        ("me:hush@h/x", r"file '\*\*\*@h/x' is not known"),
+        ("me:hush@h/x.nothing", r"connect\('\*\*\*@h/x.nothing'\): no connector"),
+    ],
+)
+def test_secret_in_a_url_that_is_misspelt(url: str, words: str) -> None:
+    with pytest.raises(GraphError, match=words) as refused:
+        connect(url)
+    assert "hush" not in f"{refused.value!r} {refused.value.__cause__!r}"
+
+
+@pytest.mark.parametrize("url", ["tap://a:1,b:2/x@y", "tap://[::1]/x@y", "tap://h/x?plain=a@b", "tap://h:1?limit=5"])
+def test_urls_without_a_password(url: str) -> None:
+    assert connect(url)._address.user is None
+
+
 def options(  # noqa: PLR0913 - one of each kind
     *,
     flag: bool = False,
@@ -209,6 +232,7 @@ def test_options_as_text(name: str, text: str, value: object) -> None:
         ("wait", "5", "it needs a time such as 500ms, 30s, 5m, 2h, 1d as option 'wait'; got '5'"),
         ("start", "now", "it needs 'earliest' or 'latest' or a time in ISO format as option 'start'; got 'now'"),
         ("decode", "json", "it has an option 'decode' that text can't say; pass it as an argument: decode=..."),
+        ("wait", "99999999999d", "it needs a time such as 500ms"),
         ("password", "hush", "it needs 'a' or 'b' as option 'password'; got ***"),
         ("counts", "1,x", "option 'counts'"),
     ],

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from malflow.errors import MalflowError
+from malflow.store.redaction import shown_path
 
 __all__ = ["IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
 
@@ -30,7 +31,7 @@ class BadRecord(MalflowError, ValueError):
 
     def __init__(self, path: str, line: int, record: str | bytes, reason: str, *, mend: str = IN_A_RECORD) -> None:
         shown = f"{record[:_SHOWN]!r}..." if len(record) > _SHOWN else repr(record)
-        super().__init__(f"{path} line {line}: {reason}; got {shown}; {mend}")
+        super().__init__(f"{shown_path(path)} line {line}: {reason}; got {shown}; {mend}")
         self.path = path
         self.line = line
         self.record = record

@@ -41,7 +41,10 @@ def format_of(path: str) -> str:
     """
     endings = [it for it in PurePosixPath(path).suffixes if it.lower() not in _COMPRESSED]
     if not endings:
-        raise GraphError(f"the format of file '{path}' is not known by its name; pass format=, such as format=csv")
+        shown = (
+            path if "@" not in path else f"***@{path.rpartition('@')[2]}"
+        )  # its URL may lack a slash, or have one more
+        raise GraphError(f"the format of file '{shown}' is not known by its name; pass format=, such as format=csv")
     ending = endings[-1][1:].lower()
     return _FORMATS.get(ending, ending)
 

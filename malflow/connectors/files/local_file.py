@@ -19,6 +19,7 @@ from fsspec.core import get_compression
 
 from malflow.connectors.files.fingerprint import fingerprint
 from malflow.errors import FencedError, MalflowError
+from malflow.store.redaction import shown_path
 from malflow.written import written_as
 
 if sys.platform != "win32":
@@ -62,7 +63,7 @@ class SinkFileError(MalflowError, OSError):
     """
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"sink file '{path}' {problem}")
+        super().__init__(f"sink file '{shown_path(path)}' {problem}")
         self.path = path
         self.problem = problem
 

@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local
+from malflow.store.redaction import shown_path
 
 __all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
 
@@ -30,7 +31,7 @@ class InputFileError(MalflowError, OSError):
     """
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"source file '{path}' {problem}")
+        super().__init__(f"source file '{shown_path(path)}' {problem}")
         self.path = path
         self.problem = problem
 

@@ -26,6 +26,7 @@ from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
 from malflow.sinks.contract import ResumableSinkImpl
+from malflow.store.redaction import shown_path
 
 __all__ = ["FileSink", "Formatter", "UnwritableValue"]
 
@@ -50,7 +51,9 @@ class UnwritableValue(MalflowError, ValueError):
     def __init__(self, path: str, value: object, reason: str) -> None:
         shown = repr(value)
         shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
-        super().__init__(f"sink file '{path}' cannot store {shown}: {reason}; pass formatter=lambda msg: ...")
+        super().__init__(
+            f"sink file '{shown_path(path)}' cannot store {shown}: {reason}; pass formatter=lambda msg: ..."
+        )
         self.path = path
         self.value = value
         self.reason = reason
@@ -184,14 +187,16 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
             if self._local:
                 self._file = LocalFile(Path(self._target), keep=None if self._append or self._closed else 0)
             elif self._closed:
-                raise MalflowError(f"sink file '{self._path}' is closed, and an object store cannot append to it")
+                raise MalflowError(
+                    f"sink file '{shown_path(self._path)}' is closed, and an object store cannot append to it"
+                )
             else:
                 self._file = _ObjectFile(self._target, self._storage_options)
             self._closed = False
         return self._file
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._path!r})"
+        return f"{type(self).__name__}({shown_path(self._path)!r})"
 
 
 class _ObjectFile:

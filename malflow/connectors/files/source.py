@@ -21,6 +21,7 @@ from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.store.redaction import shown_path
 from malflow.written import written_as
 
 __all__ = [
@@ -160,7 +161,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         position, options, parser = self._position, self._options, self._parser
         self._lines = lines = open_lines(self._path, options.storage_options, options.encoding, parser.split)
         if lines.is_compressed and position.at.offset >= _LONG:
-            _LOG.warning(_AGAIN, self._path, position.at.offset / _LONG)
+            _LOG.warning(_AGAIN, shown_path(self._path), position.at.offset / _LONG)
         try:
             lines.seek(position.at)
         except ReplacedFileError as replaced:
@@ -175,7 +176,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         return lines
 
     def _begin_anew(self, replaced: ReplacedFileError) -> LineBuffer:
-        _LOG.warning("source file '%s' %s; reading it from the beginning", self._path, replaced.problem)
+        _LOG.warning("source file '%s' %s; reading it from the beginning", shown_path(self._path), replaced.problem)
         if self._lines is not None:
             self._lines.close()
         self._take_place(FilePosition())
@@ -281,7 +282,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
     def _tell_skipped(self) -> None:
         if self._skipped > self._told:
             self._told = self._skipped
-            _LOG.warning("%s: %d bad records skipped, the first in line %d", self._path, self._skipped, self._first_bad)
+            first, path = self._first_bad, shown_path(self._path)
+            _LOG.warning("%s: %d bad records skipped, the first in line %d", path, self._skipped, first)
 
 
 class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
@@ -342,7 +344,7 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         """Return a parser for one file."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self._paths))})"
+        return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tally": {}}

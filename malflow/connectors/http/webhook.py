@@ -323,8 +323,9 @@ def _closing(status: int, text: str) -> web.Response:
 def _check_place(host: str, port: int, path: str, token: str | None) -> None:
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:  # noqa: PLR2004 - a port
         raise GraphError(f"WebhookSource port must be from 0 to 65535; got {port!r}")
+    shown = path.partition("?")[0] if isinstance(path, str) else path  # behind it may be a secret
     if not isinstance(path, str) or not path.startswith("/") or not _NO_PATH.isdisjoint(path):
-        raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {path!r}")
+        raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {shown!r}")
     if token is not None and (not isinstance(token, str) or not token or token != token.strip()):
         raise GraphError("WebhookSource token must be a text that is not empty, without white space around it")
     if token is None and not _is_loopback(host):

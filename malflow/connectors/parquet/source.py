@@ -34,7 +34,7 @@ from malflow.connectors.parquet.rows import (
 )
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
-from malflow.store.redaction import redacted, secrets_in
+from malflow.store.redaction import redacted, secrets_in, shown_path
 
 __all__ = ["ParquetPartition", "ParquetPosition", "ParquetSource"]
 
@@ -208,7 +208,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
             replaced = ReplacedFileError(self._path, f"was changed since it was read: {_difference(was, file.version)}")
             if options.on_replaced == "fail":
                 raise replaced
-            _LOG.warning("source file '%s' %s; reading it from the beginning", self._path, replaced.problem)
+            _LOG.warning("source file '%s' %s; reading it from the beginning", shown_path(self._path), replaced.problem)
             self._position = ParquetPosition()
         self._position = self._position._replace(file=file.version)
         self._maker = RowMaker(options.rows, file.schema)

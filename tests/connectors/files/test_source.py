@@ -10,8 +10,10 @@ from typing import Any
 import fsspec
 import pytest
 
-from malflow import GraphError, MissingDependency
+from malflow import GraphError, MissingDependency, OperatorError, SingleThreadRuntime
 from malflow.connectors.files.lines import LinePosition
+from malflow.connectors.files.sink import UnwritableValue
+from malflow.sinks import TextFileSink, VecSink
 from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
 
 
@@ -464,3 +466,28 @@ def test_json_that_python_refuses_is_a_bad_record(tmp_path: Path, line: str) -> 
     source = JsonLinesSource(path, on_error="skip")
     assert drain(source)[0] == [1]
     assert list(source.skipped.values()) == [1]
+
+
+def test_no_password_of_a_url_in_what_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    url = "memory://me:hush@host/lines.jsonl"
+    fsspec.filesystem("memory").pipe(url, b"1\n{\n")
+    seen: VecSink[Any, Any, Any] = VecSink()
+    source = JsonLinesSource(url)
+    sink: TextFileSink[Any, Any, Any] = TextFileSink(url)
+    with pytest.raises(OperatorError, match=r"at part 'memory://\*\*\*@host/lines.jsonl': BadRecord") as failed:
+        SingleThreadRuntime(lambda provider: provider.new_stream().source("in", source).sink("out", seen)).execute()
+    with pytest.raises(UnwritableValue, match=r"sink file 'memory://\*\*\*@host/lines.jsonl' cannot store") as unfit:
+        sink.sink_batch([0], ["two\nlines"], [0])
+    sink.close()
+    with pytest.raises(InputFileError, match=r"does not exist") as missing:
+        TextFileSource(url.replace("lines", "other")).list_parts()
+    with pytest.raises(GraphError, match=r"cannot append") as refused:
+        TextFileSink(url, append=True)
+    skipping = JsonLinesSource(url, on_error="skip")
+    part = skipping.build_part(url, None)
+    fsspec.filesystem("memory").pipe(url, b"{\n")
+    assert part.poll_batch(9) == ((), ())
+    fsspec.filesystem("memory").rm(url)
+    errors = [failed.value, failed.value.__cause__, unfit.value, missing.value, refused.value]
+    assert "1 bad records skipped" in caplog.text
+    assert "hush" not in f"{errors!r} {errors} {source!r} {sink!r} {caplog.text}"
