@@ -53,7 +53,7 @@ class ReplicationStream:
         result = self._pg.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
             self.close()
-            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+            raise _failure(result)
         self._pg.nonblocking = 1
 
     def receive(self) -> bytes | None:
@@ -109,7 +109,7 @@ class ReplicationStream:
     def _ended(self) -> psycopg.Error:
         result = self._pg.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return psycopg.errors.error_from_result(result, encoding="utf-8")
+            return _failure(result)
         return psycopg.OperationalError(self._pg.get_error_message() or "the server ended the stream")
 
 
@@ -121,7 +121,7 @@ def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -
     command = f"CREATE_REPLICATION_SLOT {_quoted(slot)} LOGICAL pgoutput (SNAPSHOT 'export')"
     result = connection.pgconn.exec_(command.encode())
     if result.status != pq.ExecStatus.TUPLES_OK:
-        raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        raise _failure(result)
     point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
     return lsn_number((point or b"0/0").decode()), (snapshot or b"").decode()
 
@@ -129,6 +129,12 @@ def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -
 def postgres_time(microseconds: int) -> datetime:
     """Return a time of the protocol: it counts from the year 2000."""
     return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _failure(result: pq.abc.PGresult) -> psycopg.Error:
+    """Return what a result says; without SQLSTATE it is libpq's own word: the connection is lost."""
+    error = psycopg.errors.error_from_result(result, encoding="utf-8")
+    return error if error.sqlstate else psycopg.OperationalError(str(error))
 
 
 def _quoted(name: str) -> str:

@@ -1,7 +1,11 @@
 """A database for a test, readers that are polled to their ends, and a copy to which changes are applied strictly."""
 
+import select
+import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -46,6 +50,43 @@ def poll_until(reader: Any, enough: Callable[[list[Any]], bool], limit: int = 10
 def read_all(reader: Any, limit: int = 1000) -> list[Any]:
     """Poll until the reader is finished."""
     return poll_until(reader, lambda _: reader.is_finished(), limit)
+
+
+@contextmanager
+def cut_off_at(words: bytes, port: int) -> Iterator[int]:
+    """Return a port behind which a server is; the first connection on which a client says some words is cut off."""
+    is_cut = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def pass_on(client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", port)) as server, suppress(OSError):
+            while True:
+                for end in select.select([client, server], [], [])[0]:
+                    data = end.recv(65536)
+                    if not data:
+                        return
+                    if words in data and not is_cut.is_set():
+                        is_cut.set()
+                        return
+                    (server if end is client else client).sendall(data)
+
+    def accept(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=pass_on, args=(listener.accept()[0],)))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept, args=(listener,))
+        accepting.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            for thread in threads:
+                thread.join()
+    assert is_cut.is_set()
 
 
 class StrictCopy:

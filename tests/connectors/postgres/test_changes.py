@@ -12,12 +12,13 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from malflow.connectors.postgres import UNCHANGED, Change, PositionLost, PostgresChanges, PostgresError
 from malflow.connectors.postgres.change_reader import ChangesPartition
 from malflow.connectors.postgres.connection import is_lost
 from malflow.errors import GraphError
-from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, poll_until, read_all, slot_name
+from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, cut_off_at, poll_until, read_all, slot_name
 from tests.connectors.postgres.writer import TABLE, writing
 
 TYPES = """
@@ -299,6 +300,19 @@ def test_connection_that_is_cut_off(database: Database, new_job: Any) -> None:
         ids += [change.new["id"] for change in poll_until(reader, len)]
         database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
     assert ids == [0, 1, 2]
+
+
+@pytest.mark.parametrize("command", [b"CREATE_REPLICATION_SLOT", b"START_REPLICATION"])
+def test_connection_that_is_lost_amid_a_command(database: Database, new_job: Any, command: bytes) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    job = new_job(["t"])
+    with cut_off_at(command, database.connection.info.port) as port:
+        dsn = make_conninfo(database.dsn, port=port)
+        job.source = PostgresChanges(dsn, ["t"], slot=job.slot)
+        reader = job.started(1)
+        database.execute("insert into t values (2)")
+        assert len(poll_until(reader, len)) == 1
+        reader.suspend()
 
 
 def test_server_that_is_impatient(database: Database, new_job: Any, caplog: pytest.LogCaptureFixture) -> None:
