@@ -207,8 +207,10 @@ class SharedConsumer:
     def unassign(self, part: Part) -> None:
         """Stop reading a partition; after the last one the consumer is closed."""
         self._commit_now(wait=len(self._buffers) == 1)
-        del self._buffers[part]
+        buffer = self._buffers.pop(part)
         if self._buffers:
+            if buffer.paused:
+                self._set_paused([buffer], paused=False)  # otherwise it still is when it is assigned again
             self._consumer.incremental_unassign([TopicPartition(*part)])
             return
         self._is_open = False
