@@ -16,7 +16,7 @@ from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
 from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.overlap import Overlap
-from malflow.connectors.postgres.pgoutput import lsn_number
+from malflow.connectors.postgres.pgoutput import Relation, lsn_number
 from malflow.connectors.postgres.replication import ReplicationStream, create_slot
 from malflow.connectors.postgres.slots import (
     check_slot,
@@ -269,7 +269,8 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             check_slot(connection, options.slot, end, wanted)
             state = CopyState.of_plain(copied) if copied else None
             overlap = Overlap(server, tables, state) if state is not None and state.seen_until > end else None
-            reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap)
+            wanted = _wanted_of(tables) if options.tables else _any
+            reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap, wanted)
             stream = self._stream(connection, end)
             return _Streaming(system, stream, reader, state, overlap)
 
@@ -333,6 +334,17 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             Background(lambda: _close(opening.result()))
         if now is not None:
             _close(now)
+
+
+def _wanted_of(tables: Sequence[Table]) -> Callable[[Relation], bool]:
+    """Return whether a relation is one of some tables: also if it is renamed, or made again, while it is read."""
+    oids, names = {table.oid for table in tables}, {table.shown for table in tables}
+    return lambda relation: relation.oid in oids or relation.table in names
+
+
+def _any(relation: Relation) -> bool:
+    del relation
+    return True
 
 
 def _end(connection: psycopg.Connection[tuple[Any, ...]]) -> int:

@@ -107,7 +107,7 @@ class CopyReader:
         query = sql.SQL("select {}, {} from {} {} order by {} limit {}").format(
             sql.SQL(", ").join(cells),
             identifiers(key),
-            table.identifier,
+            _itself(table),
             sql.SQL("where ") + sql.SQL(" and ").join(conditions) if conditions else sql.SQL(""),
             identifiers(key),
             sql.Literal(self._wanted.rows),
@@ -154,7 +154,12 @@ def begin_copy(server: Server, slot: str, wanted: Wanted) -> tuple[int, CopyRead
 
 
 def resume_copy(server: Server, wanted: Wanted, state: CopyState) -> CopyReader:
-    """Return a reader that goes on with a copy under a snapshot of now."""
+    """Return a reader that goes on with a copy under a snapshot of now.
+
+    Raises:
+        PostgresError: if the tables are others than when it began.
+    """
+    state.check(table.shown for table in wanted.tables)
     connection = server.connect()
     try:
         snapshot = _later_snapshot(connection, wanted.tables, state.snapshots)
@@ -194,8 +199,13 @@ def _restart_if_truncated(connection: Connection, table: Table, state: CopyState
     return had_rows
 
 
+def _itself(table: Table) -> sql.Composed:
+    """Return a table without those that inherit from it: their changes have their own names."""
+    return sql.SQL("{}" if table.is_partitioned else "only {}").format(table.identifier)
+
+
 def _begin(connection: Connection) -> None:
-    connection.execute(f"set idle_in_transaction_session_timeout to '{_ABANDONED}'")
+    connection.execute(f"set idle_in_transaction_session_timeout to '{_ABANDONED}'; set row_security to off")
     connection.execute("begin isolation level repeatable read, read only")
 
 

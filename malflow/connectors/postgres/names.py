@@ -17,7 +17,7 @@ __all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "types_b
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
 _FIND = """
-select c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
+select c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   array(select a.attname::text from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = '' order by a.attnum),
   array(select a.atttypid::bigint from pg_attribute a
@@ -61,6 +61,7 @@ class Table:
         is_full: whether it sends the whole row before a change.
         uniques: the columns of each unique index that is checked with each row.
         deferrable: those of each that may be checked at the end of a transaction.
+        is_partitioned: whether its rows are in other tables, those of its partitions.
         numbered: columns to which the server gives a number, unless a statement overrides it.
     """
 
@@ -77,6 +78,7 @@ class Table:
     uniques: tuple[frozenset[str], ...]
     deferrable: tuple[frozenset[str], ...]
     numbered: frozenset[str]
+    is_partitioned: bool
 
     @property
     def shown(self) -> str:
@@ -114,7 +116,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
     if found is None:
         mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
         raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")
-    oid, schema, relation, replica, columns, types, casts, not_null, numbered = found
+    oid, schema, relation, kind, replica, columns, types, casts, not_null, numbered = found
     primary: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     uniques: dict[bool, list[frozenset[str]]] = {True: [], False: []}
@@ -130,7 +132,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         schema=schema,
         name=relation,
         columns=tuple(columns),
-        types=tuple(below.get(kind, kind) for kind in types),
+        types=tuple(below.get(it, it) for it in types),
         casts=tuple(casts),
         not_null=frozenset(not_null),
         primary_key=primary,
@@ -139,6 +141,7 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         uniques=tuple(uniques[True]),
         deferrable=tuple(uniques[False]),
         numbered=frozenset(numbered),
+        is_partitioned=kind == "p",
     )
 
 

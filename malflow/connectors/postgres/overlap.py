@@ -27,6 +27,7 @@ class Overlap:
 
     def __init__(self, server: Server, tables: Sequence[Table], state: CopyState) -> None:
         self._server, self._state = server, state
+        state.check(table.shown for table in tables)
         self._tables = {table.oid: table for table in tables}
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self.until = state.seen_until

@@ -39,12 +39,13 @@ _FAST: dict[int, Loader] = {
 class Relation:
     """A table as the stream last described it: it comes again after every change of its columns."""
 
-    __slots__ = ("_keys", "_loaders", "_names", "_width", "oid", "table")
+    __slots__ = ("_keys", "_loaders", "_names", "_width", "is_wanted", "oid", "table")
 
     def __init__(
         self, oid: int, table: str, names: tuple[str, ...], keys: frozenset[str], loaders: list[Loader]
     ) -> None:
         self.oid, self.table = oid, table
+        self.is_wanted = True
         self._names, self._keys, self._loaders = names, keys, loaders
         self._width = len(names).to_bytes(2, "big")
 

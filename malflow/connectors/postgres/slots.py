@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.connection import Server
+from malflow.connectors.postgres.connection import Server, reason
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
@@ -175,3 +175,9 @@ def _create(connection: Connection, publication: str, tables: Sequence[Table]) -
         connection.execute(statement.format(sql.Identifier(publication), names))
     except psycopg.errors.DuplicateObject:
         return
+    except psycopg.errors.InsufficientPrivilege as error:
+        made = statement.format(sql.Identifier(publication), names).as_string(connection)
+        raise PostgresError(
+            f"the role can't make publication {publication!r} ({reason(error)}); let the owner of the tables do it: "
+            f"{made}"
+        ) from None

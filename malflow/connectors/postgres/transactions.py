@@ -55,6 +55,7 @@ class TransactionReader:
         text: columns whose values stay as Postgres writes them.
         bases: returns the types below domains.
         unseen: what is left of a change that a copy shows; None if no copy overlaps.
+        is_wanted: whether changes of a table are emitted.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class TransactionReader:
         text: frozenset[str],
         bases: Callable[[Iterable[int]], Mapping[int, int]],
         unseen: ChangeFilter | None,
+        is_wanted: Callable[[Relation], bool] = lambda _: True,
     ) -> None:
         self.position = position
         """The position after the last change returned."""
         self._end, self._taken, self._commit = position
-        self._text, self._bases, self._unseen = text, bases, unseen
+        self._text, self._bases, self._unseen, self._is_wanted = text, bases, unseen, is_wanted
         self._overlap_ends = unseen.until if unseen is not None else 0
         self._relations: dict[int, Relation] = {}
         self._skip = 0
@@ -120,6 +122,8 @@ class TransactionReader:
                 self._taken += 1
                 if tag == _INSERT and self._unseen is None:
                     relation = relations[_INT(data, 26)[0]]
+                    if not relation.is_wanted:
+                        continue
                     row = relation.row(data, 31)[0]
                     emit(new(Change, ("insert", relation.table, None, row, self._commit, self._time)))
                     number(self._taken)
@@ -146,9 +150,12 @@ class TransactionReader:
         if tag == _TRUNCATE:
             (count,) = _INT(data, 26)
             oids = [_INT(data, 31 + 4 * index)[0] for index in range(count)]
-            changes = [(oid, self._change("truncate", self._relations[oid], None, None)) for oid in oids]
+            wanted = [oid for oid in oids if self._relations[oid].is_wanted]
+            changes = [(oid, self._change("truncate", self._relations[oid], None, None)) for oid in wanted]
         else:
             relation = self._relations[_INT(data, 26)[0]]
+            if not relation.is_wanted:
+                return []
             read = {_INSERT: self._insert, _UPDATE: self._update, _DELETE: self._delete}[tag]
             changes = [(relation.oid, read(relation, data))]
         if self._unseen is None:
@@ -189,6 +196,7 @@ class TransactionReader:
                 self._unseen = None
         elif tag == _RELATION:
             relation = read_relation(data, 26, self._text, self._bases)
+            relation.is_wanted = self._is_wanted(relation)
             self._relations[relation.oid] = relation
 
     def _begin(self, commit: int, time: int, xid: int) -> None:

@@ -6,8 +6,11 @@ and not in the other; which one counts for a row follows from its key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
+
+from malflow.connectors.postgres.errors import PostgresError
 
 __all__ = ["CopyState", "Snapshot", "TableCopy"]
 
@@ -89,6 +92,19 @@ class CopyState:
 
     def __init__(self, tables: dict[str, TableCopy], snapshots: list[Snapshot]) -> None:
         self.tables, self.snapshots = tables, snapshots
+
+    def check(self, tables: Iterable[str]) -> None:
+        """Check that tables are those of the copy.
+
+        Raises:
+            PostgresError: if there is another one.
+        """
+        new = [table for table in tables if table not in self.tables]
+        if new:
+            raise PostgresError(
+                f"the copy began without {', '.join(new)}: it has {', '.join(self.tables)}. Undo a change of names or "
+                "of tables until the copy is caught up, or drop the slot and start the job without its snapshots"
+            )
 
     @property
     def done(self) -> bool:

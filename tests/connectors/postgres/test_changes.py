@@ -455,6 +455,48 @@ def test_publication_with_columns_and_a_condition(database: Database, new_job: A
     assert [change.new for change in poll_until(reader, len)] == [{"id": 2, "a": 2}]
 
 
+def test_publication_with_tables_of_others(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); create table u (id int primary key)")
+    database.execute("create table heir (primary key (id)) inherits (t); create publication p for table t, u")
+    database.execute("insert into t values (1); insert into heir values (2); insert into u values (3)")
+    job = new_job(["t"], publication="p", page_rows=1)
+    reader = job.started(1)
+    database.execute("insert into u values (4); insert into heir values (5); truncate u; insert into t values (6)")
+    assert [change.new for change in poll_until(reader, len)] == [{"id": 6}]
+    database.execute("alter table t rename to v")
+    database.execute("insert into v values (7)")
+    assert [change.new for change in poll_until(reader, len)] == [{"id": 7}]
+
+
+def test_tables_that_join_a_copy(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); create table u (id int primary key)")
+    database.execute("create publication p for table t, u; insert into t values (1), (2)")
+    job = new_job(["t"], publication="p", page_rows=1)
+    reader = job.reader()
+    poll_until(reader, len, limit=1)
+    job.source = PostgresChanges(database.dsn, ["t", "u"], slot=job.slot, publication="p")
+    with pytest.raises(PostgresError, match=r"began without public\.u: it has public\.t"):
+        poll_until(job.reader(reader.snapshot()), len)
+
+
+def test_roles_that_may_not_do_everything(database: Database, new_job: Any) -> None:
+    role = slot_name()
+    database.execute(f"create role {role} login replication; create table t (id int primary key)")
+    database.execute(f"grant select on t to {role}")
+    job, dsn = new_job(["t"]), make_conninfo(database.dsn, user=role)
+    job.source = PostgresChanges(dsn, ["t"], slot=job.slot)
+    with pytest.raises(PostgresError, match=f'let the owner .*create publication "{job.slot}" for table "public"."t"'):
+        poll_until(job.reader(), len)
+    database.execute(f"create publication {job.slot} for table t; alter table t enable row level security")
+    with pytest.raises(PostgresError, match="row-level security"):
+        poll_until(job.reader(), len)
+    job.source.drop_slot()
+    database.execute("alter table t disable row level security; insert into t values (1)")
+    assert len(poll_until(job.reader(), len)) == 1
+    job.readers[-1].suspend()
+    database.execute(f"drop owned by {role}; drop role {role}")
+
+
 def test_partitioned_table_as_one(database: Database, new_job: Any) -> None:
     database.execute("create table t (id int primary key) partition by range (id)")
     database.execute("create table t1 partition of t for values from (0) to (10)")
