@@ -137,7 +137,7 @@ def begin_copy(server: Server, slot: str, wanted: Wanted) -> tuple[int, CopyRead
             with server.connect(replication="database") as replication:
                 lsn, name = create_slot(replication, slot)
                 _begin(connection)
-                connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(name)))
+                _take_snapshot(connection, name)
                 _lock(connection, wanted.tables)
             files = {table.shown: _files(connection, table) for table in wanted.tables}
             if all(then == now for then, now in files.values()):
@@ -197,6 +197,13 @@ def _restart_if_truncated(connection: Connection, table: Table, state: CopyState
     had_rows = bool(copy.ranges)
     state.tables[table.shown] = TableCopy(now)
     return had_rows
+
+
+def _take_snapshot(connection: Connection, name: str) -> None:
+    try:
+        connection.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(name)))
+    except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject):
+        raise psycopg.OperationalError("the connection that made the slot is lost, and its snapshot with it") from None
 
 
 def _itself(table: Table) -> sql.Composed:

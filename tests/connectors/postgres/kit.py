@@ -53,8 +53,11 @@ def read_all(reader: Any, limit: int = 1000) -> list[Any]:
 
 
 @contextmanager
-def cut_off_at(words: bytes, port: int) -> Iterator[int]:
-    """Return a port behind which a server is; the first connection on which a client says some words is cut off."""
+def cut_off_at(words: bytes, port: int, instead: Callable[[], object] | None = None) -> Iterator[int]:
+    """Return a port behind which a server is; the first connection on which a client says some words is cut off.
+
+    Or, before the server hears them, something else is done.
+    """
     is_cut = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -67,7 +70,9 @@ def cut_off_at(words: bytes, port: int) -> Iterator[int]:
                         return
                     if words in data and not is_cut.is_set():
                         is_cut.set()
-                        return
+                        if instead is None:
+                            return
+                        instead()
                     (server if end is client else client).sendall(data)
 
     def accept(listener: socket.socket) -> None:

@@ -315,6 +315,22 @@ def test_connection_that_is_lost_amid_a_command(database: Database, new_job: Any
         reader.suspend()
 
 
+def test_snapshot_whose_connection_is_lost(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    job = new_job(["t"])
+    end = (
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity where backend_type = 'walsender' and datname = %s"
+    )
+
+    def end_sender() -> None:
+        with psycopg.connect(database.dsn) as connection:
+            connection.execute(end, (database.connection.info.dbname,))
+
+    with cut_off_at(b"set transaction snapshot", database.connection.info.port, end_sender) as port:
+        job.source = PostgresChanges(make_conninfo(database.dsn, port=port), ["t"], slot=job.slot)
+        job.started(1).suspend()
+
+
 def test_server_that_is_impatient(database: Database, new_job: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "malflow")
     database.execute("create table t (id int primary key)")
