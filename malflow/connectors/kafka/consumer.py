@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaDataLost, KafkaFailed
-from malflow.connectors.kafka.topics import REQUEST_SECONDS, TopicWatch, describe_known
+from malflow.connectors.kafka.topics import MISSING, PASSING, REQUEST_SECONDS, TopicWatch, describe_known
 
 __all__ = ["Buffer", "OnDataLoss", "Part", "SharedConsumer"]
 
@@ -20,6 +21,8 @@ Part: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""
 
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
+
+R = TypeVar("R")
 
 _CHUNK = 1000
 """Messages taken from the client at once: it is fastest with some hundreds."""
@@ -31,36 +34,6 @@ _FULL_MESSAGES = 16_384
 _FULL_BYTES = 32 << 20
 _REPEATED_EVERY = 30.0
 _LOOK_AGAIN = 0.1
-
-_PASSING = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
-"""Errors that the client mends by itself."""
-
-_MISSING = frozenset(
-    {
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
-"""Errors that say that a topic may be gone."""
 
 
 class Buffer:
@@ -171,17 +144,8 @@ class SharedConsumer:
 
     def offsets(self, part: Part) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last that may be read now."""
-        deadline = time.monotonic() + REQUEST_SECONDS
-        while True:
-            try:
-                found = self._consumer.get_watermark_offsets(TopicPartition(*part), REQUEST_SECONDS)
-                break
-            except KafkaException as error:
-                if error.args[0].code() not in _MISSING or time.monotonic() > deadline:
-                    doing = f"asking for the offsets of topic '{part[0]}' partition {part[1]}"
-                    raise self._settings.failed(doing, error) from None
-            self._consumer.list_topics(part[0], REQUEST_SECONDS)  # a partition that is new is not known yet
-            time.sleep(_LOOK_AGAIN)
+        place = TopicPartition(*part)
+        found = self._asked(part, "offsets", lambda: self._consumer.get_watermark_offsets(place, REQUEST_SECONDS))
         if found is None:
             raise KafkaFailed(
                 f"topic '{part[0]}' partition {part[1]}: {self._settings.servers} did not tell its offsets"
@@ -190,12 +154,29 @@ class SharedConsumer:
 
     def offset_at(self, part: Part, milliseconds: int) -> int:
         """Return the offset of the first record at or after a time; the end if there is none."""
-        try:
-            asked = [TopicPartition(*part, milliseconds)]
-            offset = self._consumer.offsets_for_times(asked, REQUEST_SECONDS)[0].offset
-        except KafkaException as error:
-            raise self._settings.failed(f"asking topic '{part[0]}' partition {part[1]} for a time", error) from None
-        return int(offset) if offset >= 0 else self.offsets(part)[1]
+        offset = self._asked(part, "offset at a time", lambda: self._ask_for_time(part, milliseconds))
+        return offset if offset >= 0 else self.offsets(part)[1]
+
+    def _ask_for_time(self, part: Part, milliseconds: int) -> int:
+        asked = [TopicPartition(*part, milliseconds)]
+        [found] = self._consumer.offsets_for_times(asked, REQUEST_SECONDS)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return int(found.offset)
+
+    def _asked(self, part: Part, what: str, ask: Callable[[], R]) -> R:
+        """Return an answer; ask again while a partition that is new is not known yet, or has no leader."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in MISSING | PASSING or time.monotonic() > deadline:
+                    doing = f"asking for the {what} of topic '{part[0]}' partition {part[1]}"
+                    raise self._settings.failed(doing, error) from None
+            with suppress(KafkaException):  # the next answer says what is wrong
+                self._consumer.list_topics(part[0], REQUEST_SECONDS)
+            time.sleep(_LOOK_AGAIN)
 
     def assign(self, part: Part, offset: int) -> Buffer:
         """Begin to read a partition at an offset."""
@@ -330,9 +311,9 @@ class SharedConsumer:
             buffer.add([message])
         elif error.code() == KafkaError._PARTITION_EOF:
             buffer.reach_end(_offset(message))
-        elif error.code() in _PASSING:
+        elif error.code() in PASSING:
             self._on_error(error)
-        elif error.code() in _MISSING:
+        elif error.code() in MISSING:
             self._on_error(error)
             self._watch.hurry()
         else:

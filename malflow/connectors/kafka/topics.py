@@ -13,10 +13,40 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from malflow.connectors.kafka.client import ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed
 
-__all__ = ["Topic", "TopicWatch", "describe", "describe_known"]
+__all__ = ["MISSING", "PASSING", "REQUEST_SECONDS", "Topic", "TopicWatch", "describe", "describe_known"]
 
 REQUEST_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+
+PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors that the client mends by itself."""
+
+MISSING = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Errors that say that a topic may be gone."""
 
 
 class Topic(NamedTuple):

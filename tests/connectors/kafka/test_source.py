@@ -100,6 +100,30 @@ def test_records_behind_the_stop_are_left_for_the_next_run(broker: Broker) -> No
     reader.suspend()
 
 
+def test_partition_without_a_leader_at_the_start(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka import Consumer, KafkaError, KafkaException  # noqa: PLC0415
+
+    class Leaderless(Consumer):  # type: ignore[misc]
+        def get_watermark_offsets(self, *arguments: Any, **named: Any) -> Any:
+            if questions:
+                questions.pop()
+                raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            return super().get_watermark_offsets(*arguments, **named)
+
+        def offsets_for_times(self, *arguments: Any) -> Any:
+            if questions:
+                questions.pop()
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return super().offsets_for_times(*arguments)
+
+    monkeypatch.setattr("malflow.connectors.kafka.client.Consumer", Leaderless)
+    topic = broker.topic()
+    broker.write(topic, [b"1"], timestamp=1000)
+    for start in ("earliest", datetime(1970, 1, 1, tzinfo=UTC)):
+        questions = [1]
+        assert run_to_the_end(broker.source(topic, start=start, stop="latest")).values == [b"1"]
+
+
 def test_readers_go_on_where_others_stopped(broker: Broker) -> None:
     topic = broker.topic()
     values = [b"%d" % it for it in range(2000)]
