@@ -47,7 +47,7 @@ def standalone(folder: Path) -> Iterator[dict[str, str]]:
     assert submit.startswith("spark-submit ")
     port = str(free_port())
     environment = {
-        **users_environment(),
+        **users_environment(folder),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "MASTER": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

@@ -62,7 +62,7 @@ def counted(lines: Iterable[str]) -> Counter[str]:
 
 
 @pytest.mark.spark
-def test_examples_say_on_spark_what_they_say_on_one_thread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_say_on_spark_what_they_say_on_one_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Compare the standard output, where sinks print; user functions print to the standard error of other processes."""
     need_spark()
     names = BUILT if NIGHTLY else BUILT[::3]
@@ -79,7 +79,7 @@ def test_examples_say_on_spark_what_they_say_on_one_thread(capsys: pytest.Captur
         capture_output=True,
         text=True,
         check=False,
-        env={**users_environment(), "PYSPARK_SUBMIT_ARGS": ONE_BY_ONE},
+        env={**users_environment(tmp_path), "PYSPARK_SUBMIT_ARGS": ONE_BY_ONE},
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-3000:]

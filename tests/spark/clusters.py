@@ -17,7 +17,7 @@ import pytest
 
 from malflow import MissingDependency
 from malflow.runtime.spark.spark_session import _require_java, require_spark
-from tests.kit.spark_session import QUICK_JAVA
+from tests.kit.spark_session import INTERPRETED, QUICK_JAVA
 
 __all__ = ["CLUSTER", "SECONDS", "Driver", "need_spark", "users_environment"]
 
@@ -35,10 +35,15 @@ def need_spark() -> None:
         pytest.skip(str(error))
 
 
-def users_environment() -> dict[str, str]:
-    """Return a user's environment, but with a Java that starts faster."""
+def users_environment(folder: Path) -> dict[str, str]:
+    """Return a user's environment, but with a Java that starts faster and with settings in a folder for short queries."""
+    settings = {**INTERPRETED, "spark.executor.extraJavaOptions": QUICK_JAVA}
+    lines = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (folder / "conf").mkdir(exist_ok=True)
+    (folder / "conf" / "spark-defaults.conf").write_text(lines, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-    return {**environment, "SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+    java = {"SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+    return {**environment, **java, "SPARK_CONF_DIR": str(folder / "conf")}
 
 
 class Driver:

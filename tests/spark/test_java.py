@@ -35,7 +35,7 @@ def started(folder: Path, whose: str, when: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
-        env={**users_environment(), "TMPDIR": str(folder / "tmp")},
+        env={**users_environment(folder), "TMPDIR": str(folder / "tmp")},
         start_new_session=True,
     )
 
@@ -106,7 +106,7 @@ def test_a_session_whose_java_ends_at_once(tmp_path: Path) -> None:
     program = tmp_path / "java"
     program.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\nexit 1\n", encoding="utf-8")
     program.chmod(0o755)
-    environment = {name: value for name, value in users_environment().items() if name != "JAVA_HOME"}
+    environment = {name: value for name, value in users_environment(tmp_path).items() if name != "JAVA_HOME"}
     run = subprocess.run(
         [sys.executable, "-c", "from malflow import SparkRuntime\nSparkRuntime(lambda provider: None).execute()"],
         capture_output=True,

@@ -275,7 +275,7 @@ def killed_driver(state: Path, scratch: Path) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.programs.endless", str(state), str(scratch)],
         cwd=ROOT,
-        env={**users_environment(), "TMPDIR": tempfile.gettempdir()},
+        env={**users_environment(state.parent), "TMPDIR": tempfile.gettempdir()},
     )
     try:
         jobs = ("killed", "also-killed")

@@ -90,7 +90,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**users_environment(), "TMPDIR": str(folder / "tmp")},
+        env={**users_environment(folder), "TMPDIR": str(folder / "tmp")},
         start_new_session=True,
     )
 
