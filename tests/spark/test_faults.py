@@ -121,14 +121,9 @@ def test_a_source_that_does_not_give_the_same_again_starts_the_run_again(cluster
     assert_exact(tmp_path)
 
 
+@only_nightly
 @pytest.mark.fault("I2")
-@pytest.mark.parametrize(
-    "compares",
-    [
-        pytest.param(True, id="Spark compares", marks=only_nightly),
-        pytest.param(False, id="malflow compares"),
-    ],
-)
+@pytest.mark.parametrize("compares", [True, False], ids=["Spark compares", "malflow compares"])
 def test_a_function_that_does_not_give_the_same_again_starts_the_run_again(
     cluster: Driver, tmp_path: Path, compares: bool
 ) -> None:
@@ -185,6 +180,7 @@ def test_a_full_scratch_disk_is_told_and_room_lets_the_next_run_go_on(cluster: D
     assert_exact(tmp_path)
 
 
+@only_nightly
 @pytest.mark.fault("I2")
 def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: Path) -> None:
     before = cluster.executors()
@@ -199,6 +195,7 @@ def test_an_executor_that_is_killed_costs_no_record(cluster: Driver, tmp_path: P
     assert before[0] not in cluster.executors()
 
 
+@only_nightly
 @pytest.mark.fault("I3")
 def test_workers_killed_while_writing_changes_leave_nothing_readable(cluster: Driver, tmp_path: Path) -> None:
     places = [
@@ -250,8 +247,9 @@ def test_executor_killed_while_writing_a_snapshot(cluster: Driver, tmp_path: Pat
     assert set(cluster.executors()) != set(before)
 
 
+@only_nightly
 @pytest.mark.fault("I1")
-@pytest.mark.parametrize("point", [pytest.param("before-manifest:3", marks=only_nightly), "manifest-written:3"])
+@pytest.mark.parametrize("point", ["before-manifest:3", "manifest-written:3"])
 def test_a_driver_that_is_killed_in_a_commit_is_continued_exactly(tmp_path: Path, point: str) -> None:
     need_spark()
     with Driver(tmp_path / "driver", "local[2]", MALFLOW_FAILPOINT=point) as driver:
