@@ -61,8 +61,7 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: st
 @pytest.mark.fault("A7")
 @pytest.mark.parametrize(
     ("kind", "point"),
-    [("parquet", "before-commit"), ("delta", "before-commit")]
-    + ([("parquet", point) for point in ("prepared", "after-begin", "committed")] if NIGHTLY else []),
+    [(kind, point) for kind, own in OWN.items() for point in ([*POINTS, *own] if NIGHTLY else ["before-commit"])],
 )
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind: str, point: str) -> None:
     with parked(PROGRAM, tmp_path, kind, point=point) as zombie:

@@ -50,7 +50,7 @@ def test_kills_of_the_driver_between_two_systems(pair: Pair) -> None:
 @pytest.mark.spark
 @pytest.mark.fault("A7")
 @only_nightly
-@pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
+@pytest.mark.parametrize("point", DRIVER_POINTS)
 @pytest.mark.parametrize("pair", [*ON_SPARK, *MORE_ON_SPARK], ids="_to_".join, indirect=True)
 def test_driver_that_wakes_up_after_its_heir(pair: Pair, point: str) -> None:
     pair.add()

@@ -45,7 +45,7 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: s
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit", "committed"])
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point: str) -> None:
     with parked(PROGRAM, tmp_path, "staged", point=point) as zombie:
         run_child(PROGRAM, tmp_path, "staged")

@@ -94,7 +94,7 @@ def test_kill_at_each_point(point: str, tmp_path: Path, broker: Broker) -> None:
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("point", ["before-commit", *(["before-prepare", "prepared", "committed"] if NIGHTLY else [])])
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
 def test_zombie_that_wakes_up_after_its_heir(point: str, tmp_path: Path, broker: Broker) -> None:
     with job(broker) as topics, asleep(tmp_path, broker, topics, point) as zombie:
         run_child(PROGRAM, tmp_path, broker.servers, *topics)

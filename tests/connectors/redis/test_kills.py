@@ -123,7 +123,7 @@ def test_server_killed_at_each_point_and_then_both(
             assert client.hgetall(f"{arguments[2]}:sums") == {b"left": TOTAL, b"right": TOTAL}
 
 
-@pytest.mark.parametrize("point", ["before-commit", *(["prepared"] if NIGHTLY else [])])
+@pytest.mark.parametrize("point", [*POINTS, *OWN] if NIGHTLY else ["before-commit"])
 def test_program_that_wakes_up_after_another(
     redis_url: str, client: Any, name: str, tmp_path: Path, point: str
 ) -> None:
@@ -148,7 +148,7 @@ def test_driver_killed_at_each_point(redis_url: str, client: Any, name: str, tmp
 
 @pytest.mark.spark
 @only_nightly
-@pytest.mark.parametrize("point", ["before-prepare", "prepared", "before-commit", "committed"])
+@pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_driver_that_wakes_up_after_another(redis_url: str, client: Any, name: str, tmp_path: Path, point: str) -> None:
     fill(client, name)
     with watched(client, name), parked(PROGRAM, tmp_path, redis_url, name, "spark", point=f"{point}:2") as zombie:
