@@ -103,20 +103,8 @@ def test_server_killed_amid_commits(own_postgres: Callable[[], Postgres], tmp_pa
     job.finish()
     with reading(server.address):
         for point in ("sink-commit:4", "amid-commit:4"):
-            with writing(server.address, 0, move_some), job.parked(point) as survivor:
-                server.kill()
-                survivor.send_signal(signal.SIGCONT)
-                time.sleep(0.2)
-                server.start()
-                time.sleep(1)
-                assert survivor.poll() is None
-                survivor.send_signal(signal.SIGTERM)
-                code, errors = wake(survivor)
-                assert code == 0, errors
-        with writing(server.address, 0, move_some), job.parked("amid-commit:4") as dead:
-            server.kill()
-            dead.kill()
-            server.start()
+            outlive(server, job, point)
+        die_together(server, job, "amid-commit:4")
         with psycopg.connect(server.address, autocommit=True) as connection:
             job.database = Database(server.address, connection)
             job.check()
@@ -136,23 +124,33 @@ def test_server_killed_at_each_point_and_then_both(
         server.start()
     job.finish()
     with reading(server.address):
-        with writing(server.address, 0, move_some), job.parked(point) as survivor:
-            server.kill()
-            survivor.send_signal(signal.SIGCONT)  # it asks a server that is away
-            time.sleep(0.5)
-            server.start()
-            time.sleep(1)
-            assert survivor.poll() is None
-            survivor.send_signal(signal.SIGTERM)
-            code, errors = wake(survivor)
-            assert code == 0, errors
-        with writing(server.address, 1, move_some), job.parked(point) as dead:
-            server.kill()
-            dead.kill()
-            server.start()
+        outlive(server, job, point)
+        die_together(server, job, point)
         with psycopg.connect(server.address, autocommit=True) as connection:
             job.database = Database(server.address, connection)
             job.check()
+
+
+def outlive(server: Postgres, job: Job, point: str) -> None:
+    """Kill the server while a run is at a point and start it again; the run goes on, and then stops when it is told."""
+    with writing(server.address, 0, move_some), job.parked(point) as survivor:
+        server.kill()
+        survivor.send_signal(signal.SIGCONT)  # it asks a server that is away
+        time.sleep(0.5)
+        server.start()
+        time.sleep(1)
+        assert survivor.poll() is None
+        survivor.send_signal(signal.SIGTERM)
+        code, errors = wake(survivor)
+        assert code == 0, errors
+
+
+def die_together(server: Postgres, job: Job, point: str) -> None:
+    """Kill the server, and a run that is at a point; start the server again."""
+    with writing(server.address, 1, move_some), job.parked(point) as dead:
+        server.kill()
+        dead.kill()
+        server.start()
 
 
 def move_some(dsn: str, stop: threading.Event, seed: int) -> None:
@@ -164,7 +162,7 @@ def test_zombie_that_wakes_up(database: Database, tmp_path: Path) -> None:
     job = Job(database, tmp_path)
     job.finish()
     with reading(database.dsn):
-        for point in ("sink-commit:4", "amid-commit:4"):
+        for point in ALL if NIGHTLY else ("sink-commit:4", "amid-commit:4"):
             with writing(database.dsn, 1, move_some), job.parked(point) as zombie:
                 if point == "amid-commit:4":  # it holds the ledger's row; the server ends it, here at once
                     database.execute(
