@@ -15,33 +15,21 @@ from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.parquet.ledger import Ledger
 from malflow.connectors.parquet.places import _LocalPlace
-from malflow.store.failpoint import failpoint
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
-from tests.kit.running import run_job
+from tests.kit.running import add_failpoints, run_job
+
+STEPS = (
+    (_LocalPlace, "publish", "publish"),
+    (Ledger, "begin", "begin"),
+    (Ledger, "finish", "finish"),
+    (Table, "append", "append"),
+)
+"""The steps of a commit."""
 
 SIZE = 12
 SIZE_ON_SPARK = 4
 OUTPUT = "out"
-
-
-def add_failpoints() -> None:
-    """Add a point before and after each step of a commit."""
-    for kind, method, name in (
-        (_LocalPlace, "publish", "publish"),
-        (Ledger, "begin", "begin"),
-        (Ledger, "finish", "finish"),
-        (Table, "append", "append"),
-    ):
-        step = getattr(kind, method)
-
-        def between(self: Any, *arguments: Any, step: Any = step, name: str = name) -> Any:
-            failpoint(f"before-{name}")
-            result = step(self, *arguments)
-            failpoint(f"after-{name}")
-            return result
-
-        setattr(kind, method, between)
 
 
 def run(folder: Path, kind: str, *, on_spark: bool = False) -> None:
@@ -61,7 +49,7 @@ def run(folder: Path, kind: str, *, on_spark: bool = False) -> None:
 
 def main(folder: Path, kind: str, *options: str) -> None:
     """Run the job with failpoints."""
-    add_failpoints()
+    add_failpoints(*STEPS)
     run(folder, kind, on_spark="spark" in options)
 
 

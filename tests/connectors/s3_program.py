@@ -16,33 +16,21 @@ from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.parquet.ledger import Ledger
 from malflow.connectors.parquet.places import _S3Place, _Upload
-from malflow.store.failpoint import failpoint
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
-from tests.kit.running import run_job
+from tests.kit.running import add_failpoints, run_job
 from tests.servers.versitygw import storage_options
 
+STEPS = (
+    (_Upload, "seal", "upload"),
+    (Ledger, "begin", "begin"),
+    (_S3Place, "publish", "publish"),
+    (Ledger, "finish", "finish"),
+    (Table, "append", "append"),
+)
+"""The steps of a commit."""
+
 SIZE = 16
-
-
-def add_failpoints() -> None:
-    """Add a point before and after each step of a sink."""
-    for kind, method, name in (
-        (_Upload, "seal", "upload"),
-        (Ledger, "begin", "begin"),
-        (_S3Place, "publish", "publish"),
-        (Ledger, "finish", "finish"),
-        (Table, "append", "append"),
-    ):
-        step = getattr(kind, method)
-
-        def between(self: Any, *arguments: Any, step: Any = step, name: str = name) -> Any:
-            failpoint(f"before-{name}")
-            result = step(self, *arguments)
-            failpoint(f"after-{name}")
-            return result
-
-        setattr(kind, method, between)
 
 
 def delta_options(endpoint: str) -> dict[str, str]:
@@ -59,7 +47,7 @@ def delta_options(endpoint: str) -> dict[str, str]:
 
 def main(kind: str, endpoint: str, bucket: str, state: str, *options: str) -> None:
     """Run the job to its end."""
-    add_failpoints()
+    add_failpoints(*STEPS)
     output, access = f"s3://{bucket}/out", storage_options(endpoint)
     how: Any = {"formatter": row_of, **({"retry_for": timedelta(0)} if "impatient" in options else {})}
     sinks: dict[str, Any] = {

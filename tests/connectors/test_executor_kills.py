@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -37,11 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 @pytest.mark.fault("I2", "A7")
-@pytest.mark.parametrize(("source", "sink"), PAIRS, ids=map("_to_".join, PAIRS))
-def test_executors_killed_while_a_sink_writes(
-    cluster: Driver, source: str, sink: str, tmp_path: Path, kafka_servers: str, postgres_dsn: str
-) -> None:
-    pair = Pair(source, sink, tmp_path, kafka_servers, postgres_dsn)
+@pytest.mark.parametrize("pair", PAIRS, ids="_to_".join, indirect=True)
+def test_executors_killed_while_a_sink_writes(cluster: Driver, pair: Pair) -> None:
     pair.add(300)
     cluster.ask("start", arguments=pair.arguments, seconds=0.02)
     for _ in range(3):
@@ -53,4 +49,3 @@ def test_executors_killed_while_a_sink_writes(
     assert end["error"] is None
     assert end["tick"] > 15, "they were killed amid the run"
     pair.check(whole=True)
-    pair.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.connectors.pairs import Pair
@@ -14,14 +11,6 @@ from tests.kit.nights import NIGHTLY, only_nightly
 PAIRS = [("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")]
 ON_SPARK = [("kafka", "postgres")]
 MORE_ON_SPARK = [("changes", "delta"), ("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]
-
-
-@pytest.fixture
-def pair(request: pytest.FixtureRequest, tmp_path: Path, kafka_servers: str, postgres_dsn: str) -> Iterator[Pair]:
-    source, sink = request.param
-    made = Pair(source, sink, tmp_path, kafka_servers, postgres_dsn)
-    yield made
-    made.close()
 
 
 @pytest.mark.fault("A7")

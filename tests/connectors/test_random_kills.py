@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,14 +15,6 @@ from tests.kit.nights import only_nightly
 
 PAIRS = [(source, sink) for source in ("kafka", "changes") for sink in ("kafka", "postgres", "parquet", "delta")]
 ENDS = (0, -signal.SIGKILL)
-
-
-@pytest.fixture
-def pair(request: pytest.FixtureRequest, tmp_path: Path, kafka_servers: str, postgres_dsn: str) -> Iterator[Pair]:
-    source, sink = request.param
-    made = Pair(source, sink, tmp_path, kafka_servers, postgres_dsn)
-    yield made
-    made.close()
 
 
 @pytest.mark.fault("A7")

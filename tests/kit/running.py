@@ -1,4 +1,4 @@
-"""Runs of a job in a program that a test kills: a snapshot after each tick."""
+"""For programs that a test kills: a job with a snapshot after each tick, and failpoints around steps of its sink."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.snapshot import FsspecBackend
+from malflow.store.failpoint import failpoint
 
-__all__ = ["run_job"]
+__all__ = ["add_failpoints", "run_job"]
 
 
 def run_job(
@@ -33,3 +35,17 @@ def run_job(
 
     with TemporaryDirectory() as folder, quiet_session(Path(folder)) as session:
         SparkRuntime(build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks).execute()
+
+
+def add_failpoints(*steps: tuple[type, str, str]) -> None:
+    """Add ``before-NAME`` and ``after-NAME`` around methods, each given as its class, the method's name and NAME."""
+    for kind, method, name in steps:
+        step = getattr(kind, method)
+
+        def between(self: Any, *arguments: Any, step: Any = step, name: str = name) -> Any:
+            failpoint(f"before-{name}")
+            result = step(self, *arguments)
+            failpoint(f"after-{name}")
+            return result
+
+        setattr(kind, method, between)

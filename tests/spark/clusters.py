@@ -36,7 +36,7 @@ def need_spark() -> None:
 
 
 def users_environment(folder: Path) -> dict[str, str]:
-    """Return a user's environment, but with a Java that starts faster and with settings in a folder for short queries."""
+    """Return a user's environment, but with a Java that starts faster; a folder gets settings for short queries."""
     settings = {**INTERPRETED, "spark.executor.extraJavaOptions": QUICK_JAVA}
     lines = "".join(f"{name} {value}\n" for name, value in settings.items())
     (folder / "conf").mkdir(exist_ok=True)
