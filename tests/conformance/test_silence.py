@@ -50,15 +50,15 @@ def test_time_goes_on_by_the_clock_where_all_are_silent(any_parallelism: Any) ->
 
 @pytest.mark.parametrize("per_part", [True, False])
 def test_a_silent_part_follows_a_busy_one(any_parallelism: Any, per_part: bool) -> None:
-    busy = [item for at in range(0, 50, 5) for item in (Timed("busy", at), PAUSE(1500))]
-    silent = [Timed("silent", 1), *[PAUSE] * 20, Timed("late", 2)]
+    busy = [item for at in range(0, 50, 10) for item in (Timed("busy", at), PAUSE(3000))]
+    silent = [Timed("silent", 1), *[PAUSE] * 10, Timed("late", 2)]
     flow = Flow({"busy": busy, "silent": silent}, idle_after=HOUR, per_part=per_part)
     any_parallelism(flow.build).execute()
     assert [msg.value for msg in flow.late] == ["late"]
     assert [it for it in flow.found if it[2] is Timing.FINAL][:3] == [
-        (0, 3, Timing.FINAL),
-        (10, 2, Timing.FINAL),
-        (20, 2, Timing.FINAL),
+        (0, 2, Timing.FINAL),
+        (10, 1, Timing.FINAL),
+        (20, 1, Timing.FINAL),
     ]
 
 
