@@ -11,7 +11,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark crashes servers archive check format docs clean
+.PHONY: run quick test spark crashes servers archive bytecode check format docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -21,16 +21,16 @@ run: $(VENV)/.installed
 quick: check
 	$(PYTEST) -m "not spark and not slow"
 
-test: check servers archive
+test: check servers archive bytecode
 	$(PYTEST)
 
 # The tests on Spark only; they need Java 17, and are skipped where there is none.
-spark: $(VENV)/.dev archive
+spark: $(VENV)/.dev archive bytecode
 	$(PYTEST) -m spark
 
 # Jobs with exactly-once sinks killed at every point, ROUNDS times each; hours.
 ROUNDS ?= 10
-crashes: $(VENV)/.dev servers
+crashes: $(VENV)/.dev servers bytecode
 	$(BIN)/python -m tests.crashes $(ROUNDS)
 
 # The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Kafka and versitygw, the last two in .servers.
@@ -40,6 +40,10 @@ servers: $(VENV)/.dev
 # The classes of Spark as its Java loads them fastest, in the virtual environment; tests start Java often.
 archive: $(VENV)/.dev
 	$(BIN)/python -m tests.kit.java_archive
+
+# Tests start processes by the hundred; where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports.
+bytecode: $(VENV)/.dev
+	$(BIN)/python -m compileall -q malflow tests examples benchmarks
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check
