@@ -31,7 +31,7 @@ spark: $(VENV)/.dev archive bytecode
 # Jobs with exactly-once sinks killed at every point, ROUNDS times each; hours.
 ROUNDS ?= 10
 crashes: $(VENV)/.dev servers bytecode
-	$(BIN)/python -m tests.crashes $(ROUNDS)
+	$(BIN)/python -m tests.crashes $(ROUNDS) -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 # The servers that tests need, where they are missing: Postgres, MariaDB, Redis, Kafka and versitygw, the last two in .servers.
 servers: $(VENV)/.dev
