@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.servers.certificates import CERTIFICATE, KEY, PASSWORD, USER, write_certificates
 from tests.servers.debian import require
 from tests.servers.server import INSTALLED, Server, ServerError, run
 
@@ -28,7 +29,7 @@ process.roles=broker,controller
 node.id=1
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller}
 log.dirs={data}
@@ -51,13 +52,22 @@ log.retention.ms=-1
 log.segment.delete.delay.ms=1000
 log.cleaner.dedupe.buffer.size=10485760
 """
+_SECURED = """
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}
+sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config={login}
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location={store}
+"""
+_LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 
 
 class Kafka(Server):
-    """A broker without passwords; topics must be made."""
+    """A broker without passwords, and a port with TLS where there is one; topics must be made."""
 
     name = "Kafka"
-    ports = 2
+    ports = 3
 
     @classmethod
     def missing(cls) -> str | None:
@@ -90,10 +100,21 @@ class Kafka(Server):
         """The bootstrap server."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def secured(self) -> str:
+        """The bootstrap server that wants TLS and a password."""
+        return f"127.0.0.1:{self.port + 2}"
+
     def configure(self) -> None:
         """Write the settings, and copy the empty data folder."""
         shutil.copytree(_HOME / "data", self.folder / "data")
         _write_settings(self.folder / "server.properties", self.folder / "data", self.port)
+        write_certificates(self.folder)
+        store = self.folder / "store.pem"
+        store.write_text("".join((self.folder / name).read_text("ascii") for name in (KEY, CERTIFICATE)), "ascii")
+        with (self.folder / "server.properties").open("a", encoding="utf-8") as settings:
+            ports = {"port": self.port, "controller": self.port + 1, "secured": self.port + 2}
+            settings.write(_SECURED.format(**ports, login=_LOGIN, store=store))
 
     def command(self) -> Sequence[str]:
         """Return the command that is the server, in the foreground."""

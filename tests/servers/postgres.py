@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.servers.certificates import CERTIFICATE, KEY, USER, write_certificates
 from tests.servers.debian import install_packages, no_cluster
 from tests.servers.server import Server, run
 
@@ -27,6 +28,7 @@ max_prepared_transactions = 10
 wal_sender_timeout = 10s
 max_connections = 100
 shared_buffers = 32MB
+ssl = on
 fsync = off
 """
 
@@ -77,8 +79,15 @@ class Postgres(Server):
                 (self.folder / "data").symlink_to(elsewhere)
         make = ("-U", "malflow", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
         run(f"{_binaries()}/initdb", "-D", str(self._data), *make, folder=self._data.parent, user=self.user)
+        write_certificates(self.folder)
         with (self._data / "postgresql.conf").open("a", encoding="utf-8") as settings:
-            settings.write(_SETTINGS)
+            settings.write(f"{_SETTINGS}ssl_cert_file = '{CERTIFICATE}'\nssl_key_file = '{KEY}'\n")
+        for name in (CERTIFICATE, KEY):
+            shutil.copy(self.folder / name, self._data)
+            if self.user is not None:
+                shutil.chown(self._data / name, self.user)
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"hostssl all {USER} all scram-sha-256\n{rules.read_text('utf-8')}", encoding="utf-8")
 
     def answers(self) -> bool:
         """Whether clients are served: not while it recovers."""

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tests.servers.certificates import AUTHORITY, CERTIFICATE, KEY, PASSWORD, USER, write_certificates
 from tests.servers.debian import require
 from tests.servers.server import Server
 
@@ -13,9 +14,10 @@ __all__ = ["RedisServer"]
 
 
 class RedisServer(Server):
-    """A Redis server without a password."""
+    """A Redis server without a password, and with one on a port for TLS."""
 
     name = "Redis"
+    ports = 2
 
     @classmethod
     def missing(cls) -> str | None:
@@ -32,11 +34,23 @@ class RedisServer(Server):
         """The URL of database 0."""
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def secured(self) -> str:
+        """The URL of the port for TLS, without the password."""
+        return f"rediss://{USER}@127.0.0.1:{self.port + 1}/0"
+
+    def configure(self) -> None:
+        """Write the certificates."""
+        write_certificates(self.folder)
+
     def command(self) -> Sequence[str]:
         """Return the command that is the server, in the foreground."""
+        own = ["--tls-cert-file", CERTIFICATE, "--tls-key-file", KEY, "--tls-ca-cert-file", AUTHORITY]
+        secured = ["--tls-port", str(self.port + 1), *own, "--tls-auth-clients", "no"]
+        who = ["--user", USER, "on", f">{PASSWORD}", "~*", "&*", "+@all"]
         network = ["--bind", "127.0.0.1", "--port", str(self.port)]
         durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"]
-        return ["redis-server", *network, *durable, "--dir", str(self.folder), "--daemonize", "no"]
+        return ["redis-server", *network, *secured, *who, *durable, "--dir", str(self.folder), "--daemonize", "no"]
 
     def answers(self) -> bool:
         """Whether clients are served: not while it loads."""

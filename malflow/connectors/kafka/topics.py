@@ -17,6 +17,7 @@ __all__ = ["MISSING", "PASSING", "REQUEST_SECONDS", "Topic", "TopicWatch", "desc
 
 REQUEST_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_UNTRUSTED = "certificate verify failed"
 
 PASSING = frozenset(
     {
@@ -78,16 +79,24 @@ def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic
     """Return those of the topics that exist.
 
     Raises:
-        KafkaFailed: if the servers do not answer.
+        KafkaFailed: if the servers do not answer, or refuse the connection.
     """
-    heard: list[str] = []
-    admin = settings.admin(lambda error: heard.append(settings.text(error)))
+    heard: list[KafkaError] = []
+    admin = settings.admin(heard.append)
     asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
     while not all(future.done() for future in asked.values()):
         admin.poll(_POLL_SECONDS)
+        for error in filter(_is_refusal, heard):  # the client would try again until the request times out
+            raise settings.failed(f"describing topic '{topics[0]}'", error)
     admin.poll(0)
-    found = {topic: _answer(settings, topic, future, heard) for topic, future in asked.items()}
+    reasons = [settings.text(error) for error in heard]
+    found = {topic: _answer(settings, topic, future, reasons) for topic, future in asked.items()}
     return {topic: it for topic, it in found.items() if it is not None}
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    """Whether a broker, or its certificate, ended the attempt to connect."""
+    return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or _UNTRUSTED in error.str()
 
 
 def _answer(settings: ClientSettings, topic: str, future: Future[Any], heard: Sequence[str] = ()) -> Topic | None:

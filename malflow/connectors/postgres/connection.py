@@ -28,7 +28,16 @@ _SESSION = (
 )
 """How values are written as text: as psycopg reads them, and the same in a query and in a stream of changes."""
 
-_PERMANENT = ("authentication failed", "no pg_hba.conf entry", "does not exist", "is not permitted", "invalid port")
+_PERMANENT = (
+    "authentication failed",
+    "certificate",
+    "does not exist",
+    "does not support SSL",
+    "invalid port",
+    "is not permitted",
+    "no pg_hba.conf entry",
+    "no password supplied",
+)
 _LOST = ("08", "57P", "53")
 """Classes of SQLSTATE: connection failures, a server that shuts down or starts, too few resources."""
 

@@ -25,6 +25,7 @@ LOST = (redis.ConnectionError, redis.TimeoutError)
 
 _parse: Callable[[str], Any] = parse_url  # has no types
 _PERMANENT = (AuthenticationError, AuthorizationError, MaxConnectionsError)
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _FIXED = {
     "protocol": "replies are read as RESP2 shapes them",
     "legacy_responses": "replies are read as RESP2 shapes them",
@@ -91,7 +92,7 @@ class RedisPlace:
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether a later attempt may succeed."""
-        return isinstance(error, LOST) and not isinstance(error, _PERMANENT)
+        return isinstance(error, LOST) and not isinstance(error, _PERMANENT) and _UNTRUSTED not in str(error)
 
     def failure(self, what: str, error: BaseException) -> RedisFailed:
         """Return an error that says what failed, where and why."""
