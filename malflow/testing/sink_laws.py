@@ -38,6 +38,8 @@ SINK_LAWS: Final = (
     "ledger",
     "abort",
     "keep",
+    "close",
+    "others",
     "zombie",
     "stale",
     "crashes",
@@ -47,6 +49,9 @@ SINK_LAWS: Final = (
 _EACH_TICK = timedelta(microseconds=1)
 _SIZE = 6
 _MOST_ATTEMPTS = 50
+_CLAIM, _NEXT = 9, 10
+"""Claims of a run and the next one, whose order is another one as texts."""
+
 CRASHES: Final = (("fence", 1), ("abort", 1), ("prepare", 1), ("prepare", 3), ("commit", 1), ("commit", 2))
 """The calls at which a job crashes, and at which time."""
 
@@ -66,13 +71,15 @@ def assert_sink(
     - ``invisible``: what was written, or prepared, is not visible before it is committed.
     - ``visible``: a committed epoch is visible, each value once.
     - ``empty``: `prepare` returns None if nothing was written since the last one.
-    - ``handles``: a handle can be pickled.
+    - ``handles``: a handle can be pickled, and is not changed afterwards.
     - ``idempotent``: committing again, by this object or the next run's, changes nothing.
     - ``several``: several prepared epochs are committed by one call, also if the first was committed before.
     - ``heir``: the next run's object commits what an object prepared that is gone, and writes on.
     - ``ledger``: `fence` returns the number of the last committed epoch, zero if there is none, or None.
     - ``abort``: what was written or prepared and is not kept never becomes visible.
     - ``keep``: `abort` leaves what is in its argument, which can be committed afterwards.
+    - ``close``: `close` neither commits nor drops what is prepared, and the object can be fenced and used again.
+    - ``others``: the epochs of another sink of the same job, into the same place, are its own.
     - ``zombie``: once a run with a higher claim has fenced, an object of a former run makes nothing visible.
     - ``stale``: `fence` with a lower claim raises, and does no harm to the run that has the higher one.
     - ``crashes``: a job that crashes before and after each call writes each value once; no epoch is ever visible in
@@ -115,6 +122,7 @@ class _SinkSuite:
         self._laws = laws
         self._numbers = count(1)
         self._made: list[Any] = []
+        self._live: list[tuple[Any, Any]] = []
         self._run = chance.token_hex(3)
 
     def close(self) -> None:
@@ -128,8 +136,20 @@ class _SinkSuite:
         """Check the laws, those on which others build first."""
         __tracebackhide__ = True
         self._laws.hide("the repr of the sink", repr(self._sink()))
-        for law in (self._commit, self._several, self._heir, self._abort, self._keep, self._zombie, self._stale):
+        for law in (self._commit, self._several, self._heir, self._abort):
             law()
+        for name, law in (
+            ("keep", self._keep),
+            ("close", self._close),
+            ("others", self._others),
+            ("zombie", self._zombie),
+            ("stale", self._stale),
+        ):
+            if self._laws.has(name):
+                law()
+        for handle, before in self._live:
+            if self._laws.has("handles") and likeness(handle) != before:
+                self._laws.broken("handles", f"the handle {short_repr(handle)} was changed after prepare() returned it")
         if self._laws.has("crashes"):
             for call, nth in CRASHES:
                 for when in ("before", "after"):
@@ -152,7 +172,7 @@ class _SinkSuite:
         with self._laws.of(law):
             return sink, sink.fence(self._owner(name, claim))
 
-    def _begun(self, law: str, name: str, claim: int = 1, keep: Sequence[Any] = ()) -> Any:
+    def _begun(self, law: str, name: str, claim: int = _CLAIM, keep: Sequence[Any] = ()) -> Any:
         """Return a new object that has taken over and dropped what was left behind."""
         __tracebackhide__ = True
         sink, _ = self._fenced(law, name, claim)
@@ -160,8 +180,8 @@ class _SinkSuite:
             sink.abort(list(keep))
         return sink
 
-    def _owner(self, name: str, claim: int) -> SinkOwner:
-        return SinkOwner(f"law-{name}-{self._run}", "out", claim)
+    def _owner(self, name: str, claim: int, sink: str = "out") -> SinkOwner:
+        return SinkOwner(f"law-{name}-{self._run}", sink, claim)
 
     def _write(self, law: str, sink: Any, size: int = 3) -> list[Any]:
         """Write some values, each under its number as the key; return them."""
@@ -179,6 +199,7 @@ class _SinkSuite:
         __tracebackhide__ = True
         with self._laws.of(law):
             handle = sink.prepare(epoch)
+        self._live.append((handle, likeness(handle)))
         if handle is None:
             self._laws.broken(law, f"prepare({epoch}) returned None, though values were written")
         return self._laws.pickled("handles", handle, f"the handle {short_repr(handle)}")
@@ -206,7 +227,7 @@ class _SinkSuite:
 
     def _commit(self) -> None:
         __tracebackhide__ = True
-        sink, last = self._fenced("ledger", "commit", 1)
+        sink, last = self._fenced("ledger", "commit", _CLAIM)
         if last not in (0, None) and self._laws.has("ledger"):
             self._laws.broken("ledger", f"fence() of a new job returned {short_repr(last)}, instead of 0 or None")
         with self._laws.of("abort"):
@@ -225,7 +246,7 @@ class _SinkSuite:
         if self._laws.has("idempotent"):
             self._commit_all("idempotent", sink, [handle])
             self._see("idempotent", "after a second commit()", values, 1)
-        heir, last = self._fenced("ledger", "commit", 2)
+        heir, last = self._fenced("ledger", "commit", _NEXT)
         if last not in (1, None) and self._laws.has("ledger"):
             self._laws.broken("ledger", f"fence() returned {short_repr(last)} after epoch 1, instead of 1 or None")
         if self._laws.has("idempotent"):
@@ -237,7 +258,7 @@ class _SinkSuite:
     def _several(self) -> None:
         __tracebackhide__ = True
         sink, handles, values = self._begun("several", "several"), [], []
-        for epoch in (1, 2, 3):
+        for epoch in (8, 9, 10):
             values.append(self._write("several", sink))
             handles.append(self._prepare("several", sink, epoch))
         self._see("invisible", "after three epochs were prepared", [it for them in values for it in them], 0)
@@ -248,8 +269,13 @@ class _SinkSuite:
         self._commit_all("several", sink, handles)
         self._see("several", "after three epochs were committed", [it for them in values for it in them], 1)
         self._see("invisible", "after the epochs before were committed", more, 0)
-        self._commit_all("several", sink, [self._prepare("several", sink, 4)])
-        self._see("several", "after a fourth epoch", [it for them in (*values, more) for it in them], 1)
+        self._commit_all("several", sink, [self._prepare("several", sink, 12)])
+        self._see(
+            "several",
+            "after a fourth epoch, whose number is not the next,",
+            [it for them in (*values, more) for it in them],
+            1,
+        )
 
     def _heir(self) -> None:
         __tracebackhide__ = True
@@ -257,7 +283,7 @@ class _SinkSuite:
         values = self._write("heir", gone)
         handle = self._prepare("heir", gone, 1)
         lost = self._write("heir", gone)
-        heir, last = self._fenced("heir", "heir", 2)
+        heir, last = self._fenced("heir", "heir", _NEXT)
         if last not in (0, None) and self._laws.has("ledger"):
             self._laws.broken("ledger", f"fence() returned {short_repr(last)} before the first commit()")
         self._commit_all("heir", heir, [handle])
@@ -275,7 +301,7 @@ class _SinkSuite:
         prepared = self._write("abort", gone)
         self._prepare("abort", gone, 1)
         written = self._write("abort", gone)
-        heir = self._begun("abort", "abort", 2)
+        heir = self._begun("abort", "abort", _NEXT)
         values = self._write("abort", heir)
         self._commit_all("abort", heir, [self._prepare("abort", heir, 1)])
         self._see("abort", "after the next run has written the epoch anew", values, 1)
@@ -290,34 +316,69 @@ class _SinkSuite:
 
     def _keep(self) -> None:
         __tracebackhide__ = True
-        if not self._laws.has("keep"):
-            return
         gone = self._begun("keep", "keep")
-        values = self._write("keep", gone)
-        handle = self._prepare("keep", gone, 1)
-        heir = self._begun("keep", "keep", 2, [handle])
+        values, handles = [], []
+        for epoch in (1, 2):
+            values += self._write("keep", gone)
+            handles.append(self._prepare("keep", gone, epoch))
+        heir = self._begun("keep", "keep", _NEXT, handles)
         self._see("invisible", "after an abort() that keeps it", values, 0)
-        self._commit_all("keep", heir, [handle])
+        self._commit_all("keep", heir, handles)
         self._see("keep", "after a commit() of what abort() has kept", values, 1)
+
+    def _close(self) -> None:
+        __tracebackhide__ = True
+        sink = self._begun("close", "close")
+        values = self._write("close", sink)
+        handle = self._prepare("close", sink, 1)
+        lost = self._write("close", sink)
+        with self._laws.of("close"):
+            if hasattr(sink, "close"):
+                sink.close()
+        self._see("close", "after close()", [*values, *lost], 0)
+        with self._laws.of("close"):
+            sink.fence(self._owner("close", _NEXT))
+        self._commit_all("close", sink, [handle])
+        with self._laws.of("close"):
+            sink.abort([])
+        self._see("close", "after close(), fence() and commit()", values, 1)
+        again = self._write("close", sink)
+        self._commit_all("close", sink, [self._prepare("close", sink, 2)])
+        self._see("close", "after an epoch of an object that was closed before", again, 1)
+        self._see("close", "though it was not prepared before close()", lost, 0)
+
+    def _others(self) -> None:
+        __tracebackhide__ = True
+        other = self._sink()
+        with self._laws.of("others"):
+            other.fence(self._owner("others", _CLAIM, "other"))
+            other.abort([])
+        values = self._write("others", other)
+        handle = self._prepare("others", other, 1)
+        sink = self._begun("others", "others", _NEXT)
+        mine = self._write("others", sink)
+        self._commit_all("others", sink, [self._prepare("others", sink, 2)])
+        self._see("others", "after a commit() by another sink of the job", values, 0)
+        self._commit_all("others", other, [handle])
+        self._see("others", "after both sinks of a job have committed", [*mine, *values], 1)
 
     def _zombie(self) -> None:
         __tracebackhide__ = True
-        if not self._laws.has("zombie"):
-            return
         zombie = self._begun("zombie", "zombie")
         prepared = self._write("zombie", zombie)
         handle = self._prepare("zombie", zombie, 1)
-        heir = self._begun("zombie", "zombie", 2)
+        heir = self._begun("zombie", "zombie", _NEXT)
         self._try(zombie, handle)
         self._see("zombie", "after the former run's commit()", prepared, 0)
         values = self._write("zombie", heir)
-        mine = self._prepare("zombie", heir, 1)
+        mine = self._prepare("zombie", heir, 2)
         number = next(self._numbers)
         more = [self._make_value(number)]
         with suppress(Exception):  # as far as it gets
             _write_batch(zombie, [number], more, [number])
             late = zombie.prepare(2)
-            zombie.commit([handle, *([] if late is None else [late])])
+            self._try(zombie, late)
+            zombie.commit([handle, late])
         self._see("zombie", "after the former run wrote on", [*prepared, *more], 0)
         self._commit_all("zombie", heir, [mine])
         self._see("zombie", "after the present run's commit()", values, 1)
@@ -332,20 +393,20 @@ class _SinkSuite:
 
     def _stale(self) -> None:
         __tracebackhide__ = True
-        if not self._laws.has("stale"):
-            return
-        present = self._begun("stale", "stale", 7)
+        present = self._begun("stale", "stale", _NEXT)
         values = self._write("stale", present)
+        handle = self._prepare("stale", present, 1)
+        more = self._write("stale", present)
         stale = self._sink()
         refused = False
         try:
-            stale.fence(self._owner("stale", 3))
+            stale.fence(self._owner("stale", _CLAIM))
         except Exception:  # noqa: BLE001 - FencedError, or the client's own
             refused = True
         if not refused:
-            self._laws.broken("stale", "fence() with claim 3 was accepted after one with claim 7")
-        self._commit_all("stale", present, [self._prepare("stale", present, 1)])
-        self._see("stale", "after a run with a lower claim tried to take over", values, 1)
+            self._laws.broken("stale", f"fence() with claim {_CLAIM} was accepted after one with claim {_NEXT}")
+        self._commit_all("stale", present, [handle, self._prepare("stale", present, 2)])
+        self._see("stale", "after a run with a lower claim tried to take over", [*values, *more], 1)
 
     def _crash(self, call: str, when: str, nth: int) -> None:
         """Run a job that crashes at a call, and is started again until it ends."""

@@ -197,6 +197,127 @@ class Partial(Good):
         super().commit(handles)
 
 
+class Staging(Good):
+    """Keeps all laws, with the rows of epochs outside; subclasses break one."""
+
+    def name(self, epoch: int) -> str:
+        return f"{self.owner.name} {epoch} {len(self.table.open)} {self.owner.claim}"
+
+    def prepare(self, epoch: int) -> Any:
+        handle, name = super().prepare(epoch), self.name(epoch)
+        if handle is None:
+            return None
+        self.table.open[name] = handle[1]
+        return epoch, name
+
+    def commit(self, handles: Sequence[Any]) -> None:
+        claim, last = self.table.owners[self.owner.name]
+        self.check(claim)
+        super().commit([(epoch, self.table.open[name]) for epoch, name in handles if epoch > last])
+
+    def abort(self, keep: Sequence[Any]) -> None:
+        super().abort(keep)
+        self.drop(f"{self.owner.name} ", {name for _, name in keep})
+
+    def drop(self, prefix: str, kept: set[str]) -> None:
+        for name in [it for it in self.table.open if it.startswith(prefix) and it not in kept]:
+            self.table.open[name] = []
+
+
+class TextClaims(Staging):
+    def check(self, claim: int) -> None:
+        if str(claim) > str(self.owner.claim):
+            raise FencedError("another run has the table")
+
+
+class TextEpochs(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        last = self.table.owners[self.owner.name][1]
+        super().commit([it for it in handles if str(it[0]) > str(last)])
+
+
+class NoGaps(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        last = self.table.owners[self.owner.name][1]
+        super().commit([(epoch, rows if epoch <= last + 1 + at else []) for at, (epoch, rows) in enumerate(handles)])
+
+
+class KeepingOne(Staging):
+    def abort(self, keep: Sequence[Any]) -> None:
+        super().abort(keep[:1])
+
+
+class Sweeping(Staging):
+    def drop(self, prefix: str, kept: set[str]) -> None:
+        super().drop("", kept)
+
+
+class LedgerOfTheJob(Good):
+    def fence(self, owner: SinkOwner) -> int | None:
+        return super().fence(SinkOwner(owner.job, "", owner.claim))
+
+
+class DroppingBeforeItLooks(Staging):
+    def fence(self, owner: SinkOwner) -> int | None:
+        if owner.claim < self.table.owners.get(owner.name, (0, 0))[0]:
+            self.drop(f"{owner.name} ", set())
+        return super().fence(owner)
+
+
+class Checkless(Staging):
+    """Relies on what the next run's abort() has dropped."""
+
+    def check(self, claim: int) -> None:
+        """Do nothing."""
+
+    def fence(self, owner: SinkOwner) -> int | None:
+        if owner.claim < self.table.owners.get(owner.name, (0, 0))[0]:
+            raise FencedError("another run has the table")
+        return super().fence(owner)
+
+
+class StagingByNumber(Staging):
+    def name(self, epoch: int) -> str:
+        return f"{self.owner.name} {epoch}"
+
+
+class Reusing(Good):
+    """Writes on into a handle."""
+
+    handle: Any = None
+
+    def sink(self, msg: Any) -> None:
+        if self.handle is not None:
+            self.handle[1].clear()
+            self.handle = None
+        super().sink(msg)
+
+    def prepare(self, epoch: int) -> Any:
+        self.handle = super().prepare(epoch)
+        return self.handle
+
+
+class DroppingAtItsEnd(Staging):
+    def close(self) -> None:
+        self.abort([])
+
+
+class WritingAtItsEnd(Good):
+    def close(self) -> None:
+        self.table.rows += self.written
+
+
+class EndedForGood(Good):
+    ended = False
+
+    def close(self) -> None:
+        self.ended = True
+
+    def sink(self, msg: Any) -> None:
+        if not self.ended:
+            super().sink(msg)
+
+
 class Talking(Good):
     def __repr__(self) -> str:
         return "Talking(dsn=user:hush@host)"
@@ -219,14 +340,27 @@ class TalkingHandles(Good):
         ("idempotent", DoublingForHeirs),
         ("empty", AlwaysHandling),
         ("handles", Locked),
+        ("handles", Reusing),
         ("several", OneOnly),
+        ("several", TextEpochs),
+        ("several", NoGaps),
         ("heir", Forgetting),
         ("ledger", Miscounting),
         ("abort", Keeping),
         ("abort", NotDropping),
         ("keep", Dropping),
+        ("keep", KeepingOne),
+        ("close", DroppingAtItsEnd),
+        ("close", WritingAtItsEnd),
+        ("close", EndedForGood),
+        ("others", Sweeping),
+        ("others", LedgerOfTheJob),
         ("zombie", Unfenced),
+        ("zombie", Checkless),
+        ("zombie", StagingByNumber),
         ("stale", Usurping),
+        ("stale", DroppingBeforeItLooks),
+        ("ledger", TextClaims),
         ("crashes", Partial),
         ("secrets", Talking),
         ("secrets", TalkingHandles),
@@ -243,6 +377,8 @@ def test_a_good_sink() -> None:
     table = Table()
     assert_sink(lambda: Good(table), lambda: table.rows, make_value=lambda number: {"n": [number]})
     assert_sink(lambda: StatelessSink(Good(table)), lambda: [row for row in table.rows if row != {}])
+    staged = Table()
+    assert_sink(lambda: Staging(staged), lambda: staged.rows)
 
 
 @pytest.mark.parametrize("staged", [False, True])
