@@ -20,6 +20,7 @@ NO_MATCH = "is a glob that matches no files"
 """The problem of a glob without files."""
 
 _MAGIC = frozenset("*?[")
+_STAGES = "/.malflow/"
 
 
 class InputFileError(MalflowError, OSError):
@@ -107,10 +108,16 @@ def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
         problem = "does not exist" if kind is None else "is a directory; add /* to read the files in it"
         raise InputFileError(path, problem)
     found = filesystem.glob(inner, detail=True)
-    files = [_part(filesystem, path, file) for file, info in found.items() if info["type"] != "directory"]
+    visible = [file for file, info in found.items() if info["type"] != "directory" and not _is_staged(file, inner)]
+    files = [_part(filesystem, path, file) for file in visible]
     if not files:
         raise InputFileError(path, NO_MATCH)
     return files
+
+
+def _is_staged(file: str, pattern: str) -> bool:
+    """Whether a file is one that a sink has not made visible: `**` looks into hidden folders, too."""
+    return _STAGES in file and _STAGES not in pattern
 
 
 def _is_chained(path: str) -> bool:

@@ -127,7 +127,8 @@ class RowMaker:
         column, exact = batch.column(name), self._exact[name]
         try:
             if exact is not None:
-                column = column.cast(exact, safe=self._options.nanoseconds == "fail")
+                plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+                column = plain.cast(exact, safe=self._options.nanoseconds == "fail")
         except pa.ArrowInvalid as error:
             raise UnreadableColumn(
                 f"has times in column '{name}' with a fraction of a microsecond, which Python's datetime can't hold; "
@@ -195,8 +196,19 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType | None:
         exact = [_in_microseconds(field.type) for field in kind]
         if any(exact):
             return pa.struct([f if e is None else f.with_type(e) for f, e in zip(kind, exact, strict=True)])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _in_microseconds(kind.value_type)
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return None if inner is None else make(kind.value_field.with_type(inner))
-    return None
+    return _items_in_microseconds(kind)
+
+
+def _items_in_microseconds(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_map(kind):
+        key, item = _in_microseconds(kind.key_type), _in_microseconds(kind.item_type)
+        return pa.map_(key or kind.key_type, item or kind.item_type) if key or item else None
+    if not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)) or kind.num_fields > 1:
+        return None
+    inner = None if pa.types.is_struct(kind) else _in_microseconds(kind.value_type)
+    if inner is None or pa.types.is_dictionary(kind):
+        return inner
+    field = kind.value_field.with_type(inner)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    return pa.large_list(field) if pa.types.is_large_list(kind) else pa.list_(field)

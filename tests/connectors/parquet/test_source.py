@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime
-from malflow.connectors.parquet import ParquetSource
+from malflow.connectors.parquet import ArrowSource, ParquetSource
+from malflow.connectors.parquet.arrow_source import ArrowSourceError
 from malflow.errors import GraphError, OperatorError
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
@@ -173,6 +174,10 @@ def test_hostile_values(tmp_path: Path) -> None:
     assert {name for name, value in second.items() if value is None} >= {"nan", "money", "zone", "nested", "coded"}
 
 
+NANOS = pa.timestamp("ns")
+AT = dt.datetime(1970, 1, 1, microsecond=1)
+
+
 def test_nanoseconds_that_python_cannot_hold(tmp_path: Path) -> None:
     deep = pa.array([[{"at": 1_001}], []], pa.list_(pa.struct([("at", pa.timestamp("ns", "UTC"))])))
     path = str(tmp_path / "t.parquet")
@@ -183,6 +188,46 @@ def test_nanoseconds_that_python_cannot_hold(tmp_path: Path) -> None:
         values(path)
     whole = values(path, nanoseconds="truncate")[0]
     assert whole["deep"] == [{"at": dt.datetime(1970, 1, 1, microsecond=1, tzinfo=dt.UTC)}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "python", "bad"),
+    [
+        (pa.map_(pa.string(), NANOS), [[("k", 1_000)], None], [[("k", AT)], None], [("k", 2_001)]),
+        (pa.map_(NANOS, pa.int8()), [[(1_000, 1)], []], [[(AT, 1)], []], [(1, 1)]),
+        (pa.list_(NANOS, 2), [[1_000, None], None], [[AT, None], None], [0, 1]),
+        (pa.list_(pa.list_(pa.duration("ns"))), [[[1_000]], []], [[[dt.timedelta(microseconds=1)]], []], [[1]]),
+        (pa.dictionary(pa.int8(), NANOS), [1_000, None], [AT, None], 1),
+    ],
+)
+def test_nanoseconds_inside_other_values(tmp_path: Path, kind: pa.DataType, good: Any, python: Any, bad: Any) -> None:
+    for rows, refused in ((good, False), ([*good, bad], True)):
+        coded = pa.types.is_dictionary(kind)
+        column = pa.array(rows, NANOS).dictionary_encode() if coded else pa.array(rows, kind)
+        pq.write_table(pa.table({"at": column}), tmp_path / "t.parquet")
+        sources: Any = [
+            ParquetSource(tmp_path / "t.parquet", row="at"),
+            ArrowSource(pa.table({"at": column}), row="at"),
+        ]
+        for source in sources:
+            reader = source.build_part(source.list_parts()[0], None)
+            if refused:
+                with pytest.raises((InputFileError, ArrowSourceError), match=r"a fraction of a microsecond"):
+                    reader.poll_batch(3)
+                continue
+            got = [reader.poll()[0], reader.poll()[0]]
+            assert got == python
+            assert "Time" not in repr(got)  # as in the names of the types of pandas
+            reader.suspend()
+
+
+def test_staged_files_of_a_sink_that_a_glob_matches(tmp_path: Path) -> None:
+    staged = tmp_path / "out" / ".malflow" / "job-out" / "staged"
+    staged.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "out" / "part-1.parquet")
+    pq.write_table(pa.table({"n": [2]}), staged / "part-2.parquet.part")
+    assert ParquetSource(tmp_path / "out" / "**" / "part-*").list_parts() == [str(tmp_path / "out" / "part-1.parquet")]
+    assert ParquetSource(staged / "part-*").list_parts() == [str(staged / "part-2.parquet.part")]
 
 
 def test_value_that_python_cannot_hold(tmp_path: Path) -> None:
