@@ -129,6 +129,9 @@ def check_transactional(impl: object) -> None:
         raise GraphError(f"delivery must be 'exactly-once' or 'at-least-once'; got {short_repr(delivery)}")
     if delivery == "exactly-once" and any(offers(impl, it) for it in ("fence", "prepare")):
         require_methods(impl, "a transactional sink", _METHODS)
+        most = getattr(impl, "max_pending", 1)
+        if not isinstance(most, int) or most < 1:
+            raise GraphError(f"max_pending must be an integer of at least 1; got {short_repr(most)}")
         if offers(impl, "snapshot") and offers(impl, "restore"):
             raise GraphError(
                 f"{short_repr(impl)} has both prepare() and snapshot(): a sink is either committed with snapshots or "

@@ -326,6 +326,13 @@ def test_a_delivery_that_is_not_known_is_refused(tmp_path: Path) -> None:
         run_with(sink, persistence=FsspecBackend(str(tmp_path)))
 
 
+def test_a_sink_that_bears_no_epoch_is_refused(tmp_path: Path) -> None:
+    sink = LedgerSink(tmp_path / "db")
+    sink.max_pending = 0
+    with pytest.raises(GraphError, match="max_pending must be an integer of at least 1; got 0"):
+        run_with(sink, persistence=FsspecBackend(str(tmp_path)))
+
+
 def test_a_sink_that_delivers_at_least_once_is_not_fenced(tmp_path: Path) -> None:
     sink = LedgerSink(tmp_path / "db")
     sink.delivery = "at-least-once"
