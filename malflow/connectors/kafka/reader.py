@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
 from malflow.connectors.kafka.consumer import Buffer, Part, SharedConsumer
 from malflow.connectors.kafka.errors import BadKafkaRecord
-from malflow.errors import error_text
+from malflow.errors import error_text, short_repr
 from malflow.sources.contract import StatefulSourcePartition
 
 __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"]
@@ -215,7 +215,15 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
     def _decode_one(self, message: Message) -> Any:
         raw = message.value()
         value = None if raw is None else self._options.decoder.decode(raw)
-        return self._records([message], [value])[0] if self._options.records else value
+        if not self._options.records:
+            return value
+        try:
+            return self._records([message], [value])[0]
+        except CodecUnavailable:
+            raise
+        except Exception as error:
+            key = short_repr(message.key())
+            raise ValueError(f"its key is {key}, {type(error).__name__}: {error_text(error)}") from error
 
     def _bad(self, message: Message, error: Exception) -> BadKafkaRecord:
         place = (*self._part, message.offset() or 0)

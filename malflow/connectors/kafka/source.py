@@ -34,6 +34,7 @@ _FIXED: dict[str, tuple[Any, str]] = {
     ),
     "enable.partition.eof": (True, "the end of a partition is part of its position"),
     "isolation.level": ("read_committed", "records of an aborted transaction never happened"),
+    "on_commit": (None, "offsets are committed for monitoring only; what fails is in the log of malflow.kafka"),
 }
 _USUAL: dict[str, Any] = {
     "allow.auto.create.topics": False,

@@ -240,6 +240,14 @@ def test_bad_record_ends_the_run_after_those_before_it(broker: Broker) -> None:
     reader.suspend()
 
 
+def test_bad_key_is_named(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [(b"k", b"1")])
+    source = broker.source(topic, decode="json", decode_key="json", emit="record", stop="latest")
+    with pytest.raises(OperatorError, match=r"offset 0: .*its key is b'k', JSONDecodeError"):
+        run_to_the_end(source)
+
+
 def test_time_that_no_datetime_has(broker: Broker) -> None:
     topic = broker.topic(**{"message.timestamp.after.max.ms": str(2**63 - 1)})
     broker.write(topic, [b"1"], timestamp=1000)
@@ -390,6 +398,7 @@ def test_source_used_twice_in_a_dataflow(broker: Broker) -> None:
         ({"settings": {"enable.auto.commit": True}}, "positions are in its snapshots"),
         ({"settings": {"isolation.level": "read_uncommitted"}}, "aborted transaction"),
         ({"settings": {"group.id": "g"}}, "pass group="),
+        ({"settings": {"on_commit": print}}, "for monitoring only"),
         ({"settings": {"bootstrap.servers": "x"}}, "pass servers="),
         ({"servers": "kafka://x"}, "'host:port'"),
         ({"servers": []}, "needs servers="),
