@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 from malflow.callables import deferred
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.codecs.named import Encode, encoder_of
-from malflow.connectors.kafka.client import ClientSettings
+from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
 from malflow.connectors.kafka.topics import describe_known
@@ -48,7 +48,8 @@ _FIXED: dict[str, tuple[Any, str]] = {
     "dr_cb": (None, _CALLED),
     "transactional.id": (None, "it follows from the names of the job and the sink"),
 }
-_USUAL: dict[str, Any] = {"linger.ms": 5, "transaction.timeout.ms": 120_000}
+_USUAL: dict[str, Any] = {"linger.ms": 5}
+_SHORTEST_TRANSACTION, _LONGEST_TRANSACTION = timedelta(minutes=2), timedelta(minutes=15)
 
 
 class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
@@ -118,7 +119,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
                 raise GraphError(f"{me} {name} must be a function of the message; got {short_repr(function)}")
         if timeout <= timedelta(0):
             raise GraphError(f"{me} timeout must be positive; got {timeout!r}")
-        self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=_USUAL)
+        usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(timeout)}
+        self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=usual)
         self.delivery = delivery
         self.on_driver = delivery == "exactly-once"  # type: ignore[misc] # each process may write what can be repeated
         self._topic, self._key, self._headers, self._timestamp = topic, key, headers, timestamp
@@ -189,7 +191,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
         Raises:
             FencedError: if a run with a higher claim writes.
-            KafkaFailed: if the topic does not exist, or the brokers do not answer.
+            KafkaFailed: if the topic does not exist, the brokers do not answer, or they have lost epochs.
         """
         known = [self._topic] if isinstance(self._topic, str) else []
         describe_known(self._settings, list(dict.fromkeys([*known, self._marker_topic])))
@@ -198,6 +200,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._writer = MarkedWriter(self._settings, owner, self._marker_topic, self._seconds)
         self._rows = []
         self._last_epoch, self._claim = self._writer.take_over(), owner.claim
+        if self._last_epoch < owner.epoch:
+            self._tell_of_loss(self._last_epoch, owner.epoch)
         return self._last_epoch
 
     def prepare(self, epoch: int) -> Handle | None:
@@ -230,6 +234,16 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         """Drop the open epoch; nothing of it is outside."""
         del keep
         self._rows = []
+
+    def _tell_of_loss(self, last: int, known: int) -> None:
+        """Raise an error if the brokers have lost epochs; an offset that is gone has only expired, as a rule."""
+        told = f"{self!r}: epoch {known} was committed, and the group's offset of topic '{self._marker_topic}'"
+        if last and self._on_lost_marker == "fail":
+            raise KafkaFailed(
+                f"{told} says {last}: the brokers have lost what they had confirmed, or another topic had the "
+                "marker meanwhile. Restore a snapshot from before, or go on without it by on_lost_marker='drop'"
+            )
+        LOG.warning("%s is gone or older; if the topic was made anew, so are the epochs until then", told)
 
     def _write_without_marker(self, writer: MarkedWriter, epoch: int, before: int) -> bool:
         """Return whether to write an epoch of which it is not known whether it is in the topic."""
@@ -324,6 +338,11 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
 def _size(record: Record) -> int:
     headers = sum(len(name) + len(raw or b"") for name, raw in record[4]) if record[4] else 0
     return len(record[1] or b"") + len(record[2] or b"") + headers + _OVERHEAD
+
+
+def _transaction_timeout(timeout: timedelta) -> int:
+    """Return the milliseconds after which brokers may end a transaction: not before a commit gives it up."""
+    return min(max(timeout, _SHORTEST_TRANSACTION), _LONGEST_TRANSACTION) // timedelta(milliseconds=1)
 
 
 def _own_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:

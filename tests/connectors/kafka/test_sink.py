@@ -289,6 +289,23 @@ def test_marker_that_is_lost(answer: Any, expected: list[bytes], broker: Broker)
     assert broker.values(topic) == expected
 
 
+def test_brokers_that_lost_epochs_between_two_runs(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = broker.topic()
+    sink = fenced(broker, topic)
+    write(sink, [b"1"])
+    sink.commit([prepared(sink, 1)])
+    sink.close()
+    later = SinkOwner(f"job-{topic}", "out", 2, epoch=3)
+    sink = broker.sink(topic, delivery=ONCE)
+    with pytest.raises(KafkaFailed, match=r"epoch 3 was committed, and .* says 1: the brokers have lost"):
+        sink.fence(later)
+    sink.close()
+    sink = broker.sink(topic, delivery=ONCE, on_lost_marker="drop")
+    assert sink.fence(later) == 1
+    sink.close()
+    assert "epoch 3 was committed" in caplog.text
+
+
 def test_marker_of_the_first_epoch_that_is_in_another_topic(broker: Broker) -> None:
     first, second = broker.topic(), broker.topic()
     sink = fenced(broker, first)
