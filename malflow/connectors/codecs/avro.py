@@ -15,6 +15,8 @@ from malflow.errors import GraphError, MissingDependency
 
 __all__ = ["AvroDecoder", "AvroEncoder"]
 
+_SHOWN = 3
+
 AvroSchema: TypeAlias = str | dict[str, Any] | list[Any] | Path
 """A schema: parsed JSON, its text, or the path of an ``.avsc`` file."""
 
@@ -88,7 +90,7 @@ class AvroDecoder(Decoder[Any]):
 
 
 class AvroEncoder(Encoder[Any]):
-    """Encode Avro records.
+    """Encode Avro records. A value that does not have the type of its field, such as 1.5 for an int, is refused.
 
     Args:
         schema: the schema of the records.
@@ -121,8 +123,9 @@ class AvroEncoder(Encoder[Any]):
 
         Raises:
             RegistryUnavailable: if the registry does not answer.
-            ValueError: if the registry does not have the schema and may not add it.
+            ValueError: if the value does not fit the schema, or the registry has not the schema and may not add it.
         """
+        self._fastavro.check(value, self._schema)
         stream = BytesIO()
         stream.write(self._first() if self._frame is None else self._frame)
         self._fastavro.write(stream, self._schema, value)
@@ -142,7 +145,14 @@ class _Fastavro:
     def __init__(self) -> None:
         module = _fastavro()
         self.read, self.write = module.schemaless_reader, module.schemaless_writer
-        self._module = module
+        self._module, self._validate = module, module.validation.validate
+
+    def check(self, value: Any, schema: Any) -> None:
+        """Raise an error if a value does not fit: some that do not, fastavro would write as others."""
+        try:
+            self._validate(value, schema)
+        except self._module.validation.ValidationError as error:
+            raise ValueError("; ".join(str(it) for it in error.errors[:_SHOWN])) from None
 
     def parse(self, schema: Any, named: dict[str, Any]) -> Any:
         return self._module.parse_schema(schema, named_schemas=named)

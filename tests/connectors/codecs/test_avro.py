@@ -140,6 +140,16 @@ def test_credentials_of_a_registry(server: FakeRegistry) -> None:
     assert "wrong!" not in shown
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("int", 1.7), ("int", 2**31), ("long", True), ("boolean", "false"), ("boolean", None), (["null", "int"], 2**40)],
+)
+def test_values_that_would_be_written_as_others(kind: Any, value: Any) -> None:
+    schema = {"type": "record", "name": "Sale", "fields": [{"name": "n", "type": kind}]}
+    with pytest.raises(ValueError, match=r"Sale\.n"):
+        AvroEncoder(schema).encode({"n": value})
+
+
 def test_a_schema_that_may_not_be_added(server: FakeRegistry) -> None:
     encoder = AvroEncoder(SALE, registry=registry_at(server), subject="sales-value", register=False)
     with pytest.raises(ValueError, match="does not know /subjects/sales-value"):
