@@ -164,6 +164,8 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
                 reason = f"the topic was deleted and made again (its id is {buffer.topic_id}, it was {state[0]})"
                 consumer.seek(buffer, consumer.lose(buffer, offset, reason))
             stop_at = consumer.offsets(part)[1] if self._stop else None
+            if stop_at is not None and stop_at < buffer.next:
+                consumer.seek(buffer, consumer.lose(buffer, buffer.next, "it ends before what was read of it"))
         except BaseException:
             consumer.unassign(part)
             raise

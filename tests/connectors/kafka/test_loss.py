@@ -52,6 +52,20 @@ def test_reading_on_after_a_loss(answer: str, first: bytes, broker: Broker, capl
     reader.suspend()
 
 
+def test_end_before_the_position_of_a_bounded_run(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.write(topic, [b"1", b"2"])
+    reader = broker.source(topic).build_part((topic, 0), None)
+    topic_id = reader.snapshot()[0]
+    reader.suspend()
+    position = (topic_id, 5, 0)  # as after the election of a leader that had less
+    with pytest.raises(KafkaDataLost, match="it ends before what was read of it; offset 5 is wanted"):
+        broker.source(topic, stop="latest").build_part((topic, 0), position)
+    reader = broker.source(topic, stop="latest", on_data_loss="latest").build_part((topic, 0), position)
+    assert (reader.is_finished(), reader.snapshot()[1]) == (True, 2)
+    reader.suspend()
+
+
 def test_topic_made_anew_between_two_runs(broker: Broker) -> None:
     topic = broker.topic()
     broker.write(topic, [b"old"] * 3)
