@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ _CONTENTION = re.compile(
     r"database (table |schema )?is locked|deadlock|lock wait timeout|could not serialize|can't serialize|ORA-08177",
     re.IGNORECASE,
 )
+_STRICT = "set session sql_mode = concat_ws(',', nullif(@@session.sql_mode, ''), 'STRICT_ALL_TABLES')"
 _PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECASE)
 
 
@@ -133,7 +134,7 @@ class Database:
 
     def _new_engine(self) -> sa.Engine:
         try:
-            return sa.create_engine(self._url, hide_parameters=True, **self._settings)
+            engine = sa.create_engine(self._url, hide_parameters=True, **self._settings)
         except ImportError as error:
             driver = self._url.get_dialect().driver
             raise MissingDependency(
@@ -144,6 +145,9 @@ class Database:
         except (exc.SQLAlchemyError, TypeError, ValueError) as error:
             said = self.without_secrets(str(error))
             raise GraphError(f"{self._asked_by} got a setting that SQLAlchemy refuses for {self!r}: {said}") from None
+        if engine.dialect.name in ("mysql", "mariadb"):
+            sa.event.listen(engine, "connect", _refuse_unfit_values)
+        return engine
 
     def _check_transactions(self, connection: sa.Connection) -> None:
         driver = connection.connection.dbapi_connection
@@ -165,6 +169,12 @@ class Database:
         host = f"[{self._url.host}]" if ":" in (self._url.host or "") else self._url.host or ""
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self._url.drivername}://{host}{port}/{self._url.database or ''}"
+
+
+def _refuse_unfit_values(connection: Any, _: object) -> None:
+    """Make the mode of a session strict: a value that does not fit its column is refused, not cut until it does."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(_STRICT)
 
 
 def is_lost(error: BaseException) -> bool:

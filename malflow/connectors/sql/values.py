@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
@@ -34,6 +35,18 @@ _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
 """Kinds of columns, what their values are in Python, and how that is called."""
 
 _BITS = ((sa.BigInteger, 64), (sa.SmallInteger, 16), (sa.Integer, 32))
+_FEWER_BITS: Mapping[type, int] = {mysql.TINYINT: 8, mysql.MEDIUMINT: 24}
+_BYTES: Mapping[type, int] = {
+    mysql.TINYTEXT: 2**8 - 1,
+    mysql.TINYBLOB: 2**8 - 1,
+    mysql.TEXT: 2**16 - 1,
+    sa.BLOB: 2**16 - 1,
+    mysql.MEDIUMTEXT: 2**24 - 1,
+    mysql.MEDIUMBLOB: 2**24 - 1,
+}
+"""Bytes that columns of MySQL take."""
+_BINARIES = (sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.TINYBLOB, mysql.MEDIUMBLOB)
+_LONGEST = 2**32 - 1
 _STRICT = ("mysql", "mariadb", "postgresql")
 
 
@@ -101,19 +114,31 @@ def _limits(column: Any, dialect: str) -> list[Check]:
     elif isinstance(column, sa.Boolean) and dialect == "postgresql":
         limits.append(lambda value: None if isinstance(value, bool) else "is an integer, not a boolean")
     elif isinstance(column, sa.String):
-        limits.append(_encodable)
-        if dialect == "postgresql":
-            limits.append(lambda value: "has a character NUL, which Postgres can't store" if "\0" in value else None)
-        if dialect in _STRICT and getattr(column, "length", None):
-            limits.append(_shorter_than(int(column.length or 0)))
+        limits += _limits_of_text(column, dialect)
+    elif type(column) in _BINARIES and dialect in ("mysql", "mariadb"):
+        limits.append(_of_bytes(column.length or _BYTES.get(type(column), _LONGEST)))
     elif isinstance(column, sa.Integer) and dialect in (*_STRICT, "sqlite"):
         bits = 64 if dialect == "sqlite" else next(bits for kind, bits in _BITS if isinstance(column, kind))
+        bits = _FEWER_BITS.get(type(column), bits)
         limits.append(_within(bits, unsigned=bool(getattr(column, "unsigned", False))))
     elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in _STRICT:
         if dialect != "postgresql":
             limits.append(_finite)
         if not isinstance(column, sa.Float) and column.precision is not None:
             limits.append(_below(10 ** (column.precision - (column.scale or 0))))
+    return limits
+
+
+def _limits_of_text(column: sa.String, dialect: str) -> list[Check]:
+    limits: list[Check] = [_encodable]
+    if dialect == "postgresql":
+        limits.append(lambda value: "has a character NUL, which Postgres can't store" if "\0" in value else None)
+    if isinstance(column, sa.Enum):
+        limits.append(_one_of(column.enums))
+    elif dialect in _STRICT and column.length and not isinstance(column, mysql.SET):  # its members' length
+        limits.append(_shorter_than(int(column.length)))
+    elif type(column) in _BYTES:
+        limits.append(_of_bytes(_BYTES[type(column)]))
     return limits
 
 
@@ -137,6 +162,21 @@ def _shorter_than(length: int) -> Check:
     def check(value: str) -> str | None:
         found = len(value.rstrip(" "))
         return f"has {found} characters; the column takes {length}" if found > length else None
+
+    return check
+
+
+def _one_of(members: Sequence[str]) -> Check:
+    folded = {member.casefold() for member in members}  # the database may compare so
+    return lambda value: None if value.casefold() in folded else f"is none of {', '.join(map(repr, members))}"
+
+
+def _of_bytes(length: int) -> Check:
+    def check(value: Any) -> str | None:
+        if not isinstance(value, str | bytes | bytearray | memoryview):
+            return None
+        found = len(value.encode() if isinstance(value, str) else value)
+        return f"has {found} bytes; the column takes {length}" if found > length else None
 
     return check
 

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -165,6 +166,39 @@ def test_numbers_that_are_too_large(database: Database, sinks: Make) -> None:
     if database.dialect == "postgresql":
         with pytest.raises(SqlError, match="not a boolean"):
             write_and_prepare(sink, (2, 1, 1))
+
+
+LIMITS: dict[str, tuple[Any, Any]] = {
+    "a": (-128, 128),
+    "b": (2**24 - 1, 2**24),
+    "c": ("ü" * 127, "ü" * 128),
+    "d": (b"x" * 255, b"x" * 256),
+    "e": (b"xx", b"xxx"),
+    "f": ("A", "c"),
+    "g": ("a,b", 7),
+}
+
+
+def test_limits_of_the_types_of_mariadb(mariadb: Database) -> None:
+    mariadb.execute(
+        "create table t (id int primary key, a tinyint, b mediumint unsigned, c tinytext, d tinyblob, e varbinary(2), "
+        "f enum('a', 'b'), g set('a', 'b'), y year)"
+    )
+    lenient = {"connect_args": {"init_command": "set sql_mode = ''"}}
+    with closing(SqlSink(mariadb.url, "t", columns=["id", "y"], delivery="at-least-once", settings=lenient)) as sink:
+        write(sink, (1, 1800))
+        with pytest.raises(SqlError, match="Out of range value for column 'y'"):
+            sink.flush()
+    with closing(SqlSink(mariadb.url, "t", columns=["id", *LIMITS])) as sink:
+        sink.fence(owner())
+        good = {name: values[0] for name, values in LIMITS.items()}
+        write(sink, {"id": 1, **good})
+        handle: Any = sink.prepare(1)
+        sink.commit([handle])
+        assert len(mariadb.rows()) == 1
+        for name, (_, bad) in LIMITS.items():
+            with pytest.raises(SqlError, match=f"column '{name}'"):
+                write_and_prepare(sink, {"id": 2, **good, name: bad})
 
 
 def test_runs_that_make_the_ledger_at_once(database: Database, sinks: Make) -> None:
