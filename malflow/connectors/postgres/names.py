@@ -12,7 +12,7 @@ from psycopg import sql
 
 from malflow.connectors.postgres.errors import PostgresError
 
-__all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "types_below"]
+__all__ = ["Table", "describe", "identifiers", "raw_sql", "shown_name", "type_names", "types_below"]
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
@@ -149,6 +149,12 @@ def types_below(connection: psycopg.Connection[Any], oids: Iterable[int]) -> Map
     """Return the types below domains, through all domains between, of those oids that psycopg doesn't know."""
     unknown = [oid for oid in oids if psycopg.adapters.types.get(oid) is None]
     return dict(connection.execute(_BELOW, (unknown,)).fetchall()) if unknown else {}
+
+
+def type_names(connection: psycopg.Connection[Any], oids: Sequence[int]) -> tuple[str, ...]:
+    """Return types as SQL."""
+    query = "select format_type(oid, null) from unnest(%s::bigint[]::oid[]) with ordinality as t(oid, at) order by at"
+    return tuple(name for (name,) in connection.execute(query, (list(oids),)))
 
 
 def raw_sql(text: str) -> sql.SQL:

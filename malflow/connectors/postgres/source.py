@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias, cast
 
 import psycopg
@@ -15,8 +16,8 @@ from psycopg import sql
 from malflow.connectors.postgres.background import Background
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
-from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql
-from malflow.errors import GraphError
+from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
+from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 
 __all__ = ["PostgresSource"]
@@ -26,6 +27,9 @@ Position: TypeAlias = tuple[int, tuple[Any, ...]]
 
 Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.Connection[Row]
+
+_NOT_AS_VALUES = frozenset({1186, 1266, 3802})
+"""Types whose values in Python are not exact, or not written as read: interval, timetz, jsonb; text in a key."""
 
 _PATIENCE = 5.0
 """Seconds that `suspend` waits for a connection that is being made."""
@@ -133,6 +137,40 @@ class _Page:
     last: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """What is read: the rows' query, their columns, and the key with its types as SQL, and which are read as text."""
+
+    select: sql.Composable
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    casts: tuple[str, ...]
+    as_text: tuple[bool, ...]
+
+    def after(self, key: Row) -> sql.Composed:
+        """Return the condition on rows that follow a key."""
+        cells = [
+            sql.SQL("({}::{})").format(sql.Literal(value), raw_sql(cast))
+            for value, cast in zip(key, self.casts, strict=True)
+        ]
+        return sql.SQL("where row({}) > row({})").format(identifiers(self.key), sql.SQL(", ").join(cells))
+
+    def cells(self) -> sql.Composed:
+        """Return the key to be read."""
+        pairs = zip(self.key, self.as_text, strict=True)
+        return sql.SQL(", ").join(
+            sql.SQL("{}::text" if text else "{}").format(sql.Identifier(it)) for it, text in pairs
+        )
+
+    def order(self) -> sql.Composed:
+        """Return the columns of the key as those of the query."""
+        return sql.SQL(", ").join(sql.Identifier("source", name) for name in self.key)
+
+    def lacks(self) -> sql.Composed:
+        """Return the condition on rows that have no key."""
+        return sql.SQL(" or ").join(sql.SQL("{} is null").format(sql.Identifier(name)) for name in self.key)
+
+
 class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
     """The reader of a table or query."""
 
@@ -143,10 +181,11 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         self._page: _Page | None = None
         self._at = 0
         self._connection: Connection | None = None
-        self._statement: tuple[sql.Composable, tuple[str, ...], Table | None] | None = None
+        self._statement: _Statement | None = None
         self._not_before = float("-inf")
         self._lost_since: float | None = None
         self._finished = False
+        self._looked_for_null = False
 
     def poll(self) -> tuple[Any, Any] | None:
         """Return the next row and its timestamp."""
@@ -254,27 +293,44 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             self._connection = options.server.connect()
         if self._statement is None:
             self._statement = self._describe(self._connection)
-        select, names, table = self._statement
-        key = identifiers(options.key or (table.primary_key if table is not None else ()))
-        condition: sql.Composable = sql.SQL("")
-        if after:
-            cells = _key_cells(options, table, after)
-            condition = sql.SQL("where row({}) > {}").format(key, cells)
-        query = sql.SQL("select *, {} from ({}) as source {} order by {} limit {}")
-        statement = query.format(key, select, condition, key, sql.Literal(options.page_rows))
+        read = self._statement
+        query = sql.SQL("select *, {} from ({}\n) as source {} order by {} limit {}")
+        condition = read.after(after) if after else sql.SQL("")
+        most = sql.Literal(options.page_rows + 1)
+        statement = query.format(read.cells(), read.select, condition, read.order(), most)
         rows = self._connection.execute(statement).fetchall()
-        if any(None in row[len(names) :] for row in rows):
-            raise PostgresError(f"{self._what}: the key {', '.join(options.key)} is NULL in a row; exclude such rows")
-        return _Page(names, rows, last=len(rows) < options.page_rows)
+        last = len(rows) <= options.page_rows
+        if options.query is not None:
+            self._check_keys([row[len(read.names) :] for row in rows], read, last=last)
+        return _Page(read.names, rows[: options.page_rows], last=last)
 
-    def _describe(self, connection: Connection) -> tuple[sql.Composable, tuple[str, ...], Table | None]:
+    def _check_keys(self, keys: Sequence[Row], read: _Statement, *, last: bool) -> None:
+        """Check that no row is left out, since its key is that of the row before, or NULL."""
+        what = f"{self._what}: the key {', '.join(read.key)}"
+        if any(None in key for key in keys) or (last and self._has_null(read)):
+            raise PostgresError(f"{what} is NULL in a row; exclude such rows")
+        twice = next((key for key, next_key in pairwise(keys) if key == next_key), None)
+        if twice is not None:
+            raise PostgresError(f"{what} is {short_repr(twice)} in two rows; add columns that make it unique")
+
+    def _has_null(self, read: _Statement) -> bool:
+        """Whether a row has no key, so that it follows none; asked once, when all others are read."""
+        if self._looked_for_null or self._connection is None:
+            return False
+        self._looked_for_null = True
+        query = sql.SQL("select exists(select from ({}\n) as source where {})").format(read.select, read.lacks())
+        return self._connection.execute(query).fetchone() == (True,)
+
+    def _describe(self, connection: Connection) -> _Statement:
         options = self._options
         if options.query is not None:
             query = raw_sql(options.query.strip().rstrip(";"))
-            found = connection.execute(sql.SQL("select * from ({}) as source limit 0").format(query)).description
+            found = connection.execute(sql.SQL("select * from ({}\n) as source limit 0").format(query)).description
             names = tuple(column.name for column in found or ())
             self._check(names, options.key)
-            return query, names, None
+            oids = {column.name: column.type_code for column in found or ()}
+            types = [oids[name] for name in options.key]
+            return _Statement(query, names, options.key, type_names(connection, types), _as_text(types))
         table = describe(connection, options.table or "", "PostgresSource")
         key = options.key or table.primary_key
         names = options.columns or _all_columns(connection, table)
@@ -287,7 +343,8 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             raise PostgresError(f"{self._what}: {', '.join(key)} must be NOT NULL and have a unique index")
         self._check(names, ())
         select = sql.SQL("select {} from {}").format(identifiers(_with(names, key)), table.identifier)
-        return select, _with(names, key), table
+        casts = tuple(table.casts[table.columns.index(name)] for name in key)
+        return _Statement(select, _with(names, key), key, casts, _as_text([table.type_of(name) for name in key]))
 
     def _check(self, names: tuple[str, ...], key: tuple[str, ...]) -> None:
         wanted = (*key, *([self._options.timestamp] if self._options.timestamp else ()))
@@ -304,14 +361,17 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         server, now = self._options.server, self._clock()
         self._lost_since = self._lost_since or now
         self._not_before = now + 0.1
+        if isinstance(error, psycopg.DataError) and error.sqlstate is None:
+            raise PostgresError(
+                f"{self._what}: a value can't be read ({error}); pass query='select column::text ...' to get a "
+                "column as Postgres writes it"
+            ) from None
         if not is_lost(error) or now - self._lost_since > server.retry_for:
             raise server.failure(f"reading {self._what}", error) from None
 
 
-def _key_cells(options: SourceOptions, table: Table | None, key: Row) -> sql.Composable:
-    if table is not None:
-        return table.literals(options.key or table.primary_key, key)
-    return sql.SQL("row({})").format(sql.SQL(", ").join(map(sql.Literal, key)))
+def _as_text(types: Iterable[int]) -> tuple[bool, ...]:
+    return tuple(oid in _NOT_AS_VALUES for oid in types)
 
 
 def _all_columns(connection: Connection, table: Table) -> tuple[str, ...]:

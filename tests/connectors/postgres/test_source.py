@@ -108,6 +108,36 @@ def test_tables_that_cannot_be_read(database: Database, statement: str, options:
         read_all(reader)
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [("(1), (2), (2), (3)", r"k is \(2,\) in two rows"), ("(1), (2), (null), (null)", "k is NULL in a row")],
+)
+@pytest.mark.parametrize("page_rows", [2, 9])
+def test_rows_that_a_key_leaves_out(database: Database, values: str, words: str, page_rows: int) -> None:
+    database.execute(f"create table t (k int); insert into t values {values}")
+    source = PostgresSource(database.dsn, query="select * from t -- all", key=["k"], page_rows=page_rows)
+    with pytest.raises(PostgresError, match=words):
+        read_all(source.build_part("query", None))
+
+
+def test_keys_of_types_that_python_does_not_have(database: Database) -> None:
+    database.execute("create table t (a real, b interval, c int[], d jsonb, primary key (a, b, c, d))")
+    database.execute("insert into t values (0.1, '1 year', '{1}', '{}'), (0.1, '364 days', '{1}', '\"x\"')")
+    database.execute("insert into t values (0.1, '1 year', '{1}', '[0]'), (0.1, '1 year', '{2}', '1')")
+    reads: list[dict[str, Any]] = [{"table": "t"}, {"query": "select * from t", "key": ["a", "b", "c", "d"]}]
+    for options in reads:
+        source = PostgresSource(database.dsn, page_rows=1, row=tuple, **options)
+        assert [row[2:] for row in read_all(source.build_part("t", None))] == [
+            ([1], [0]),
+            ([1], {}),
+            ([2], 1),
+            ([1], "x"),
+        ]
+    database.execute("create table u (id int primary key, d date); insert into u values (1, 'infinity')")
+    with pytest.raises(PostgresError, match=r"table u: .*infinity.*column::text"):
+        read_all(PostgresSource(database.dsn, "u").build_part("u", None))
+
+
 def test_null_in_the_key_of_a_query(database: Database) -> None:
     reader = PostgresSource(database.dsn, query="select null::int as a", key=["a"]).build_part("query", None)
     with pytest.raises(PostgresError, match="the key a is NULL"):
