@@ -70,6 +70,8 @@ def server_list(servers: str | Iterable[str], wanted_by: str) -> str:
     Raises:
         GraphError: if there are none.
     """
+    if not isinstance(servers, Iterable):
+        raise GraphError(f"{wanted_by} needs servers='host:9092' or several; got {short_repr(servers)}")
     listed = servers if isinstance(servers, str) else ",".join(map(str, servers))
     if not listed.strip(", "):
         raise GraphError(f"{wanted_by} needs servers='host:9092' or several; got {short_repr(servers)}")
@@ -119,6 +121,10 @@ class ClientSettings:
         Raises:
             GraphError: if the user's settings contradict ours.
         """
+        if settings is not None and not isinstance(settings, Mapping):
+            raise GraphError(
+                f"{wanted_by} settings must be a dict of librdkafka's settings; got a {type(settings).__name__}"
+            )
         given = dict(settings or {})
         for name, value in given.items():
             if not isinstance(name, str):

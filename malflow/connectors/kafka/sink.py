@@ -117,8 +117,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
                 raise GraphError(f"{me} {name} must be a plain function; got {deferred(function)}")
             if name != "topic" and function is not None and not callable(function):
                 raise GraphError(f"{me} {name} must be a function of the message; got {short_repr(function)}")
-        if timeout <= timedelta(0):
-            raise GraphError(f"{me} timeout must be positive; got {timeout!r}")
+        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+            raise GraphError(f"{me} timeout must be a positive timedelta; got {timeout!r}")
         usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(timeout)}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=usual)
         self.delivery = delivery
@@ -128,7 +128,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._marker_topic = marker_topic or (topic if isinstance(topic, str) else "")
         self._on_lost_marker = on_lost_marker
         self._seconds = timeout.total_seconds()
-        self._largest = int(self._settings.settings.get("message.max.bytes", _LARGEST))
+        largest = self._settings.settings.get("message.max.bytes", _LARGEST)
+        if not str(largest).isdecimal():
+            raise GraphError(f"{me} setting 'message.max.bytes' must be a number of bytes; got {short_repr(largest)}")
+        self._largest = int(largest)
         self._producer: Producer | None = None
         self._failures = Failures(self._settings)
         self._unflushed = False

@@ -57,12 +57,16 @@ class RedisPlace:
         except ValueError:
             wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
             raise GraphError(f"{wanted_by} got a URL that is not Redis's; write {wanted}") from None
+        if settings is not None and not isinstance(settings, Mapping):
+            raise GraphError(
+                f"{wanted_by} settings must be a dict of redis-py's arguments; got a {type(settings).__name__}"
+            )
         given = {**parsed, **(settings or {})}
         for name, why in _FIXED.items():
             if name in given:
                 raise GraphError(f"{wanted_by} got the setting '{name}'; remove it: {why}")
-        if retry_for < timedelta(0):
-            raise GraphError(f"{wanted_by} retry_for must not be negative; got {retry_for!r}")
+        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
+            raise GraphError(f"{wanted_by} retry_for must be a timedelta and not negative; got {retry_for!r}")
         self._url = url
         self._settings: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5, **(settings or {})}
         self._where = f"{given.get('host') or given.get('path') or 'localhost'}:{given.get('port', 6379)}"

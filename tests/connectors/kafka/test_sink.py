@@ -368,6 +368,10 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
         ({"settings": {"enable.idempotence": False}}, "does not take another 'enable.idempotence' than True"),
         ({"settings": {"transactional.id": "mine"}}, "names of the job and the sink"),
         ({"settings": {"on_delivery": print}}, "what becomes of each record"),
+        ({"settings": {"message.max.bytes": "1 MB"}}, "'message.max.bytes' must be a number of bytes; got '1 MB'"),
+        ({"settings": ["acks"]}, "settings must be a dict"),
+        ({"servers": 9092}, "needs servers='host:9092'"),
+        ({"timeout": 5}, "timeout must be a positive timedelta"),
         ({"settings": {"metadata.broker.list": "x"}}, "pass servers="),
     ],
 )

@@ -344,6 +344,8 @@ def test_no_secret_in_texts() -> None:
         ({"rows_per_call": 0}, "rows_per_call must be from 1 to"),
         ({"delete": 3}, "delete must be a plain function"),
         ({"encode": "jsn"}, "did you mean 'json'"),
+        ({"retry_for": 5}, "retry_for must be a timedelta and not negative; got 5"),
+        ({"settings": ["db"]}, "settings must be a dict"),
         ({"settings": {"decode_responses": True}}, "got the setting 'decode_responses'"),
     ],
 )

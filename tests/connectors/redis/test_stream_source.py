@@ -291,7 +291,7 @@ def test_no_secret_in_texts(name: str) -> None:
         ({"decode": "jsn"}, "did you mean 'json'"),
         ({"on_error": "raise"}, "on_error must be 'fail' or 'skip'"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail' or 'earliest' or 'latest'"),
-        ({"retry_for": timedelta(-1)}, "retry_for must not be negative"),
+        ({"retry_for": timedelta(-1)}, "retry_for must be a timedelta and not negative"),
     ],
 )
 def test_arguments_that_are_refused(arguments: dict[str, Any], reason: str) -> None:
