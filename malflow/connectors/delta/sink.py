@@ -87,8 +87,8 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if unknown:
             known = ", ".join(sorted(_SETTINGS - _OURS))
             raise GraphError(f"DeltaSink settings can't have {unknown[0]!r}: write_deltalake takes {known}")
-        if retry_for < timedelta(0):
-            raise GraphError(f"DeltaSink retry_for must not be negative; got {retry_for!r}")
+        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
+            raise GraphError(f"DeltaSink retry_for must be a timedelta, not negative; got {retry_for!r}")
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path
         self.delivery = delivery

@@ -12,10 +12,25 @@ import pyarrow as pa
 from malflow.connectors.parquet.fidelity import first_changed
 from malflow.errors import MalflowError, short_repr
 
-__all__ = ["Columns", "UnfitRow"]
+__all__ = ["Columns", "UnfitRow", "stored_type"]
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _SHOWN = 20
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type by which Parquet stores one; a dictionary grows with a file, whatever its batches need.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        raise ValueError("Parquet has no struct without fields")
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
+    for index in range(kind.num_fields):
+        stored_type(kind.field(index).type)
+    return kind
 
 
 class UnfitRow(MalflowError, ValueError):

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from malflow.errors import FencedError
+from malflow.errors import FencedError, MalflowError
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.retry import Retry
 
@@ -121,7 +121,16 @@ class Ledger:
                 return 0, Entry()
             data = self._read(_key(numbers[-1]))
             if data is not None:
-                return numbers[-1], Entry(**json.loads(data))
+                return numbers[-1], self._entry(_key(numbers[-1]), data)
+
+    def _entry(self, key: str, data: bytes) -> Entry:
+        try:
+            return Entry(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise MalflowError(
+                f"the ledger of '{self._target}' has a damaged entry, {key} ({error}); delete it, and see that no "
+                "visible file has records of the pending interval"
+            ) from error
 
     def _read(self, key: str) -> bytes | None:
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from malflow.callables import deferred
-from malflow.connectors.parquet.columns import Columns
+from malflow.connectors.files.local_file import SinkFileError
+from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.parquet.ledger import Ledger
 from malflow.connectors.parquet.places import HIDDEN, Place, Staged, StagedFile, open_place
 from malflow.errors import GraphError, MalflowError, short_repr
@@ -92,16 +93,15 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._settings = _checked_settings(settings)
         if delivery not in ("exactly-once", "at-least-once"):
             raise GraphError(f"ParquetSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-        if schema is not None and not isinstance(schema, pa.Schema):
-            raise GraphError(f"ParquetSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
+        schema = None if schema is None else _checked_schema(schema)
         if formatter is not None and (not callable(formatter) or deferred(formatter)):
             raise GraphError(
                 f"ParquetSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
             )
         if isinstance(row_group_rows, bool) or not isinstance(row_group_rows, int) or row_group_rows < 1:
             raise GraphError(f"ParquetSink row_group_rows must be a positive number; got {row_group_rows!r}")
-        if retry_for < timedelta(0):
-            raise GraphError(f"ParquetSink retry_for must not be negative; got {retry_for!r}")
+        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
+            raise GraphError(f"ParquetSink retry_for must be a timedelta, not negative; got {retry_for!r}")
         self.delivery = delivery
         self._retry_for = retry_for.total_seconds()
         self._shown = redacted(self._folder, secrets_in(self._options, self._folder))
@@ -152,7 +152,8 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         slug = re.sub(r"[^A-Za-z0-9]+", "-", owner.name)[:60].strip("-")
         sub = f"{slug}-{digest}"
         self._reset()
-        _make_folder(self._folder)
+        with self._named():
+            _make_folder(self._folder)
         store = open_store(f"{self._folder}/{HIDDEN}/{sub}", self._options)
         ledger = Ledger(store, self._shown, self._retry)
         ledger.claim(owner.claim)
@@ -189,7 +190,7 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._claimed().place.sweep(self._owned, [staged for _, staged in keep])
 
     def _reset(self) -> None:
-        self._columns = Columns(self._shown, self._schema)
+        self._columns = Columns(self._shown, self._schema, stored_type)
         self._rows: list[Any] = []
         self._batches: list[pa.RecordBatch] = []
         self._buffered = 0
@@ -217,12 +218,13 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         if not self._batches:
             return
         table, self._batches, self._buffered = pa.Table.from_batches(self._batches), [], 0
-        if self._writer is None:
-            output = self._output or self._unclaimed()
-            self._files += 1
-            self._file = output.place.create(f"{output.prefix}{self._files:06d}-{token_hex(4)}.parquet")
-            self._writer = pq.ParquetWriter(self._file, self._columns.schema, **self._settings)
-        self._writer.write_table(table, row_group_size=self._most)
+        with self._named():
+            if self._writer is None:
+                output = self._output or self._unclaimed()
+                self._files += 1
+                self._file = output.place.create(f"{output.prefix}{self._files:06d}-{token_hex(4)}.parquet")
+                self._writer = pq.ParquetWriter(self._file, self._columns.schema, **self._settings)
+            self._writer.write_table(table, row_group_size=self._most)
 
     def _finished(self) -> Staged | None:
         """Finish the open file; return None if there were no records."""
@@ -231,10 +233,21 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         writer, file = self._writer, self._file
         if writer is None or file is None:
             return None
-        writer.close()
-        staged = file.seal()
+        with self._named():
+            writer.close()
+            staged = file.seal()
         self._writer = self._file = None
         return staged
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the folder in errors of the system and of Arrow."""
+        try:
+            yield
+        except MalflowError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise SinkFileError(self._shown, f"can't be written: {error}") from error
 
     def _drop(self) -> None:
         """Drop everything that is not prepared."""
@@ -264,7 +277,11 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
             data = self._retry.of(partial(store.get, _SCHEMA, _SCHEMA_LIMIT))
         except KeyMissing:
             return None
-        return pa.ipc.read_schema(pa.py_buffer(data))
+        try:
+            return pa.ipc.read_schema(pa.py_buffer(data))
+        except (pa.ArrowException, OSError) as error:
+            problem = f"has a damaged {HIDDEN}/.../{_SCHEMA} ({error}); delete it, or pass schema="
+            raise SinkFileError(self._shown, problem) from error
 
     @property
     def _retry(self) -> Retry:
@@ -315,10 +332,29 @@ def _checked_folder(folder: Any) -> str:
 
 
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise GraphError(f"ParquetSink settings must be a mapping; got {short_repr(settings)}")
     given = dict(settings or {})
     ours = sorted(_OURS.intersection(given))
     if ours:
         raise GraphError(
             f"ParquetSink settings can't have {ours[0]!r}: pass folder, schema and storage_options instead"
         )
-    return {"compression": "zstd", **given}
+    checked = {"compression": "zstd", **given}
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([("n", pa.int8())]), **checked).close()
+    except TypeError as error:
+        raise GraphError(f"ParquetSink settings are not those of pyarrow.parquet.ParquetWriter: {error}") from None
+    except (pa.ArrowException, OSError, ValueError):  # they may fit other columns
+        pass
+    return checked
+
+
+def _checked_schema(schema: Any) -> pa.Schema:
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(f"ParquetSink schema must be a pyarrow.Schema; got {short_repr(schema)}")
+    try:
+        fields = [field.with_type(stored_type(field.type)) for field in schema]
+    except ValueError as error:
+        raise GraphError(f"ParquetSink schema can't be stored: {error}") from None
+    return pa.schema(fields, schema.metadata)

@@ -313,7 +313,7 @@ def test_no_secret_in_an_error() -> None:
         ({"delivery": "once"}, "delivery must be"),
         ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
-        ({"retry_for": timedelta(seconds=-1)}, "retry_for must not be negative"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta, not negative"),
         ({"formatter": 3}, "needs a plain function as formatter"),
     ],
 )

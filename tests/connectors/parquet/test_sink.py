@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +18,7 @@ import pytest
 from malflow import DataMessage, SingleThreadRuntime
 from malflow.connectors.files.local_file import SinkFileError
 from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.parquet.columns import UnfitRow
 from malflow.errors import FencedError, GraphError, MalflowError
 from malflow.sinks.transactional import SinkOwner
 from malflow.snapshot import FsspecBackend
@@ -283,6 +285,49 @@ def test_prepared_file_that_was_deleted(tmp_path: Path) -> None:
         sink.commit([handle])
 
 
+def test_struct_without_fields_not_kept_in_the_schema(tmp_path: Path) -> None:
+    output = Output(str(tmp_path / "out"), {})
+    sink = output.run(1)
+    sink.sink_batch([0], [{"n": 1, "more": {}}], [0])
+    with pytest.raises(UnfitRow, match=r"in column 'more': .* \(Parquet has no struct without fields\); pass schema="):
+        sink.prepare(1)
+    again = output.run(2)
+    again.sink_batch([0], [{"n": 1, "more": {"a": 1}}], [0])
+    end_epoch(again, 1)
+    assert output.values == [1]
+
+
+def test_dictionary_that_outgrows_its_type(tmp_path: Path) -> None:
+    output = Output(str(tmp_path / "out"), {})
+    sink = output.run(1, schema=pa.schema([("n", pa.dictionary(pa.int8(), pa.string()))]))
+    texts = [str(number) for number in range(300)]
+    for start in (0, 100, 200):
+        write(sink, *texts[start : start + 100])
+    end_epoch(sink, 1)
+    assert output.values == texts
+
+
+def test_damaged_files_named_by_errors(tmp_path: Path) -> None:
+    output = Output(str(tmp_path / "out"), {})
+    sink = output.run(1)
+    write(sink, 1)
+    end_epoch(sink, 1)
+    [kept] = (tmp_path / "out" / ".malflow").glob("*")
+    (kept / "schema.arrow").write_bytes(b"\0\0")
+    with pytest.raises(SinkFileError, match=r"out' has a damaged .*schema.arrow \(.*\); delete it, or pass schema="):
+        output.run(2)
+    sorted((kept / "ledger").iterdir())[-1].write_bytes(b"{")
+    with pytest.raises(MalflowError, match=r"ledger of '.*out' has a damaged entry, ledger/0+4.json \(.*\); delete it"):
+        output.run(3)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SinkFileError, match=r"sink file '.*/file' can't be written: .*File exists"):
+        Output(str(tmp_path / "file"), {}).run(1)
+    shutil.rmtree(kept)
+    write(sink, 2)
+    with pytest.raises(SinkFileError, match=r"sink file '.*/out' can't be written: .*No such file"):
+        sink.prepare(2)
+
+
 def test_folder_that_others_may_read(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "new" / "out"), {})
     sink = output.run(1)
@@ -302,7 +347,11 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
         ({"delivery": "once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
         ({"row_group_rows": 0}, "row_group_rows must be a positive number"),
         ({"settings": {"schema": 1}}, "settings can't have 'schema'"),
-        ({"retry_for": timedelta(seconds=-1)}, "retry_for must not be negative"),
+        ({"settings": {"codec": "zstd"}}, "settings are not those of pyarrow.parquet.ParquetWriter: .*'codec'"),
+        ({"settings": ["codec"]}, "settings must be a mapping"),
+        ({"schema": pa.schema([("x", pa.list_(pa.struct([])))])}, "schema can't be stored: Parquet has no struct with"),
+        ({"retry_for": 5}, "retry_for must be a timedelta"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta, not negative"),
         ({"formatter": 3}, "needs a plain function as formatter; got 3"),
     ],
 )
