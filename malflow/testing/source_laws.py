@@ -161,12 +161,12 @@ class _SourceSuite:
         return list(zip(values, stamps, strict=True))
 
     def _read(self, reader: Any, wanted: int, limit: int, law: str) -> list[Record]:
-        """Read some records; less if there are no more, or one too many if there is one."""
+        """Read some records, less if there are no more, and more if there are; a large limit is for all of the rest."""
         __tracebackhide__ = True
         records: list[Record] = []
         deadline = time.monotonic() + self._timeout
         while len(records) < wanted and not reader.is_finished():
-            more = self._polled(reader, min(limit, wanted - len(records)), law)
+            more = self._polled(reader, limit if limit == _LARGE else min(limit, wanted - len(records)), law)
             records += more
             if not more:
                 if time.monotonic() > deadline:

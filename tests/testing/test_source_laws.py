@@ -62,6 +62,15 @@ class Reader(StatefulSourcePartition[int, int, Any]):
         return self.size - self.at
 
 
+class WholeBatchesOnly(Reader):
+    """Drops the last records if they don't fill a batch."""
+
+    def poll_batch(self, limit: int) -> Any:
+        short = self.size - self.at < limit
+        polled = [self.poll() for _ in range(min(limit, self.size - self.at))]
+        return ([], []) if short else tuple(zip(*polled, strict=True))
+
+
 def reading(reader: type[Reader], **attributes: Any) -> Callable[[], Any]:
     """Return a function that makes a source with such readers."""
 
@@ -197,6 +206,7 @@ def other_parts(_source: Any, count: list[int] = [0]) -> Any:  # noqa: B006 - co
         ("limit", reading(Uneven)),
         ("replay", reading(Random)),
         ("replay", reading(Bulky)),
+        ("replay", reading(WholeBatchesOnly)),
         ("positions", reading(Mutating)),
         ("positions", reading(Consuming)),
         ("positions", reading(Client)),
