@@ -121,6 +121,8 @@ def _limits(column: Any, dialect: str) -> list[Check]:
         bits = 64 if dialect == "sqlite" else next(bits for kind, bits in _BITS if isinstance(column, kind))
         bits = _FEWER_BITS.get(type(column), bits)
         limits.append(_within(bits, unsigned=bool(getattr(column, "unsigned", False))))
+    elif isinstance(column, (sa.Numeric, sa.Float)) and dialect == "sqlite":
+        limits.append(_unlike_float)
     elif isinstance(column, (sa.Numeric, sa.Float)) and dialect in _STRICT:
         if dialect != "postgresql":
             limits.append(_finite)
@@ -179,6 +181,15 @@ def _of_bytes(length: int) -> Check:
         return f"has {found} bytes; the column takes {length}" if found > length else None
 
     return check
+
+
+def _unlike_float(value: Any) -> str | None:
+    """Return what SQLite, whose numbers are floats, would not keep of a value."""
+    if value != value:  # noqa: PLR0124 - NaN
+        return "is not a number, which SQLite would store as NULL"
+    if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:
+        return "has more digits than SQLite keeps; use a column of text"
+    return None
 
 
 def _finite(value: Any) -> str | None:

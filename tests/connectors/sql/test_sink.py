@@ -168,6 +168,16 @@ def test_numbers_that_are_too_large(database: Database, sinks: Make) -> None:
             write_and_prepare(sink, (2, 1, 1))
 
 
+@pytest.mark.parametrize("value", [float("nan"), Decimal("NaN"), Decimal("12345678901234567.89")])
+def test_numbers_that_sqlite_does_not_keep(sqlite: Database, value: Any) -> None:
+    sqlite.execute("create table t (id integer primary key, n numeric(20, 2))")
+    with closing(SqlSink(sqlite.url, "t")) as sink:
+        sink.fence(owner())
+        write_and_prepare(sink, (1, Decimal("1234567.89")))
+        with pytest.raises(SqlError, match=r"column 'n'.*SQLite"):
+            write_and_prepare(sink, (1, value))
+
+
 LIMITS: dict[str, tuple[Any, Any]] = {
     "a": (-128, 128),
     "b": (2**24 - 1, 2**24),
