@@ -58,6 +58,7 @@ def test_kinds_and_options(tmp_path: Path) -> None:
     assert repr(connect(f"delta://{tmp_path}/t?settings.name=x").sink()) == f"DeltaSink('{tmp_path}/t')"
     assert repr(connect("delta+s3://bucket/t?storage_options.AWS_REGION=eu").sink()) == "DeltaSink('s3://bucket/t')"
     assert isinstance(connect("delta://t").sink(), DeltaSink)
+    assert repr(connect("Delta+s3://bucket/t").sink()) == "DeltaSink('s3://bucket/t')"
     sink: Any = connect("https://me:hush@example.org/x/y?batch=7&headers.X-Mine=1&encode=json-lines").sink()
     assert isinstance(sink, HttpSink)
     assert (sink._most, sink._target.headers["X-Mine"], sink._target.url) == (7, "1", "https://example.org/x/y")

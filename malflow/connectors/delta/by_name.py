@@ -27,7 +27,7 @@ def sink(
 ) -> DeltaSink[Any, Any, Any]:
     """Return the sink into a table."""
     return DeltaSink(
-        address.url.removeprefix("delta+").removeprefix("delta://"),
+        f"{address.scheme}{address.url[len(address.scheme) :]}".removeprefix("delta+").removeprefix("delta://"),
         schema=schema,
         delivery=delivery,
         formatter=formatter,

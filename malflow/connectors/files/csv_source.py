@@ -117,6 +117,11 @@ class _Dialect:
     quotechar: str | None
 
     def __post_init__(self) -> None:
+        if self.delimiter == self.quotechar or self.delimiter in ("\r", "\n"):
+            raise GraphError(
+                f"CsvSource cannot read with delimiter={self.delimiter!r}, quotechar={self.quotechar!r}: a "
+                "delimiter is neither the quote nor a line break"
+            )
         try:
             self.reader(iter(()))
         except (TypeError, ValueError) as error:

@@ -108,6 +108,8 @@ def test_a_file_of_nothing_but_bad_rows_is_not_held_in_memory(tmp_path: Path, mo
         ({"fields": ["a", "b", "a"]}, "'a' more than once"),
         ({"delimiter": ""}, "delimiter"),
         ({"delimiter": ",,"}, "delimiter"),
+        ({"delimiter": '"'}, "a delimiter is neither the quote nor a line break"),
+        ({"delimiter": "\n"}, "a delimiter is neither the quote nor a line break"),
         ({"quotechar": "''"}, "quotechar"),
     ],
 )
