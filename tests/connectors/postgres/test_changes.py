@@ -307,7 +307,7 @@ def test_connection_that_is_lost_amid_a_command(database: Database, new_job: Any
     database.execute("create table t (id int primary key); insert into t values (1)")
     job = new_job(["t"])
     with cut_off_at(command, database.connection.info.port) as port:
-        dsn = make_conninfo(database.dsn, port=port)
+        dsn = make_conninfo(database.dsn, port=port, sslmode="disable")
         job.source = PostgresChanges(dsn, ["t"], slot=job.slot)
         reader = job.started(1)
         database.execute("insert into t values (2)")
@@ -327,7 +327,7 @@ def test_snapshot_whose_connection_is_lost(database: Database, new_job: Any) -> 
             connection.execute(end, (database.connection.info.dbname,))
 
     with cut_off_at(b"set transaction snapshot", database.connection.info.port, end_sender) as port:
-        job.source = PostgresChanges(make_conninfo(database.dsn, port=port), ["t"], slot=job.slot)
+        job.source = PostgresChanges(make_conninfo(database.dsn, port=port, sslmode="disable"), ["t"], slot=job.slot)
         job.started(1).suspend()
 
 
