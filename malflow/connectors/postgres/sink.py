@@ -17,7 +17,7 @@ from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.writing import Stages, TableWriter
 from malflow.connectors.tables.epoch_rows import EpochRows
-from malflow.connectors.tables.options import check_options, chosen_shape
+from malflow.connectors.tables.options import OnDataLoss, check_loss, check_options, chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
@@ -57,6 +57,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         text: columns whose values are text as Postgres writes it, such as those of `PostgresChanges` ``text``.
         ledger: the table of the ledger, made if it does not exist.
         retry_for: how long a lost connection is tried again before the run fails.
+        on_data_loss: ``"fail"`` when a run starts and the ledger lacks an epoch that was committed, or ``"continue"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -75,9 +76,10 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         text: Iterable[str] = (),
         ledger: str = "malflow_commits",
         retry_for: timedelta = timedelta(minutes=1),
+        on_data_loss: OnDataLoss = "fail",
     ) -> None:
         me = "PostgresSink"
-        check_options(me, delivery, key=key, columns=columns, text=text)
+        check_options(me, delivery, on_data_loss, key=key, columns=columns, text=text)
         if not isinstance(table, str) or not table:
             raise GraphError(f"{me} needs the name of a table; got {short_repr(table)}")
         self._server = Server(dsn, retry_for, me)
@@ -86,6 +88,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         self._columns = None if columns is None else tuple(columns)
         self._text = frozenset(text)
         self.delivery = delivery
+        self._accepts_loss = on_data_loss == "continue"
         self._owner: SinkOwner | None = None
         self._rows: EpochRows | None = None
         self._writer: TableWriter | None = None
@@ -116,9 +119,14 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                 self._server.retry(lambda: self._write_tick(batches, cleared=cleared), self._writing)
 
     def fence(self, owner: SinkOwner) -> int:
-        """Become the owner in the ledger; return the last epoch that was committed."""
+        """Become the owner in the ledger; return the last epoch that was committed.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            PostgresError: if the ledger lacks an epoch that was committed, or the server refuses something.
+        """
         self._owner = owner
-        return self._server.retry(self._take_over, f"taking over sink '{owner.sink}'")
+        return self._server.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
 
     def prepare(self, epoch: int) -> Handle | None:
         """Return the rows of the epoch; the server has seen them in temporary tables."""
@@ -149,12 +157,15 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
     def _writing(self) -> str:
         return f"writing to table {self._table_name}"
 
-    def _take_over(self) -> int:
+    def _take_over(self, owner: SinkOwner) -> int:
         connection, ledger = self._connected().connection, self._ledger()
         with self._reliably():
             ledger.make(connection)
             with connection.transaction():
-                return ledger.take_over(connection)
+                epoch = ledger.take_over(connection)
+                if not self._accepts_loss:
+                    check_loss(owner, epoch, self._ledger_name, PostgresError)
+                return epoch
 
     def _stage(self, epoch: int, batches: Sequence[Batch]) -> None:
         writer = self._connected()

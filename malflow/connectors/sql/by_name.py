@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.address import Address
 from malflow.connectors.sql.sink import SqlSink
+from malflow.connectors.tables.options import OnDataLoss
 from malflow.errors import GraphError
 from malflow.sinks.transactional import Delivery
 
@@ -26,6 +28,7 @@ def sink(
     ledger: str = "malflow_ledger",
     retry_for: timedelta = timedelta(minutes=1),
     driver: Mapping[str, str] | None = None,
+    on_data_loss: OnDataLoss = "fail",
 ) -> SqlSink:
     """Return a sink of the table that is last in the path; before it is the database.
 
@@ -44,4 +47,5 @@ def sink(
         url = host.set(username=address.user, password=address.password, database=database, query=dict(driver or {}))
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
-    return SqlSink(url, table, key=key, columns=columns, delivery=delivery, ledger=ledger, retry_for=retry_for)
+    options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss}
+    return SqlSink(url, table, key=key, columns=columns, delivery=delivery, **options)

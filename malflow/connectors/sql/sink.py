@@ -17,7 +17,7 @@ from malflow.connectors.sql.ledger import Ledger
 from malflow.connectors.sql.values import ValueChecks
 from malflow.connectors.sql.writing import TableWriter
 from malflow.connectors.tables.epoch_rows import EpochRows, RowBatch
-from malflow.connectors.tables.options import check_options, chosen_shape
+from malflow.connectors.tables.options import OnDataLoss, check_loss, check_options, chosen_shape
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
@@ -50,6 +50,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         ledger: the table of the ledger, made if it does not exist.
         retry_for: how long a lost connection is tried again before the run fails.
         settings: arguments of `sqlalchemy.create_engine`, such as ``connect_args``. Never shown.
+        on_data_loss: ``"fail"`` when a run starts and the ledger lacks an epoch that was committed, or ``"continue"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -72,9 +73,10 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         ledger: str = "malflow_ledger",
         retry_for: timedelta = timedelta(minutes=1),
         settings: Mapping[str, Any] | None = None,
+        on_data_loss: OnDataLoss = "fail",
     ) -> None:
         me = "SqlSink"
-        check_options(me, delivery, key=key, columns=columns)
+        check_options(me, delivery, on_data_loss, key=key, columns=columns)
         if not isinstance(table, str) or not table:
             raise GraphError(f"{me} needs the name of a table; got {short_repr(table)}")
         self._database = Database(url, settings, retry_for, me)
@@ -82,6 +84,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         self._key = None if key is None else tuple(key)
         self._columns = None if columns is None else tuple(columns)
         self.delivery = delivery
+        self._accepts_loss = on_data_loss == "continue"
         self._owner: SinkOwner | None = None
         self._rows: EpochRows | None = None
         self._writer: tuple[TableWriter, ValueChecks] | None = None
@@ -107,10 +110,15 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                 self._try_to_write(lambda: self._write(batches, cleared=cleared, epoch=None), batches)
 
     def fence(self, owner: SinkOwner) -> int:
-        """Become the owner in the ledger; return the last epoch that was committed."""
+        """Become the owner in the ledger; return the last epoch that was committed.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            SqlError: if the ledger lacks an epoch that was committed, or the database refuses something.
+        """
         self._owner = owner
         self._described()
-        return self._database.retry(self._take_over, f"taking over sink '{owner.sink}'")
+        return self._database.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
 
     def prepare(self, epoch: int) -> Handle | None:
         """Return the rows of the epoch, which fit the columns."""
@@ -137,7 +145,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         self._rows = self._writer = None
         self._database.close()
 
-    def _take_over(self) -> int:
+    def _take_over(self, owner: SinkOwner) -> int:
         ledger, transaction = self._ledger(), self._database.transaction
         try:
             with transaction() as connection:
@@ -148,10 +156,16 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                     raise  # another sink has not just made it
         try:
             with transaction() as connection:
-                return ledger.take_over(connection)
+                return self._owned(connection, ledger, owner)
         except exc.IntegrityError:  # another run has just made the row
             with transaction() as connection:
-                return ledger.take_over(connection)
+                return self._owned(connection, ledger, owner)
+
+    def _owned(self, connection: sa.Connection, ledger: Ledger, owner: SinkOwner) -> int:
+        epoch = ledger.take_over(connection)
+        if not self._accepts_loss:
+            check_loss(owner, epoch, self._ledger_name, SqlError)
+        return epoch
 
     def _write(self, batches: Sequence[RowBatch], *, cleared: bool, epoch: int | None) -> None:
         writer, _ = self._made_writer()

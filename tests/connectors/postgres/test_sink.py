@@ -96,6 +96,25 @@ def test_epoch_that_is_aborted(table: Database, sinks: Any) -> None:
     assert rows(table) == [(3, 3, "x")]
 
 
+def test_ledger_that_lacks_an_epoch(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (1, 1, "x"))
+    sink.commit([sink.prepare(1)])
+    knows_more = SinkOwner("job", "totals", 2, epoch=2)
+    with pytest.raises(PostgresError, match="at epoch 1, and epoch 2 was committed"):
+        sinks().fence(knows_more)
+    assert table.rows("select claim from malflow_commits") == [(1,)], "a run that is refused takes nothing over"
+    table.execute("delete from malflow_commits")
+    with pytest.raises(PostgresError, match="at epoch 0, and epoch 2 was committed"):
+        sinks().fence(knows_more)
+    heir = sinks(on_data_loss="continue")
+    assert heir.fence(knows_more) == 0
+    write(heir, (3, 3, "x"))
+    heir.commit([heir.prepare(3)])
+    assert rows(table) == [(1, 1, "x"), (3, 3, "x")]
+
+
 def test_two_sinks_of_a_job_in_one_ledger(table: Database, sinks: Any) -> None:
     one, two = sinks(), sinks()
     one.fence(owner())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sqlite3
 import threading
 import time
@@ -11,19 +12,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.postgres import UNCHANGED, Change
 from malflow.connectors.sql import SqlError, SqlSink
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.writing import TableWriter
 from malflow.connectors.tables.epoch_rows import RowBatch
-from malflow.errors import FencedError, GraphError, MissingDependency
+from malflow.errors import FencedError, GraphError, MissingDependency, OperatorError
 from malflow.sinks import SinkOwner
+from malflow.sources import JsonLinesSource
 from tests.connectors.sql.kit import Database, made, owner, write
+from tests.kit.backends import at_once
 from tests.kit.nights import NIGHTLY
 from tests.servers.mariadb import MariaDB
 
@@ -420,3 +425,33 @@ def test_server_killed_between_prepare_and_commit(own_mariadb: Callable[[], Mari
             thread.join()
         sink.close()
         assert database.rows() == [(1,), (2,)]
+
+
+def append_rows(path: Path, *numbers: int) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(f'{{"id": {number}}}\n' for number in numbers)
+
+
+def test_database_restored_from_a_backup(sqlite: Database, tmp_path: Path) -> None:
+    sqlite.execute("create table t (id int primary key)")
+    source, file, backup = tmp_path / "in.jsonl", Path(str(sqlite.url.database)), tmp_path / "backup.db"
+
+    def run(**options: Any) -> None:
+        def build(provider: StreamProvider) -> None:
+            provider.new_stream().source("rows", JsonLinesSource(source)).sink("t", SqlSink(sqlite.url, "t", **options))
+
+        SingleThreadRuntime(build, at_once(tmp_path / "state", job="job")).execute()
+
+    append_rows(source, 1)
+    run()
+    shutil.copy(file, backup)
+    append_rows(source, 2)
+    run()
+    shutil.copy(backup, file)
+    append_rows(source, 3)
+    with pytest.raises(OperatorError, match=r"at epoch 1, and epoch 2 was committed: .* pass on_data_loss='continue'"):
+        run()
+    assert sqlite.rows() == [(1,)]
+    run(on_data_loss="continue")
+    assert sqlite.rows() == [(1,), (3,)]
+    run()
