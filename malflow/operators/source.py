@@ -208,6 +208,22 @@ class Source(PartOperator):
         self._drop_finished()
         return ((batch,),)
 
+    def check_repeated(self, positions: Mapping[Any, Any], parts: Iterable[Any]) -> None:
+        """Check that the readers of parts have given the records that others had given before these positions.
+
+        Raises:
+            SourceNotReplayable: naming a part whose reader has not.
+        """
+        for part in parts:
+            reader = self._partitions[part]
+            if part in positions and hasattr(reader, "has_repeated"):
+                if self._call(part, reader.has_repeated, positions[part]):
+                    continue
+                raise SourceNotReplayable(
+                    f"source '{self.context.operator_name}' gave other records of part {short_repr(part)} when they "
+                    "were read again: they have changed outside meanwhile"
+                )
+
     def reset_pacing(self) -> None:
         """Ignore the time since the last tick when the poll limit is adjusted."""
         self._pacing.reset()

@@ -80,6 +80,16 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         del position
         return False
 
+    def has_repeated(self, position: S) -> bool:
+        """Whether the records returned are those that another reader had returned when it stood at `position`.
+
+        On Spark, a task that is lost is repeated: a reader is built where the part was before, returns as many records
+        as the first one, and is then asked. If this returns False, the run goes on from its last snapshot. The default
+        is True: implement it if records may change, vanish or come between others outside.
+        """
+        del position
+        return True
+
     def committed(self, position: S) -> None:
         """Confirm a position outside: the snapshot that contains it is durable. Optional; the default does nothing.
 

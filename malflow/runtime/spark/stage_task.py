@@ -176,7 +176,7 @@ class StageAttempt:
             )
         if self._stage == 0:
             self._confirm(worker)
-            self._poll(worker, polls, None if before is None else before.polls)
+            self._poll(worker, polls, before)
         else:
             self._process(worker, arrived)
         report, size = self._append_changes(worker, polls, before)
@@ -293,7 +293,7 @@ class StageAttempt:
         name = source.context.operator_name
         return bool(self._parts[name][self._worker]) and name not in self._command.ended
 
-    def _poll(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]] | None) -> None:
+    def _poll(self, worker: Worker, polls: list[Any], before: ChangelogEntry | None) -> None:
         """Poll while there is input, up to the limits; in a repeated tick, poll exactly as before."""
         self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
         for operator in worker.operators:
@@ -324,11 +324,17 @@ class StageAttempt:
             for operator in worker.operators:
                 operator.limit_batch(growth)
 
-    def _poll_again(self, worker: Worker, polls: list[Any], before: Sequence[Mapping[str, Mapping[Any, int]]]) -> None:
-        for counts in before or [{}]:
+    def _poll_again(self, worker: Worker, polls: list[Any], before: ChangelogEntry) -> None:
+        parts: dict[str, set[Any]] = {}
+        for counts in before.polls or [{}]:
             for source in worker.sources:
                 source.replay = counts.get(source.context.operator_name, {})
+                parts.setdefault(source.context.operator_name, set()).update(source.replay)
             self._polled(worker, polls)
+        for source in worker.sources:
+            name = source.context.operator_name
+            if parts[name] and name in before.deltas:
+                source.check_repeated(before.deltas[name].changed, parts[name])
 
     def _polled(self, worker: Worker, polls: list[Any]) -> int:
         self._run(worker, {})

@@ -1,0 +1,94 @@
+"""Rows that change while Spark repeats a task that it lost: another reader of them must not give others in silence."""
+
+import pickle
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import StreamProvider
+from malflow.connectors.postgres import PostgresChanges, PostgresSource
+from malflow.engine.plan import compile_graph
+from malflow.errors import SourceNotReplayable
+from malflow.graph import Graph
+from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import NoPersistence
+from tests.connectors.postgres.kit import Database, slot_name
+
+pytest.importorskip("pyspark")
+
+from malflow.runtime.spark.shuffle import Row, RowKind
+from tests.spark.simulation import Cluster, settings_at, simulated
+
+CHANGES = {
+    "deleted": "delete from numbers where n = 1",
+    "inserted": "insert into numbers values (0)",
+    "untouched": "select 1",
+}
+
+
+class Losing(Cluster):
+    """Loses the first task that has polled something, after it has written its changes; another process repeats it."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__([])
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def _attempt(self, place: int, *task: Any) -> list[Row]:
+        rows = super()._attempt(place, *task)
+        polled = any(pickle.loads(row.blob).polled for row in rows if row.kind == RowKind.REPORT)
+        if not polled or self.meanwhile is None:
+            return rows
+        self.release(self._processes.pop(place))
+        self.meanwhile()
+        self.meanwhile = None
+        return super()._attempt(place + 1, *task)
+
+    def release(self, process: tuple[dict[Any, Any], ...]) -> None:
+        """Close what a process has open."""
+        for live in process[0].values():
+            live.worker.close()
+
+
+@pytest.fixture
+def numbers(database: Database) -> Database:
+    database.execute("create table numbers (n int primary key)")
+    database.execute("insert into numbers select generate_series(1, 9)")
+    return database
+
+
+def run(numbers: Database, source: Any, change: str, folder: Path) -> list[int]:
+    graph, sink = Graph(), VecSink()
+    StreamProvider(graph).new_stream().source("numbers", source).sink("out", StatelessSink(sink))
+    cluster = Losing(lambda: numbers.execute(CHANGES[change]))
+    try:
+        with simulated():
+            cluster.run(compile_graph(graph), settings_at(str(folder), NoPersistence()), 1)
+    finally:
+        for process in cluster._processes.values():
+            cluster.release(process)
+    assert cluster.meanwhile is None
+    return [row["n"] if isinstance(row, dict) else row.new["n"] for row in sink.values]
+
+
+@pytest.mark.fault("I3")
+@pytest.mark.parametrize("change", ["deleted", "inserted"])
+def test_repeated_page_of_rows_that_have_changed(numbers: Database, tmp_path: Path, change: str) -> None:
+    source = PostgresSource(numbers.dsn, "numbers", page_rows=3, retry_for=timedelta(seconds=9))
+    with pytest.raises(SourceNotReplayable, match="'numbers' gave other records of part 'numbers' when they were read"):
+        run(numbers, source, change, tmp_path)
+
+
+@pytest.mark.fault("I3")
+def test_repeated_page_of_rows_that_have_not_changed(numbers: Database, tmp_path: Path) -> None:
+    source = PostgresSource(numbers.dsn, "numbers", page_rows=3)
+    assert run(numbers, source, "untouched", tmp_path) == list(range(1, 10))
+
+
+@pytest.mark.fault("I3")
+def test_repeated_page_of_a_first_copy(numbers: Database, tmp_path: Path) -> None:
+    source = PostgresChanges(numbers.dsn, ["numbers"], slot=slot_name(), until="now", page_rows=3)
+    with pytest.raises(SourceNotReplayable, match="gave other records of part"):
+        run(numbers, source, "deleted", tmp_path)
