@@ -32,7 +32,9 @@ _BETWEEN_CLOCKS = 256
 
 
 class ReplicationStream:
-    """An open stream of a slot, from a position.
+    """An open stream of a slot, from a position, of which the server hears only by `confirm` that it is durable.
+
+    A reader that connects again may be ahead of the last snapshot.
 
     Attributes:
         idle_at: up to where the server has sent everything, as its last keepalive said; 0 before the first.
@@ -43,7 +45,7 @@ class ReplicationStream:
         self._pg = self._connection.pgconn
         row = self._connection.execute(_TIMEOUT).fetchone()
         self._status_seconds = min(_STATUS_SECONDS, row[0] / 4) if row and row[0] else _STATUS_SECONDS
-        self._confirmed = start
+        self._confirmed = 0
         self.idle_at = 0
         self._next_status = 0.0
         self._until_clock = 0
@@ -102,7 +104,8 @@ class ReplicationStream:
 
     def _answer(self) -> None:
         now = int(time.time() * 1_000_000) - _EPOCH_US
-        self._pg.put_copy_data(_STATUS(b"r", self._confirmed, self._confirmed, self._confirmed, now, 0))
+        written = max(self.idle_at, self._confirmed)  # lets the server shut down before anything is confirmed
+        self._pg.put_copy_data(_STATUS(b"r", written, self._confirmed, self._confirmed, now, 0))
         self._pg.flush()
         self._next_status = time.monotonic() + self._status_seconds
 

@@ -2,8 +2,9 @@ import logging
 import math
 import pickle
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -20,6 +21,7 @@ from malflow.connectors.postgres.connection import is_lost
 from malflow.errors import GraphError
 from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, cut_off_at, poll_until, read_all, slot_name
 from tests.connectors.postgres.writer import TABLE, writing
+from tests.servers.postgres import Postgres
 
 TYPES = """
 create domain positive as int check (value > 0);
@@ -289,6 +291,46 @@ def test_lag_in_bytes(database: Database, new_job: Any) -> None:
     while not reader.lag() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert reader.lag() > 10_000
+
+
+def test_connection_made_again_confirms_nothing(database: Database, new_job: Any) -> None:
+    database.execute("create table t (id int primary key)")
+    job = new_job(["t"])
+    reader = job.started(0)
+    durable = reader.snapshot()
+    reader.committed(durable)
+    database.execute("insert into t values (1)")
+    poll_until(reader, lambda values: len(values) == 1)
+    database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+    database.execute("insert into t values (2)")
+    poll_until(reader, lambda values: len(values) == 1)
+    poll_for(reader, 0.5)
+    heir = job.reader(durable)  # the first one is gone before a snapshot
+    assert len(poll_until(heir, lambda values: len(values) == 2)) == 2
+
+
+def test_server_that_is_shut_down_before_a_confirmation(own_postgres: Callable[[], Postgres]) -> None:
+    server = own_postgres()
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute("create table t (id int primary key)")
+        job = Job(Database(server.address, connection), ["t"])
+        reader = job.started(0)
+        connection.execute("insert into t values (1)")
+        poll_until(reader, lambda values: len(values) == 1)
+    ended = threading.Thread(target=server.stop)
+    ended.start()
+    while ended.is_alive():
+        reader.poll_batch(10)
+        time.sleep(0.005)
+    assert not server.is_running
+    reader.suspend()
+
+
+def poll_for(reader: ChangesPartition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert list(reader.poll_batch(10)[0]) == []
+        time.sleep(0.01)
 
 
 def test_connection_that_is_cut_off(database: Database, new_job: Any) -> None:
