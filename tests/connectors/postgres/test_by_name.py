@@ -33,7 +33,10 @@ def test_sources_and_sinks(make: Any, url: str, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [("postgres://u:hu/sh@h:7/shop/totals", r"\*\*\*.*%2F"), ("postgres://u:hush@h:7/shop", "name of a table")],
+    [
+        ("postgres://u:hu/sh@h:7/shop/totals", "write %2F for a slash"),
+        ("postgres://u:hush@h:7/shop", "name of a table"),
+    ],
 )
 def test_urls_that_make_no_sense(url: str, words: str) -> None:
     with pytest.raises(GraphError, match=words) as caught:

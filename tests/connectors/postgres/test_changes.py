@@ -97,8 +97,8 @@ def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job:
     durable = pickle.dumps((reader.snapshot(), copy))
     restarts, phases = 0, set()
     with writing(database.dsn, seed):
-        until = time.monotonic() + 5
-        while time.monotonic() < until:
+        enough, at_most = time.monotonic() + 5, time.monotonic() + PATIENCE
+        while time.monotonic() < (enough if restarts > 3 and len(phases) == 3 else at_most):
             changes, _ = reader.poll_batch(rng.randint(1, 60))
             for change in changes:
                 copy.apply(change)
