@@ -17,6 +17,8 @@ from malflow.errors import GraphError, MissingDependency
 __all__ = ["filesystem_of", "is_known", "is_local", "local_path"]
 
 _USERINFO = re.compile(r"(://)[^/?#]*@")
+_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
+"""The protocols that take what is before an ``@`` for a part of the bucket's name, and show it in messages."""
 
 
 def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -26,7 +28,7 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
 
     Raises:
         MissingDependency: if the library for the protocol is not installed.
-        GraphError: if the protocol is unknown.
+        GraphError: if the protocol is unknown, or credentials stand before the name of a bucket.
     """
     if path.startswith(os.sep):  # whatever its name contains
         return fsspec.filesystem("file", **{"use_listings_cache": False, **storage_options}), path
@@ -39,8 +41,20 @@ def filesystem_of(path: str, storage_options: Mapping[str, Any]) -> tuple[Any, s
         raise MissingDependency(f"cannot access '{shown}': {missing}; {install}") from missing
     except ValueError as unknown:
         raise GraphError(f"'{shown}' has a protocol unknown to fsspec: {protocol}") from unknown
+    if protocol in _BUCKETS:
+        _refuse_credentials(path, protocol)
     filesystem, inner = url_to_fs(path, **{"use_listings_cache": False, **storage_options})
     return filesystem, inner
+
+
+def _refuse_credentials(path: str, protocol: str) -> None:
+    bucket = path.partition("://")[2].partition("/")[0]
+    if "@" in bucket or (":" in bucket and not bucket.startswith("arn:")):
+        rest = path.rpartition("@")[2] if "@" in path else "..."
+        raise GraphError(
+            f"'{protocol}://***@{rest}': the URL of a bucket can't hold credentials; pass storage_options, such as "
+            "{'key': ..., 'secret': ...}, or set them in the environment"
+        )
 
 
 def is_known(protocol: str) -> bool:

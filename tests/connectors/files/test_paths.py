@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.sinks import VecSink
+from malflow.errors import MalflowError
+from malflow.sinks import TextFileSink, VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.sources import StatefulSource, TextFileSource
 from malflow.testing import ScriptedSource
@@ -78,3 +80,15 @@ def test_a_source_whose_parts_are_all_new_is_told(tmp_path: Path, caplog: pytest
     caplog.clear()
     count(ScriptedSource({"a": []}), in_memory())
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("url", ["s3://AKIA:hush@bucket/x.txt", "s3://AKIA:hu/hush@bucket/x.txt", "s3://AKIA:hush"])
+def test_credentials_in_the_url_of_a_bucket(url: str) -> None:
+    pytest.importorskip("s3fs")
+    for build in (
+        lambda provider: provider.new_stream().source("in", TextFileSource(url)),
+        lambda provider: provider.new_stream().source("in", ScriptedSource([1])).sink("out", TextFileSink(url)),
+    ):
+        with pytest.raises(MalflowError, match="the URL of a bucket can't hold credentials") as refused:
+            SingleThreadRuntime(build).execute()
+        assert "hush" not in "".join(traceback.format_exception(refused.value))
