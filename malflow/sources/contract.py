@@ -119,11 +119,14 @@ class StatelessSourceImpl(Generic[P, V, T]):
             until it is finished. False if an implementation lacks the attribute.
         discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
             implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
+        in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
+            a source. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
     discover_every: timedelta | None = None
+    in_one_process: ClassVar[bool] = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
@@ -150,11 +153,14 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             until it is finished. False if an implementation lacks the attribute.
         discover_every: how often the parts are listed again while the run goes on; None for once a run, also if an
             implementation lacks the attribute. New parts are read from then on. The run ends only when it is stopped.
+        in_one_process: whether readers must stay in the process that started the run, as servers do: Spark refuses such
+            a source. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
     discover_every: timedelta | None = None
+    in_one_process: ClassVar[bool] = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:

@@ -85,6 +85,7 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
     """
 
     keyed = False
+    in_one_process = True
 
     def __init__(
         self,

@@ -10,7 +10,24 @@ from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.runtime.spark.driver_sinks import with_sink_proxies
 
-__all__ = ["payload"]
+__all__ = ["check_sources", "payload"]
+
+
+def check_sources(program: Program) -> None:
+    """Check that every source can be read in any process, since a worker may be in another one in each tick.
+
+    Raises:
+        GraphError: naming a source that can't.
+    """
+    for vertex in program.vertices:
+        source = program.sources.get(vertex.node.name)
+        if source is not None and getattr(source.source.impl, "in_one_process", False):
+            raise GraphError(
+                f"source '{source.name}' can't run on Spark, where readers move between processes: "
+                f"{source.source.impl!r} must stay in one; run it with SingleThreadRuntime, or put a queue between",
+                operator=source.name,
+                location=vertex.location,
+            )
 
 
 def payload(program: Program, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> bytes:

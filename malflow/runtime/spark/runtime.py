@@ -25,6 +25,7 @@ from malflow.runtime.spark.driver_sinks import check_sinks
 from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.main_module import pickled_classes
 from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
+from malflow.runtime.spark.program_pickle import check_sources
 from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.spark_session import (
@@ -187,6 +188,7 @@ class SparkRuntime:
         graph = Graph()
         self._build(StreamProvider(graph))
         program = compile_graph(graph)
+        check_sources(program)
         check_sinks(program)
         check_deliveries(program, keeps=self._options.persistence.is_enabled)
         self._check_places()

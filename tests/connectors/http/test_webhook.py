@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from malflow import SingleThreadRuntime
+from malflow import SingleThreadRuntime, SparkRuntime
 from malflow.connectors.http import WebhookSource
 from malflow.connectors.http.webhook import WebhookError
 from malflow.errors import GraphError
@@ -220,6 +220,17 @@ def test_records_left_in_the_queue(opened: Any, caplog: pytest.LogCaptureFixture
     assert (again.poll()[0], again.snapshot()) == (2, 2)
     again.suspend()
     assert pickle.loads(pickle.dumps(server.source)).address is None
+
+
+def test_webhook_on_spark() -> None:
+    pytest.importorskip("pyspark")
+
+    def build(provider: Any) -> None:
+        provider.new_stream().source("hooks", WebhookSource(token="hush"))
+
+    with pytest.raises(GraphError, match=r"'hooks' can't run on Spark.*must stay in one; run it with") as refused:
+        SparkRuntime(build).execute()
+    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
