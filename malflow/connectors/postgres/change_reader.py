@@ -40,6 +40,9 @@ whole transaction, changes taken of the next one, its commit, what was copied if
 
 _LOG = logging.getLogger("malflow")
 _LAG_SECONDS = 5.0
+_BEGIN_SECONDS = 2.0
+"""How long the first poll waits for the slot, so that the reader's position says that there is one: on Spark, a reader
+in another process would make it again."""
 _NOTHING: tuple[list[Change], list[datetime]] = ([], [])
 
 
@@ -195,6 +198,8 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         if self._opening is None:
             position = self._position
             self._opening = Background(lambda: self._connect(position))
+            if position[0] == "start":
+                self._opening.join(_BEGIN_SECONDS)
         if not self._opening.done:
             return False
         opening, self._opening = self._opening, None

@@ -20,7 +20,7 @@ from tests.connectors.postgres.kit import Database, slot_name
 pytest.importorskip("pyspark")
 
 from malflow.runtime.spark.shuffle import Row, RowKind
-from tests.spark.simulation import Cluster, settings_at, simulated
+from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
 CHANGES = {
     "deleted": "delete from numbers where n = 1",
@@ -41,15 +41,16 @@ class Losing(Cluster):
         polled = any(pickle.loads(row.blob).polled for row in rows if row.kind == RowKind.REPORT)
         if not polled or self.meanwhile is None:
             return rows
-        self.release(self._processes.pop(place))
+        release(self._processes.pop(place))
         self.meanwhile()
         self.meanwhile = None
         return super()._attempt(place + 1, *task)
 
-    def release(self, process: tuple[dict[Any, Any], ...]) -> None:
-        """Close what a process has open."""
-        for live in process[0].values():
-            live.worker.close()
+
+def release(process: tuple[dict[Any, Any], ...]) -> None:
+    """Close what a process has open."""
+    for live in process[0].values():
+        live.worker.close()
 
 
 @pytest.fixture
@@ -60,16 +61,21 @@ def numbers(database: Database) -> Database:
 
 
 def run(numbers: Database, source: Any, change: str, folder: Path) -> list[int]:
+    cluster = Losing(lambda: numbers.execute(CHANGES[change]))
+    values = run_on(cluster, source, folder)
+    assert cluster.meanwhile is None
+    return values
+
+
+def run_on(cluster: Cluster, source: Any, folder: Path) -> list[int]:
     graph, sink = Graph(), VecSink()
     StreamProvider(graph).new_stream().source("numbers", source).sink("out", StatelessSink(sink))
-    cluster = Losing(lambda: numbers.execute(CHANGES[change]))
     try:
         with simulated():
             cluster.run(compile_graph(graph), settings_at(str(folder), NoPersistence()), 1)
     finally:
         for process in cluster._processes.values():
-            cluster.release(process)
-    assert cluster.meanwhile is None
+            release(process)
     return [row["n"] if isinstance(row, dict) else row.new["n"] for row in sink.values]
 
 
@@ -92,3 +98,9 @@ def test_repeated_page_of_a_first_copy(numbers: Database, tmp_path: Path) -> Non
     source = PostgresChanges(numbers.dsn, ["numbers"], slot=slot_name(), until="now", page_rows=3)
     with pytest.raises(SourceNotReplayable, match="gave other records of part"):
         run(numbers, source, "deleted", tmp_path)
+
+
+def test_first_copy_by_a_reader_that_moves_from_the_start(numbers: Database, tmp_path: Path) -> None:
+    source = PostgresChanges(numbers.dsn, ["numbers"], slot=slot_name(), until="now", page_rows=3)
+    cluster = Cluster([Plan(places=(tick % 2,)) for tick in range(9)])
+    assert run_on(cluster, source, tmp_path) == list(range(1, 10))
