@@ -95,7 +95,7 @@ def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job:
     rng, job, copy = random.Random(seed), new_job(["orders"], page_rows=100), StrictCopy()
     reader = job.reader()
     durable = pickle.dumps((reader.snapshot(), copy))
-    restarts, phases = 0, set()
+    restarts, phases = 0, {reader.snapshot()[0]}
     with writing(database.dsn, seed):
         enough, at_most = time.monotonic() + 5, time.monotonic() + PATIENCE
         while time.monotonic() < (enough if restarts > 3 and len(phases) == 3 else at_most):
