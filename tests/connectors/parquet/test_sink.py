@@ -324,8 +324,10 @@ def test_damaged_files_named_by_errors(tmp_path: Path) -> None:
         Output(str(tmp_path / "file"), {}).run(1)
     shutil.rmtree(kept)
     write(sink, 2)
-    with pytest.raises(SinkFileError, match=r"sink file '.*/out' can't be written: .*No such file"):
-        sink.prepare(2)
+    handle = sink.prepare(2)
+    assert handle is not None
+    with pytest.raises(MalflowError, match=r"No such file"):
+        sink.commit([handle])
 
 
 def test_folder_that_others_may_read(tmp_path: Path) -> None:
