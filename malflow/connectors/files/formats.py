@@ -41,9 +41,8 @@ def format_of(path: str) -> str:
     """
     endings = [it for it in PurePosixPath(path).suffixes if it.lower() not in _COMPRESSED]
     if not endings:
-        shown = (
-            path if "@" not in path else f"***@{path.rpartition('@')[2]}"
-        )  # its URL may lack a slash, or have one more
+        # What stands before an '@' may be a password: the URL may lack a slash, or have one more.
+        shown = path if "@" not in path else f"***@{path.rpartition('@')[2]}"
         raise GraphError(f"the format of file '{shown}' is not known by its name; pass format=, such as format=csv")
     ending = endings[-1][1:].lower()
     return _FORMATS.get(ending, ending)

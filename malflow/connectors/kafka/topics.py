@@ -86,8 +86,9 @@ def describe(settings: ClientSettings, topics: Sequence[str]) -> dict[str, Topic
     asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
     while not all(future.done() for future in asked.values()):
         admin.poll(_POLL_SECONDS)
-        for error in filter(_is_refusal, heard):  # the client would try again until the request times out
-            raise settings.failed(f"describing topic '{topics[0]}'", error)
+        refusal = next(filter(_is_refusal, heard), None)
+        if refusal is not None:  # the client would try again until the request times out
+            raise settings.failed(f"describing topic '{topics[0]}'", refusal)
     admin.poll(0)
     reasons = [settings.text(error) for error in heard]
     found = {topic: _answer(settings, topic, future, reasons) for topic, future in asked.items()}
