@@ -283,6 +283,16 @@ class Worker:
             if name in deltas:
                 keeper.apply(deltas[name])
 
+    def take_finished(self, *, whole: bool) -> dict[str, list[Any]]:
+        """Return the parts of each source that have finished since the last call, or all that have in this run."""
+        finished = {source.context.operator_name: source.take_finished(whole=whole) for source in self.sources}
+        return {name: parts for name, parts in finished.items() if parts}
+
+    def finish(self, parts: Mapping[str, Collection[Any]]) -> None:
+        """Note parts that finished earlier in this run, so that `open` does not begin to poll them."""
+        for source in self.sources:
+            source.finish(parts.get(source.context.operator_name, ()))
+
     def forget(self, names: Container[str] | None = None) -> None:
         """Make the next deltas whole: of all states, or of those that are named."""
         for name, _, keeper in self._keepers:

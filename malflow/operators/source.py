@@ -142,6 +142,8 @@ class Source(PartOperator):
         self._is_open = False
         self._live: dict[Any, Any] = {}
         self._just_finished: list[Any] = []
+        self._finished: set[Any] = set()
+        self._newly_finished: list[Any] = []
         self._parked: dict[Any, Any] = {}
         self._confirming: set[Any] = set()
         self._lagging: set[Any] = set()
@@ -173,7 +175,8 @@ class Source(PartOperator):
             self._call(
                 part, refuse_deferred, partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend")
             )
-            self._live[part] = partition
+            if part not in self._finished:
+                self._live[part] = partition
             self._add_reader(part, partition)
             if self.context.pickle_reader is not None and not isinstance(self._source, StatefulSource):
                 self._pickled(part, partition)  # one that can't is refused before it is read
@@ -257,6 +260,8 @@ class Source(PartOperator):
                 holder.attach(part, partition, live=live)
             elif hasattr(partition, "suspend"):
                 self._call(part, partition.suspend)
+        for part in self._finished:
+            holder_of(part).finish((part,))
 
     def attach(self, part: Any, partition: Any, *, live: bool) -> None:
         """Take over the reader of a part."""
@@ -265,6 +270,15 @@ class Source(PartOperator):
             self._live[part] = partition
         else:
             self._just_finished.append(part)
+
+    def take_finished(self, *, whole: bool) -> list[Any]:
+        """Return the parts that have finished since the last call, or all that have finished in this run."""
+        new, self._newly_finished = self._newly_finished, []
+        return list(self._finished) if whole else new
+
+    def finish(self, parts: Iterable[Any]) -> None:
+        """Note parts that finished earlier in this run: their readers are not polled again, whatever they say."""
+        self._finished.update(parts)
 
     @property
     def confirms(self) -> bool:
@@ -408,6 +422,8 @@ class Source(PartOperator):
         for part in finished:
             del self._live[part]
         self._just_finished.extend(finished)
+        self._newly_finished.extend(finished)
+        self._finished.update(finished)
         if len(self._live) != len(self.live_parts):
             self.live_parts = tuple(self._live)
 

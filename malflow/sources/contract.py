@@ -43,7 +43,7 @@ class StatelessSourcePartition(Generic[V, T]):
 
     @abstractmethod
     def is_finished(self) -> bool:
-        """Whether the part has no more records. A finished part is not polled again."""
+        """Whether the part has no more records. A finished part is not polled again in the run, wherever it moves."""
 
     def suspend(self) -> None:
         """Release external resources (connections, files): this reader is not polled again."""

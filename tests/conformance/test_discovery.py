@@ -14,6 +14,7 @@ from malflow import GraphError, OperatorError, StreamProvider
 from malflow.events import DiscoveryFailed, PartsDiscovered
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition, StatelessSource
+from malflow.testing import END, ScriptedSource
 from tests.conformance.dataflow import Started
 from tests.conformance.test_events import Heard
 from tests.kit.log import Log
@@ -129,6 +130,37 @@ def test_a_source_that_discovers_after_its_parts(any_parallelism: Any, log: Log,
         assert started.run.progress.unfinished == ("numbers",)
         source.write("b")  # "a" is gone, and finished
         wait_until(lambda: set(seen) == all_of("a", "b"))
+
+
+class Vanishing(ScriptedSource):
+    """Lists the parts of its script that a file names."""
+
+    discover_every = SOON
+
+    def __init__(self, file: Path, script: dict[str, list[Any]]) -> None:
+        super().__init__(script)
+        self.file = file
+
+    def list_parts(self) -> list[str]:
+        return self.file.read_text(encoding="utf-8").split()
+
+
+def test_a_part_that_is_gone_after_its_end(any_parallelism: Any, log: Log, tmp_path: Path) -> None:
+    """A reader built anew would go on after the `END`, but not in this run."""
+    source = Vanishing(tmp_path / "parts", {"a": [1, END, 2], "b": [3]})
+    source.file.write_text("a", encoding="utf-8")
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", StatefulSource(source))
+        numbers.inspect("seen", lambda msg, _: log.append(msg.value)).sink("out", VecSink())
+
+    with Started(any_parallelism(build_dataflow)) as started:
+        wait_until(lambda: set(log) == {1})
+        source.file.write_text("b", encoding="utf-8")
+        wait_until(lambda: set(log) == {1, 3})
+        tick = started.run.progress.tick
+        wait_until(lambda: started.run.progress.tick > tick + 3)
+    assert list(log) == [1, 3]
 
 
 @pytest.mark.fault("F4")

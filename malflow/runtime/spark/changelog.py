@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -69,6 +69,7 @@ class ChangelogEntry:
             since a state that did not change has none.
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
+        finished: by source, the parts that have finished since the previous entry; in a full entry, all in this run.
         lags, unconfirmed: what the tick's report says of the readers, and must say again if the tick is repeated: see
             `malflow.runtime.spark.protocol.StageReport`.
     """
@@ -80,6 +81,7 @@ class ChangelogEntry:
     taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
     whole: bool = False
     recent: Mapping[str, Delta] | None = None
+    finished: Mapping[str, Collection[Any]] = field(default_factory=dict)
     lags: Mapping[str, Mapping[Any, int | None]] = field(default_factory=dict)
     unconfirmed: Sequence[bytes] = ()
 

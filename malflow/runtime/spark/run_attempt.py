@@ -296,6 +296,7 @@ class RunAttempt:
             for worker in workers:
                 for change in changelog.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
                     worker.apply(change.deltas)
+                    worker.finish(change.finished)
         return run
 
     def _changed(self, coordinator: TickCoordinator) -> Run:
@@ -307,9 +308,11 @@ class RunAttempt:
         run = self._loaded(coordinator)
         for name, change in coordinator.changes.items():
             states: dict[int, Mapping[Any, Any]] = {}
+            gone = set(change.gone)
             for worker in run.stages[0]:
                 states[worker.worker_id] = worker.states().get(name) or {}
-            refuse_unfinished(self._program, name, change.gone, states)
+                gone.difference_update(worker.take_finished(whole=True).get(name, ()))
+            refuse_unfinished(self._program, name, gone, states)
             if change.new:
                 self._new[name] = change.new
                 self._requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(change.new)))
@@ -375,8 +378,9 @@ class RunAttempt:
 def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
     """Write all state of a worker as the first changelog entry of its generation."""
     states = worker.states()
-    deltas = worker.delta(whole=True)
-    if any(map(len, states.values())):
-        size = changelog.write(stage, worker.worker_id, ChangelogEntry(tick, NEVER, deltas, whole=True))
+    deltas, finished = worker.delta(whole=True), worker.take_finished(whole=True)
+    if finished or any(map(len, states.values())):
+        entry = ChangelogEntry(tick, NEVER, deltas, whole=True, finished=finished)
+        size = changelog.write(stage, worker.worker_id, entry)
         keys = {name: len(states[name]) for name in deltas}
         index.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)

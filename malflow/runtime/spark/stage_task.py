@@ -267,6 +267,7 @@ class StageAttempt:
                 if worker.sources and change.before == since > NEVER:
                     self._memory.note(worker.sources, since, change.tick, self._command.snapshots)
                 worker.apply(change.deltas)
+                worker.finish(change.finished)
                 since = change.tick
             worker.open()
         except BaseException as error:
@@ -383,10 +384,11 @@ class StageAttempt:
             taken=self._taken,
             whole=whole,
             recent=recent,
+            finished=worker.take_finished(whole=whole),
             lags=_lags_of(worker),
             unconfirmed=self._unconfirmed,
         )
-        is_empty = not change.deltas and not change.polls
+        is_empty = not (change.deltas or change.polls or change.finished)
         if before is None and is_empty and not self._may_come:
             return report, 0
         if before is None:
