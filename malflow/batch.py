@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.message import DataMessage, NoKey
+from malflow.rows import Rows
 
 __all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
 
@@ -53,7 +54,7 @@ class Batch:
 
     def select(self, mask: Sequence[Any]) -> Batch:
         """Return the records whose flag in `mask` is true, and all epochs."""
-        values = list(compress(self.values, mask))
+        values = self.values.select(mask) if type(self.values) is Rows else list(compress(self.values, mask))
         if len(values) == len(mask):
             return self
         keys = None if self.keys is None else list(compress(self.keys, mask))
@@ -68,7 +69,8 @@ class Batch:
         if len(indices) <= 1:  # an itemgetter of one index does not return a tuple
             return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
         pick = itemgetter(*indices)
-        return Batch(None if self.keys is None else pick(self.keys), pick(self.values), pick(self.timestamps))
+        values = self.values.take(pick) if type(self.values) is Rows else pick(self.values)
+        return Batch(None if self.keys is None else pick(self.keys), values, pick(self.timestamps))
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the records from `start` up to `stop`, without epochs."""

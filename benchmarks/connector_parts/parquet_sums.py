@@ -19,6 +19,7 @@ from malflow import DataMessage, NoKey, SingleThreadRuntime, agg
 from malflow.connectors.parquet import ParquetSource
 from malflow.runtime.garbage import rarer_collections
 from malflow.sinks import StatelessSinkImpl
+from malflow.windows import tumbling
 
 _KEYS = 1_000
 _BATCH = 8_192
@@ -83,6 +84,7 @@ def _peers(path: Path) -> Mapping[str, Callable[[], Mapping[str, int]]]:
         "malflow, row=tuple": lambda: _malflow(path, tuple, _town, _people),
         "malflow, row=dict": lambda: _malflow(path, dict, lambda msg: msg.value["town"], lambda row: row["people"]),
         "malflow, row=dict, names of fields": lambda: _malflow(path, dict, "town", "people"),
+        "malflow, names, one sum a key": lambda: _in_a_window(path),
     }
 
 
@@ -173,6 +175,22 @@ def _malflow(path: Path, row: Any, key: Any, field: Any) -> Mapping[str, int]:
         )
     ).execute()
     return last.values
+
+
+def _in_a_window(path: Path) -> Mapping[str, int]:
+    """Sum by a window in which all rows are, whose results come at the end of the file."""
+    last = Last()
+    SingleThreadRuntime(
+        lambda provider: (
+            provider.new_stream()
+            .source("towns", ParquetSource(path))
+            .key_distribute("town", "town")
+            .window(tumbling(1 << 40))
+            .aggregate("people", agg.sum("people"))
+            .sink("sums", last)
+        )
+    ).execute()
+    return {town: result.value for town, result in last.values.items()}
 
 
 def _read(path: Path) -> Mapping[str, int]:

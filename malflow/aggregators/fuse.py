@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from malflow.aggregators.checks import Watch
 from malflow.aggregators.contract import Aggregator
@@ -13,12 +13,19 @@ from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
+from malflow.rows import Rows
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
 
 Admit = Callable[[Any], object]
 
 _EMPTY = object()
+
+
+class _Columns(NamedTuple):
+    """The fields that a kernel reads, row by row: bare if it is one; anything if it is none."""
+
+    rows: Iterable[Any]
 
 
 class Kernel:
@@ -42,7 +49,9 @@ class Kernel:
         self.aggregators = tuple(aggregators)
         self._source = Source([slotted(it) for it in aggregators], refuses_nan=self.refuses_nan)
         self._loops: Mapping[str, Callable[..., Any]] | None = None
-        functions = self._source.compile(mapping=True)
+        self._fields = self._source.fields
+        self._loops_of_columns: Mapping[str, Callable[..., Any]] | None = None
+        functions = self._source.compile("items")
         if not self._source.reads_fields:
             self._loops = functions
         self._result = functions["result"]
@@ -94,6 +103,19 @@ class Kernel:
         outcomes: list[Any] = loops["each"](accs, keys, values, timestamps, admit)
         return outcomes
 
+    def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
+        """Return values as `add` and `each` take them, and an iterator whose length hint tells how many are left.
+
+        Of `Rows`, only the columns that are needed are read.
+        """
+        if type(values) is Rows and self._fields is not None:
+            columns = [column for name in self._fields if (column := values.column(name)) is not None]
+            if len(columns) == len(self._fields):
+                first, *others = map(iter, columns or [range(len(values))])
+                return _Columns(zip(first, *others, strict=True) if others else first), first
+        rest = iter(values)
+        return rest, rest
+
     def merge(self, one: Any, other: Any) -> Any:
         """Return the accumulator of the records of both, those of `one` first; neither is changed.
 
@@ -122,13 +144,17 @@ class Kernel:
 
     def _prepared(self, values: Iterable[Any]) -> tuple[Mapping[str, Callable[..., Any]], Iterable[Any]]:
         """Return the loops and the values; if there are no loops yet, compile those for the kind of the first value."""
+        if type(values) is _Columns:
+            if self._loops_of_columns is None:
+                self._loops_of_columns = self._source.compile("columns")
+            return self._loops_of_columns, values.rows
         if self._loops is not None:
             return self._loops, values
         rest = iter(values)
         first = next(rest, _EMPTY)
         if first is _EMPTY:
-            return self._source.compile(mapping=True), rest
-        self._loops = self._source.compile(mapping=isinstance(first, Mapping))
+            return self._source.compile("items"), rest
+        self._loops = self._source.compile("items" if isinstance(first, Mapping) else "attributes")
         return self._loops, chain((first,), rest)
 
     def _cannot_merge(self, _one: Any, _other: Any) -> Any:
@@ -188,6 +214,11 @@ class CheckedKernel(Kernel):
             self._watch.verify(accs[key])
         super().add(accs, (key,), (value,), (timestamp,), admit)
         self._watch.note(accs[key])
+
+    def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
+        """Return an iterator over the values, twice: each is checked by itself."""
+        rest = iter(values)
+        return rest, rest
 
     def merge(self, one: Any, other: Any) -> Any:
         """Return the accumulator of the records of both; check that neither is changed, or given out."""

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from types import CodeType, MethodType
-from typing import Any
+from typing import Any, Literal
 
 from malflow.aggregators.explain import explain
 from malflow.aggregators.fields import Field, refuse_nan, refuse_none, source_of_field
 from malflow.aggregators.slots import Slot, Slotted, unique
 
 __all__ = ["Source"]
+
+Kind = Literal["items", "attributes", "columns"]
+"""What the values are from which fields are read: mappings, objects, or the columns of the fields, row by row."""
 
 _FUNCTIONS = ("add", "each", "merge", "merge_by_key", "result", "results")
 
@@ -55,22 +58,35 @@ class Source:
         self._names[name] = thing
         return name
 
-    def compile(self, *, mapping: bool) -> dict[str, Callable[..., Any]]:
+    @property
+    def fields(self) -> list[str] | None:
+        """The fields that are read, each once; None if anything but fields given by their names is read."""
+        read = [slot.column for slot in self.slots if slot.reads("x")]
+        if any(slot.reads("v") for slot in self.slots) or not all(isinstance(column, str) for column in read):
+            return None
+        return [column for column in dict.fromkeys(read) if isinstance(column, str)]
+
+    def compile(self, kind: Kind) -> dict[str, Callable[..., Any]]:
         """Return the functions of a kernel by their names; `add` and `each` are for values of one kind."""
-        parts = [self._loop(mapping, each=False), self._loop(mapping, each=True), self._merge(), self._result()]
+        parts = [self._loop(kind, each=False), self._loop(kind, each=True), self._merge(), self._result()]
         source = "\n\n".join(parts)
-        namespace: dict[str, Any] = {**self._names, "reads_items": mapping if self.reads_fields else None}
+        reads_items = kind == "items" if self.reads_fields and kind != "columns" else None
+        namespace: dict[str, Any] = {**self._names, "reads_items": reads_items}
         exec(_code(source), namespace)  # noqa: S102 - generated from templates; fields are quoted
         return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 
-    def _loop(self, mapping: bool, *, each: bool) -> str:
+    def _loop(self, kind: Kind, *, each: bool) -> str:
+        names = [self._columns[field][0] for field in self.fields or ()] if kind == "columns" else []
+        value = names[0] if len(names) == 1 else f"({', '.join(names)})" if names else "v"
+        is_timed = any(slot.reads("t") for slot in self.slots)  # objects of unread timestamps are not made
+        record, columns = (f"{value}, t", "values, timestamps") if is_timed else (value, "values")
         lines = [
             f"def {'each' if each else 'add'}(accs, keys, values, timestamps, admit):",
             *(("    outcomes = []", "    append = outcomes.append") if each else ()),
             "    get = accs.get",
             "    try:",
-            "        for key, v, t in zip(keys, values, timestamps, strict=True):",
-            *_indented(3, self._reads(mapping)),
+            f"        for key, {record} in zip(keys, {columns}, strict=True):",
+            *_indented(3, self._reads(kind)),
             *_indented(3, self._update(each=each)),
             *((f"            append({self._outcome()})",) if each else ()),
             "    except Exception as error:",
@@ -80,11 +96,13 @@ class Source:
         ]
         return "\n".join(lines)
 
-    def _reads(self, mapping: bool) -> list[str]:
+    def _reads(self, kind: Kind) -> list[str]:
         lines = []
         for name, column in self._columns.values():
-            if isinstance(column, str):
-                lines.append(f"{name} = {source_of_field(column, mapping=mapping)}")
+            if isinstance(column, str) and kind == "columns":
+                pass
+            elif isinstance(column, str):
+                lines.append(f"{name} = {source_of_field(column, mapping=kind == 'items')}")
             elif column is not None:
                 lines.append(f"{name} = {self.bind('read', column)}(v)")
             if self.refuses_nan and self._needs_value(column, equality=True):

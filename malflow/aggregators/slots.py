@@ -52,6 +52,11 @@ class Slot:
     step: str = ""
     join: str = ""
 
+    def reads(self, letter: str) -> bool:
+        """Whether the generated loop reads ``x``, ``t`` or ``v`` for this slot."""
+        mark = letter if letter == "v" else f"{{{letter}}}"
+        return any(mark in template if template else letter in self.takes for template in (self.first, self.step))
+
     @property
     def identity(self) -> object:
         """The functions and the column, which equal slots have in common."""

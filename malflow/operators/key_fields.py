@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any
 
@@ -10,6 +10,7 @@ from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import KeyBy
+from malflow.rows import Rows
 
 __all__ = ["KeyByField"]
 
@@ -26,10 +27,16 @@ class KeyByField(KeyBy):
         super().__init__(context)
         self._field = field
 
+    def key_column(self, batch: Batch) -> Sequence[Any]:
+        """Return the column of this name, or read the field of each value."""
+        values = batch.values
+        column = values.column(self._field) if type(values) is Rows else None
+        return super().key_column(batch) if column is None else column
+
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
         """Read the field of each value, without a call for values of one kind."""
-        field = self._field
-        are_mappings = {issubclass(kind, Mapping) for kind in set(map(type, batch.values))}
+        field, values = self._field, batch.values
+        are_mappings = {issubclass(kind, Mapping) for kind in set(map(type, values))}
         try:
             if are_mappings == {True}:
                 return [value[field] for value in rest]

@@ -65,21 +65,25 @@ class KeyBy(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the key column and check that every key can be used."""
-        rest = iter(batch.values)
-        try:
-            keys = self.keys_of(batch, rest)
-        except Exception as error:
-            raise self.fail(error, batch, rest) from error
+        keys = self.key_column(batch)
         self._check(keys, batch)
         if self.context.debug:
             self._check_again(keys, batch)
         return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
 
+    def key_column(self, batch: Batch) -> Sequence[Any]:
+        """Return the key of each record; a record that has none is named in the error."""
+        rest = iter(batch.values)
+        try:
+            return self.keys_of(batch, rest)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
         """Return the key of each record; `rest`, an iterator over the values, is advanced one by one."""
         return self.call_each(self.callback, batch, rest)
 
-    def _check(self, keys: list[Any], batch: Batch) -> None:
+    def _check(self, keys: Sequence[Any], batch: Batch) -> None:
         if PLAIN_TYPES.issuperset(map(type, keys)):
             return
         for index, key in enumerate(keys):
@@ -90,7 +94,7 @@ class KeyBy(Operator):
                 record = (key, batch.values[index], batch.timestamps[index])
                 raise self.error(reason, record) from error
 
-    def _check_again(self, keys: list[Any], batch: Batch) -> None:
+    def _check_again(self, keys: Sequence[Any], batch: Batch) -> None:
         again = self.keys_of(batch, iter(batch.values))
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:

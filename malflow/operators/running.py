@@ -31,9 +31,10 @@ class RunningAggregate(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Add the records one by one."""
-        states, rest = self.state, iter(batch.values)
+        states = self.state
+        records, rest = self._kernel.begin(batch.values)
         try:
-            values = self._kernel.each(states, batch.key_column(), rest, batch.timestamps, states.admit)
+            values = self._kernel.each(states, batch.key_column(), records, batch.timestamps, states.admit)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         states.touch(batch.key_column())

@@ -11,6 +11,7 @@ from malflow.errors import refuse_deferred, release_all, require_methods
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.parts import PartOperator
+from malflow.rows import Rows
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
 
 __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]
@@ -169,7 +170,8 @@ def _write(operator: Operator, sink: Any, batch: Batch) -> None:
     if write_batch is not None:
         try:
             keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
-            write_batch(keys, batch.values, batch.timestamps)
+            values = batch.values.made() if type(batch.values) is Rows else batch.values
+            write_batch(keys, values, batch.timestamps)
         except Exception as error:
             raise operator.error(error) from error
         return

@@ -27,6 +27,7 @@ from malflow.operators.pacing import PollPacing
 from malflow.operators.parts import PartOperator
 from malflow.operators.reader_methods import Lags, lag_of, offers_own
 from malflow.partitioners import check_key
+from malflow.rows import Rows
 from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
 from malflow.tick import Tick
 
@@ -447,4 +448,4 @@ def _two_columns(answer: Any) -> tuple[Sequence[Any], Sequence[Any]]:
 
 def _counted(column: Sequence[Any]) -> Sequence[Any]:
     """Return a column whose iterators have a length hint, by which a failing record is found."""
-    return column if type(column) in (list, tuple, range) else list(column)
+    return column if type(column) in (list, tuple, range, Rows) else list(column)

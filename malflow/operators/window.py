@@ -369,9 +369,9 @@ class WindowAggregate(PanedOperator):
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane."""
         states = self.state.pane(number)
-        rest = iter(run.values)
+        records, rest = self._kernel.begin(run.values)
         try:
-            self._kernel.add(states, run.key_column(), rest, run.timestamps, self._admit)
+            self._kernel.add(states, run.key_column(), records, run.timestamps, self._admit)
         except Exception as error:
             raise self.fail(error, run, rest) from error
         self.state.touch(number, run.key_column())
@@ -427,9 +427,10 @@ class WindowAggregate(PanedOperator):
         if self._until is None or last + self._until <= epoch:
             self.refuse(run)
             return
-        states, rest = self.state.pane(number), iter(run.values)
+        states = self.state.pane(number)
+        records, rest = self._kernel.begin(run.values)
         try:
-            values = self._kernel.each(states, run.key_column(), rest, run.timestamps, self._admit)
+            values = self._kernel.each(states, run.key_column(), records, run.timestamps, self._admit)
         except Exception as error:
             raise self.fail(error, run, rest) from error
         self.state.touch(number, run.key_column())

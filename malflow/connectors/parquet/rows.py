@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import CodeType, FunctionType
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow as pa
 from malflow.callables import deferred
 from malflow.connectors.parquet.texts import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
+from malflow.rows import Rows
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options"]
 
@@ -102,7 +102,7 @@ class RowMaker:
         self._texts = {name: SharedTexts() for name in self.reads}
         self._combine = (lambda columns, _: columns[0]) if single else _combiner(options.row, self._names)
 
-    def make(self, batch: pa.RecordBatch, indices: Sequence[int]) -> tuple[list[Any], Sequence[Any]]:
+    def make(self, batch: pa.RecordBatch, indices: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the values and timestamps of a batch, whose rows have these indices.
 
         Raises:
@@ -157,31 +157,19 @@ def _require_one(name: str, schema: pa.Schema) -> None:
     raise UnreadableColumn(f"has no column '{name}'; {hint}")
 
 
-def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], list[Any]]:
+def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Sequence[Any]]:
     """Return a function that makes the records of columns, and of the number of rows."""
     if not names:
         return lambda _, count: [_call(row) for _ in range(count)]
     if row is tuple:
         return lambda columns, _: list(zip(*columns, strict=True))
     if row is dict:
-        return _dict_maker(tuple(names))
+        return lambda columns, _: Rows(dict(zip(names, columns, strict=True)))
     return lambda columns, _: [_call(row, *values) for values in zip(*columns, strict=True)]
 
 
 def _call(row: Any, *values: Any) -> Any:
     return row(*values)
-
-
-def _dict_maker(names: tuple[str, ...]) -> Callable[[list[list[Any]], int], list[Any]]:
-    """Return a function that makes dicts.
-
-    It is generated: a display of a dict takes less than half the time of ``dict(zip(...))``.
-    """
-    fields = ", ".join(f"{name!r}: v{index}" for index, name in enumerate(names))
-    variables = "".join(f"v{index}, " for index in range(len(names)))
-    source = f"def make(columns, _): return [{{{fields}}} for {variables} in zip(*columns, strict=True)]"
-    (code,) = (it for it in compile(source, "<rows of columns>", "exec").co_consts if isinstance(it, CodeType))
-    return FunctionType(code, {})
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType | None:
