@@ -22,7 +22,10 @@ from malflow.connectors.postgres.slots import (
     check_slot,
     drop_slot,
     ensure_publication,
+    forget_beginning,
     free_slot,
+    is_beginning,
+    note_beginning,
     slot_exists,
     slot_position,
     system_identifier,
@@ -78,6 +81,8 @@ class _Streaming(NamedTuple):
 def check_new(options: ChangeOptions) -> None:
     """Check that a job without a position does not meet a slot that may be another job's.
 
+    The slot of a start that was cut short before its first snapshot is not: it is made again.
+
     Raises:
         PostgresError: if there is one.
     """
@@ -85,7 +90,9 @@ def check_new(options: ChangeOptions) -> None:
         return
     server = options.server
     with server.retry(server.connect, "connecting") as connection:
-        if slot_exists(connection, options.slot):
+        if not slot_exists(connection, options.slot):
+            return
+        if not is_beginning(connection, options.publication, options.slot):
             raise PostgresError(
                 f"slot '{options.slot}' exists, but this job has no position in it. It is of another job, or of a life "
                 "of this one whose snapshots are gone: choose another name, call drop_slot(), pass replace_slot=True, "
@@ -105,7 +112,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self._page: tuple[Page, int] | None = None
         self._lost_since: float | None = None
         self._target: int | None = None
-        self._finished = self._has_copied = False
+        self._finished = self._has_copied = self._has_begun = False
         self._server_end: Background[int] | None = None
         self._known_end = 0
         self._asked_at = float("-inf")
@@ -149,6 +156,8 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
     def committed(self, position: Position) -> None:
         """Confirm a position to the server: a snapshot with it is durable."""
+        if not self._has_begun and position[0] != "start":
+            self._has_begun = self._forgets_beginning()
         if position[0] == "stream" and isinstance(self._open, _Streaming):
             try:
                 self._open.stream.confirm(position[2])
@@ -268,6 +277,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
                 self._target = _end(connection)
             if position[0] == "start":
                 if options.copy:
+                    note_beginning(connection, options.publication, options.slot)
                     lsn, copy = begin_copy(server, options.slot, self._wanted(tables))
                     return _Copying(system, lsn, copy)
                 position = ("stream", system, self._begin_without_copy(connection), 0, 0, ())
@@ -319,6 +329,17 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
             return {}
         with self._options.server.connect() as connection:
             return types_below(connection, unknown)
+
+    def _forgets_beginning(self) -> bool:
+        """Note that a snapshot has a position in the slot; return whether that need not be tried again."""
+        options = self._options
+        try:
+            with options.server.connect(connect_timeout=2) as connection:
+                forget_beginning(connection, options.publication, options.slot)
+        except psycopg.Error as error:
+            _LOG.info("publication '%s' of slot '%s' keeps its comment: %s", options.publication, options.slot, error)
+            return not is_lost(error)
+        return True
 
     def _ask_end(self) -> int:
         with self._options.server.connect() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import psycopg
@@ -18,7 +19,10 @@ __all__ = [
     "check_slot",
     "drop_slot",
     "ensure_publication",
+    "forget_beginning",
     "free_slot",
+    "is_beginning",
+    "note_beginning",
     "slot_exists",
     "slot_position",
     "system_identifier",
@@ -151,6 +155,42 @@ def ensure_publication(
     if copies:
         _check_identities(wanted or published, copies=copies)
     return wanted or published
+
+
+def note_beginning(connection: Connection, publication: str, slot: str) -> None:
+    """Note on a publication that a job without a position makes a slot, unless it has a comment or is not the role's.
+
+    Who finds both knows that the slot is of a start that was cut short before its first snapshot.
+    """
+    if _comment(connection, publication) is None:
+        with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction):
+            _set_comment(connection, publication, _beginning(slot))
+
+
+def is_beginning(connection: Connection, publication: str, slot: str) -> bool:
+    """Whether no snapshot has a position in a slot yet, as `note_beginning` noted."""
+    return _comment(connection, publication) == _beginning(slot)
+
+
+def forget_beginning(connection: Connection, publication: str, slot: str) -> None:
+    """Remove the note: a snapshot has a position in the slot."""
+    if is_beginning(connection, publication, slot):
+        _set_comment(connection, publication, None)
+
+
+def _beginning(slot: str) -> str:
+    return f"malflow: no snapshot has a position in slot {slot} yet"
+
+
+def _comment(connection: Connection, publication: str) -> str | None:
+    query = "select obj_description(oid, 'pg_publication') from pg_publication where pubname = %s"
+    row = connection.execute(query, (publication,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _set_comment(connection: Connection, publication: str, text: str | None) -> None:
+    statement = sql.SQL("comment on publication {} is {}")
+    connection.execute(statement.format(sql.Identifier(publication), sql.Literal(text)))
 
 
 def _check_identities(tables: Sequence[Table], *, copies: bool) -> None:

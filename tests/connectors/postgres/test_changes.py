@@ -448,13 +448,53 @@ def test_slot_of_another_job(database: Database, new_job: Any) -> None:
     database.execute("create table t (id int primary key)")
     database.execute("insert into t values (1)")
     job = new_job(["t"])
-    job.started(1).suspend()
+    reader = job.started(1)
+    reader.committed(reader.snapshot())
+    reader.suspend()
     with pytest.raises(PostgresError, match="exists, but this job has no position"):
         job.source.build_part(job.slot, None)
     other = PostgresChanges(database.dsn, ["t"], slot=job.slot, replace_slot=True)
     reader = other.build_part(job.slot, None)
     assert len(poll_until(reader, len)) == 1
     reader.suspend()
+
+
+def test_start_that_was_cut_short(database: Database, new_job: Any) -> None:
+    """Before the first snapshot is durable the slot is nobody's; a second start makes it again."""
+    database.execute("create table t (id int primary key)")
+    database.execute("insert into t values (1)")
+    job = new_job(["t"])
+    job.started(1).suspend()
+    database.execute("insert into t values (2)")
+    reader = job.started(2)
+    reader.committed(("start",))  # is of a snapshot that says nothing of the slot
+    reader.suspend()
+    reader = job.started(2)
+    durable = reader.snapshot()
+    reader.committed(durable)
+    reader.suspend()
+    with pytest.raises(PostgresError, match="exists, but this job has no position"):
+        job.source.build_part(job.slot, None)
+    database.execute("insert into t values (3)")
+    assert len(poll_until(job.reader(durable), len)) == 1
+
+
+@pytest.mark.parametrize("comment", ["the team's", None])
+def test_publication_with_a_comment(database: Database, new_job: Any, comment: str | None) -> None:
+    """A comment of somebody else stays; the slot of a start that was cut short is then refused, as any other."""
+    database.execute("create table t (id int primary key); create publication p for table t")
+    database.execute("insert into t values (1)")
+    if comment is not None:
+        database.execute("comment on publication p is 'the team''s'")
+    job = new_job(["t"], publication="p")
+    reader = job.started(1)
+    if comment is not None:
+        with pytest.raises(PostgresError, match="exists, but this job has no position"):
+            job.source.build_part(job.slot, None)
+    reader.committed(reader.snapshot())
+    reader.suspend()
+    found = database.rows("select obj_description(oid, 'pg_publication') from pg_publication where pubname = 'p'")
+    assert found == [(comment,)]
 
 
 def test_stream_without_a_copy(database: Database, new_job: Any) -> None:
