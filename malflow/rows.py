@@ -8,13 +8,17 @@ from itertools import compress
 from types import CodeType, FunctionType
 from typing import Any, overload
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "made"]
+
+_SMALL = 8
+"""Of so many parts of equal length each one is small: who takes such parts takes many, of which each has its price."""
 
 
 class Rows(Sequence[dict[str, Any]]):
     """Dicts by column name, made when one of them is asked for: all at once, and kept.
 
-    Until then the columns can be read as they are. Afterwards they can't, since somebody may change the dicts.
+    Until then the columns can be read as they are, also of large parts. Afterwards they can't: somebody may change the
+    dicts.
 
     Args:
         columns: the values of each column, by name; at least one, all of the same length.
@@ -65,7 +69,11 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, at: slice) -> Sequence[dict[str, Any]]: ...
 
     def __getitem__(self, at: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
-        return self._each(lambda column: column[at]) if isinstance(at, slice) else self.made()[at]
+        if not isinstance(at, slice):
+            return self.made()[at]
+        if self._rows is None and _SMALL * len(range(self._length)[at]) <= self._length:
+            self.made()
+        return self._each(lambda column: column[at])
 
     def __eq__(self, other: object) -> bool:
         return self.made() == list(other) if isinstance(other, (list, Rows)) else NotImplemented
@@ -82,6 +90,11 @@ class Rows(Sequence[dict[str, Any]]):
         if self._rows is not None:
             return part(self._rows)
         return Rows({name: part(column) for name, column in self._columns.items()})
+
+
+def made(values: Sequence[Any]) -> Sequence[Any]:
+    """Return values that are read one by one: a list of them if they are `Rows`."""
+    return values.made() if type(values) is Rows else values
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.numbered import NumberedAccumulators
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.panes import instant_after
+from malflow.rows import made
 from malflow.state import KeyedState
 from malflow.windows import CountWindows, Timing, WindowResult
 
@@ -156,7 +157,7 @@ class CountAggregate(Operator):
 
 def _picked(batch: Batch, rows: list[int]) -> Batch:
     """Return the records of some rows, which may repeat."""
-    keys, values, timestamps = list(batch.key_column()), batch.values, batch.timestamps
+    keys, values, timestamps = list(batch.key_column()), made(batch.values), batch.timestamps
     return Batch([keys[row] for row in rows], [values[row] for row in rows], [timestamps[row] for row in rows])
 
 

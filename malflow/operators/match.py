@@ -25,6 +25,7 @@ from malflow.patterns.machine import After, LimitReached, Row
 from malflow.patterns.masks import Masks
 from malflow.patterns.results import Counters, Emitted
 from malflow.patterns.tree import ends_with_open_loop
+from malflow.rows import made
 from malflow.state import Delta, KeyedState
 
 __all__ = ["MatchByArrival", "MatchByTime"]
@@ -172,7 +173,7 @@ class MatchOperator(Operator):
 
     def _rows(self, run: Batch) -> list[Row]:
         """Return the records that may matter, with the bits of their steps."""
-        values, timestamps = run.values, run.timestamps
+        values, timestamps = made(run.values), run.timestamps
         try:
             masks = self._masks.of(values)
         except Exception as error:

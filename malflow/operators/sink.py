@@ -11,7 +11,7 @@ from malflow.errors import refuse_deferred, release_all, require_methods
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.parts import PartOperator
-from malflow.rows import Rows
+from malflow.rows import made
 from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
 
 __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]
@@ -170,8 +170,7 @@ def _write(operator: Operator, sink: Any, batch: Batch) -> None:
     if write_batch is not None:
         try:
             keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
-            values = batch.values.made() if type(batch.values) is Rows else batch.values
-            write_batch(keys, values, batch.timestamps)
+            write_batch(keys, made(batch.values), batch.timestamps)
         except Exception as error:
             raise operator.error(error) from error
         return

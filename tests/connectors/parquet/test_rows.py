@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import MalflowError, SingleThreadRuntime, SparkRuntime, StreamProvider, agg
+from malflow import MalflowError, SingleThreadRuntime, SparkRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.connectors.parquet import ArrowSource
+from malflow.patterns import step
 from malflow.rows import Rows
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.windows import tumbling
+from malflow.windows import counting, session, tumbling
 
 SCHEMA = pa.schema([("town", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("flag", pa.bool_())])
 
@@ -68,9 +69,22 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 
 KEYS = {"field": "town", "function": lambda msg: msg.value["town"], "missing": "river", "flag": "flag"}
 
+
+def of_town(row: dict[str, Any]) -> bool:
+    return row["town"] is not None
+
+
 ENDS: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
     "running": lambda keyed, them: keyed.aggregate("total", *them),
     "windows": lambda keyed, them: keyed.window(tumbling(7)).aggregate("total", *them),
+    "windows with epochs": lambda keyed, them: (
+        keyed.generate_epochs("epochs", limit_out_of_orderness(2))[0].window(tumbling(7)).aggregate("total", *them)
+    ),
+    "numbered windows": lambda keyed, them: keyed.window(counting(4, 2)).aggregate("total", *them),
+    "sessions": lambda keyed, them: keyed.window(session(3)).aggregate("total", *them),
+    "pattern": lambda keyed, _: (
+        keyed.match("two", step("a", of_town).next(step("b", of_town)), order="arrival").matches
+    ),
 }
 
 
@@ -108,8 +122,8 @@ def test_columns_give_what_dicts_give(
     workers: int,
 ) -> None:
     def build(stream: Any) -> Any:
-        for step in before:
-            stream = STEPS[step](stream)
+        for name in before:
+            stream = STEPS[name](stream)
         keyed = STEPS[after](stream.key_distribute("key", KEYS[key]))
         return ENDS[end](keyed, [AGGREGATORS[name]() for name in aggregators])
 
