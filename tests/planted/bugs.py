@@ -112,9 +112,9 @@ _WINDOWS = [
         "floats are summed batch by batch",
         "the last digits depend on where batches are cut",
         "operators/window.py",
-        "            self._kernel.add(states, run.key_column(), rest, run.timestamps, self._admit)\n",
+        "            self._kernel.add(states, run.key_column(), records, run.timestamps, self._admit)\n",
         "            sums: dict[Any, Any] = {}\n"
-        "            self._kernel.add(sums, run.key_column(), rest, run.timestamps, self._admit)\n"
+        "            self._kernel.add(sums, run.key_column(), records, run.timestamps, self._admit)\n"
         "            states.update(self._kernel.merge_by_key(dict(states), sums))\n",
         (f"{LAWS}::test_floats_do_not_show_where_batches_are_cut",),
     ),

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Background"]
+import psycopg
+
+__all__ = ["Background", "close_after"]
 
 T = TypeVar("T")
+
+_CANCEL_SECONDS = 1.0
+_PATIENCE = 2.0
+"""How long a canceled query is waited for; later, its connection is closed in the background."""
 
 
 class Background(Generic[T]):
@@ -32,7 +39,7 @@ class Background(Generic[T]):
             raise error
         return value  # type: ignore[return-value] # None only if T is
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float | None = None) -> None:
         """Wait until the function has returned, for at most so long."""
         self._thread.join(seconds)
 
@@ -41,3 +48,23 @@ class Background(Generic[T]):
             self._outcome.append((action(), None))
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             self._outcome.append((None, error))
+
+
+def close_after(asked: Background[Any] | None, connection: psycopg.Connection[Any]) -> None:
+    """Cancel what is asked on a connection, and close it as soon as nothing is.
+
+    A connection that is closed while another thread uses it takes the whole process along.
+    """
+    if asked is not None and not asked.done:
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        asked.join(_PATIENCE)
+        if not asked.done:
+            Background(lambda: _close_at_last(asked, connection))
+            return
+    connection.close()
+
+
+def _close_at_last(asked: Background[Any], connection: psycopg.Connection[Any]) -> None:
+    asked.join()
+    connection.close()

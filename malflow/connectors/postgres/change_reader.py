@@ -360,11 +360,12 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self.snapshot()
         now, self._open = self._open, None
         opening, self._opening = self._opening, None
-        self._page = self._fetching = None
+        fetching, self._fetching = self._fetching, None
+        self._page = None
         if opening is not None:
             Background(lambda: _close(opening.result()))
         if now is not None:
-            _close(now)
+            _close(now, fetching)
 
 
 def _wanted_of(tables: Sequence[Table]) -> Callable[[Relation], bool]:
@@ -383,9 +384,9 @@ def _end(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
     return lsn_number(row[0]) if row else 0
 
 
-def _close(opened: _Copying | _Streaming) -> None:
+def _close(opened: _Copying | _Streaming, fetching: Background[Any] | None = None) -> None:
     if isinstance(opened, _Copying):
-        opened.reader.close()
+        opened.reader.close(fetching)
         return
     opened.stream.close()
     if opened.overlap is not None:

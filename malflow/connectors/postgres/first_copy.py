@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import sql
 
+from malflow.connectors.postgres.background import Background, close_after
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import Table, identifiers, raw_sql
@@ -90,9 +91,9 @@ class CopyReader:
                 return self._read(table, after)
         return None
 
-    def close(self) -> None:
-        """End the transaction, and with it the locks on the tables."""
-        self._connection.close()
+    def close(self, fetching: Background[Any] | None = None) -> None:
+        """End the transaction, and with it the locks on the tables; a page that is being fetched is given up."""
+        close_after(fetching, self._connection)
 
     def _read(self, table: Table, after: tuple[Any, ...] | None) -> Page:
         columns, condition = _published(self._connection, table, self._wanted.publication)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.background import Background
+from malflow.connectors.postgres.background import Background, close_after
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
@@ -228,14 +227,11 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         """Close the connection."""
         fetching, self._fetching = self._fetching, None
         self._page = None
-        if fetching is not None and not fetching.done:
-            if self._connection is not None:
-                with suppress(psycopg.Error):
-                    self._connection.cancel_safe(timeout=1.0)
-            fetching.join(_PATIENCE)  # it may be connecting: what it opens is to be closed
+        if fetching is not None and self._connection is None:
+            fetching.join(_PATIENCE)  # it is connecting: what it opens is to be closed
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            close_after(fetching, connection)
 
     def _poll(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if self._finished or (self._page is None and not self._fetched()):

@@ -15,12 +15,22 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from malflow.connectors.postgres import UNCHANGED, Change, PositionLost, PostgresChanges, PostgresError
+from malflow.connectors.postgres import (
+    UNCHANGED,
+    Change,
+    PositionLost,
+    PostgresChanges,
+    PostgresError,
+    PostgresSource,
+)
 from malflow.connectors.postgres.change_reader import ChangesPartition
 from malflow.connectors.postgres.connection import is_lost
+from malflow.connectors.postgres.first_copy import CopyReader
+from malflow.connectors.postgres.source import SourcePartition
 from malflow.errors import GraphError
 from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, cut_off_at, poll_until, read_all, slot_name
 from tests.connectors.postgres.writer import TABLE, writing
+from tests.kit.waiting import wait_until
 from tests.servers.postgres import Postgres
 
 TYPES = """
@@ -377,16 +387,16 @@ def test_server_that_is_impatient(database: Database, new_job: Any, caplog: pyte
     caplog.set_level(logging.INFO, "malflow")
     database.execute("create table t (id int primary key)")
     job = new_job(["t"])
-    impatient = f"{database.dsn} options='-c wal_sender_timeout=600'"
+    impatient = f"{database.dsn} options='-c wal_sender_timeout=2000'"
     job.source = PostgresChanges(impatient, ["t"], slot=job.slot)
     reader = job.started(0)
     database.execute("insert into t select generate_series(1, 20000)")
     ids: list[int] = []
     while len(ids) < 20000:  # for longer than the server waits
         ids += [change.new["id"] for change in poll_until(reader, len, limit=500)]
-        time.sleep(0.04)
+        time.sleep(0.075)
     assert "cut off" not in caplog.text
-    time.sleep(1)
+    time.sleep(3)
     database.execute("insert into t values (20001)")
     ids += [change.new["id"] for change in poll_until(reader, len)]
     assert "cut off" in caplog.text
@@ -564,6 +574,38 @@ def test_publication_with_tables_of_others(database: Database, new_job: Any) -> 
     database.execute("alter table t rename to v")
     database.execute("insert into v values (7)")
     assert [change.new for change in poll_until(reader, len)] == [{"id": 7}]
+
+
+@pytest.mark.parametrize("kind", ["changes", "source"])
+def test_reader_that_leaves_while_a_page_is_fetched(
+    database: Database, new_job: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stays open until the thread that uses it has gone: else the process might crash."""
+    database.execute("create table t (id int primary key); insert into t values (1), (2), (3)")
+    place, name = (CopyReader, "_read") if kind == "changes" else (SourcePartition, "_fetch")
+    fetch, begun, ends = getattr(place, name), threading.Event(), list[bool]()
+
+    def slow(self: Any, *arguments: Any) -> Any:
+        page = fetch(self, *arguments)
+        if page.rows and page.rows[0][0] == 2:
+            connection = self._connection
+            begun.set()
+            try:
+                connection.execute("select pg_sleep(600)")
+            finally:
+                ends.append(connection.closed)
+        return page
+
+    monkeypatch.setattr(place, name, slow)
+    reader = (
+        new_job(["t"], page_rows=1).reader()
+        if kind == "changes"
+        else PostgresSource(database.dsn, "t", page_rows=1).build_part("t", None)
+    )
+    assert len(poll_until(reader, len, limit=1)) == 1
+    assert begun.wait(PATIENCE)
+    reader.suspend()
+    wait_until(lambda: ends == [False])
 
 
 def test_tables_that_join_a_copy(database: Database, new_job: Any) -> None:
