@@ -20,7 +20,9 @@ def database(postgres_dsn: str) -> Iterator[Database]:
         connection.execute("set timezone to 'UTC'")
         yield Database(dsn, connection)
     with psycopg.connect(postgres_dsn, autocommit=True) as server:
-        slots = "select pg_terminate_backend(active_pid) from pg_replication_slots where database = %s and active"
+        slots = (
+            "select pg_terminate_backend(active_pid, 60000) from pg_replication_slots where database = %s and active"
+        )
         server.execute(slots, (name,))
         server.execute(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", (name,)

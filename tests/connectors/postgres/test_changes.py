@@ -33,6 +33,9 @@ from tests.connectors.postgres.writer import TABLE, writing
 from tests.kit.waiting import wait_until
 from tests.servers.postgres import Postgres
 
+END_READERS = """
+select pg_terminate_backend(active_pid) from pg_replication_slots where active and database = current_database()
+"""
 TYPES = """
 create domain positive as int check (value > 0);
 create domain small as positive check (value < 10);
@@ -311,7 +314,7 @@ def test_connection_made_again_confirms_nothing(database: Database, new_job: Any
     reader.committed(durable)
     database.execute("insert into t values (1)")
     poll_until(reader, lambda values: len(values) == 1)
-    database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+    database.execute(END_READERS)
     database.execute("insert into t values (2)")
     poll_until(reader, lambda values: len(values) == 1)
     poll_for(reader, 0.5)
@@ -350,7 +353,7 @@ def test_connection_that_is_cut_off(database: Database, new_job: Any) -> None:
     for number in range(3):
         database.execute("insert into t values (%s)", number)
         ids += [change.new["id"] for change in poll_until(reader, len)]
-        database.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+        database.execute(END_READERS)
     assert ids == [0, 1, 2]
 
 

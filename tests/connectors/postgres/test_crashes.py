@@ -167,7 +167,8 @@ def test_zombie_that_wakes_up(database: Database, tmp_path: Path) -> None:
                 if point == "amid-commit:4":  # it holds the ledger's row; the server ends it, here at once
                     database.execute(
                         "select pg_terminate_backend(pid) from pg_stat_activity "
-                        "where state = 'idle in transaction' and application_name = 'malflow'"
+                        "where state = 'idle in transaction' and datname = current_database()"
+                        " and application_name = 'malflow'"
                     )
                 job.finish()
                 _, errors = wake(zombie)

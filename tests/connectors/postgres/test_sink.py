@@ -211,7 +211,8 @@ def test_append_without_a_key(database: Database, sinks: Any) -> None:
 def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any) -> None:
     sink = sinks()
     sink.fence(owner())
-    kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'malflow'"
+    sessions = "pg_stat_activity where application_name = 'malflow' and datname = current_database()"
+    kill = f"select pg_terminate_backend(pid) from {sessions}"
     for epoch in (1, 2):
         write(sink, (epoch, epoch, "x"))
         handle = sink.prepare(epoch)
