@@ -11,7 +11,7 @@ from typing import Any, overload
 __all__ = ["Rows", "made"]
 
 _SMALL = 8
-"""Of so many parts of equal length each one is small: who takes such parts takes many, of which each has its price."""
+"""A part of at most one in so many is cut from the rows, not from the columns: small parts are taken by the dozen."""
 
 
 class Rows(Sequence[dict[str, Any]]):
