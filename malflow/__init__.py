@@ -3,8 +3,8 @@
 A stream processor with per-key state, event time and snapshots. A function builds the dataflow from sources,
 operators and sinks; a runtime runs it, and a later run resumes exactly from the last snapshot.
 
-- `SingleThreadRuntime` runs a dataflow in this process, `SparkRuntime` on Apache Spark (``pip install
-  malflow[spark]``).
+- `SingleThreadRuntime` runs a dataflow in this process, `SparkRuntime` on Apache Spark (``pip
+  install 'malflow[spark]'``).
 - `Stream` and `KeyedStream` have the operators; `malflow.sources` and `malflow.sinks` have sources and sinks.
 - `malflow.snapshot` persists state between runs; `malflow.testing` has test helpers; `malflow.errors` documents the
   exception hierarchy.
@@ -44,7 +44,7 @@ from malflow.errors import (
     UnsupportedOperator,
 )
 from malflow.message import MAX, MIN, DataMessage, NoKey
-from malflow.operators.contract import OperatorContext, StatefulLogic, StatelessLogic
+from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
@@ -72,6 +72,7 @@ __all__ = [
     "NoKey",
     "OperatorContext",
     "OperatorError",
+    "Output",
     "Progress",
     "RestartPolicy",
     "RunFailed",

@@ -34,8 +34,9 @@ from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.aggregators.labels import label
 from malflow.aggregators.moments import Deviation, Variance
+from malflow.aggregators.ranked import Largest, Smallest
 from malflow.aggregators.several import Into, Several
-from malflow.aggregators.sketches import Median, Quantiles
+from malflow.aggregators.sketches import ExactQuantiles, Quantile, Quantiles
 from malflow.aggregators.stages import Merged, Partial
 from malflow.aggregators.sums import Count, Mean, Sum
 from malflow.callables import takes
@@ -48,10 +49,12 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
+    "exact_quantiles",
     "first",
     "fold",
     "fsum",
     "into",
+    "largest",
     "last",
     "max",
     "max_by",
@@ -61,7 +64,9 @@ __all__ = [
     "min",
     "min_by",
     "partial",
+    "quantile",
     "quantiles",
+    "smallest",
     "stddev",
     "sum",
     "top",
@@ -105,7 +110,7 @@ def sum(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
 def sum(field: str) -> Aggregator[Any, Any, Any]: ...
 def sum(field: Any = None) -> Any:
-    """Add up a field: numbers, timedeltas, or anything else with ``+``. State: the sum.
+    """Add up a field: numbers, timedeltas, or anything else with ``+`` but text. State: the sum.
 
     Floats are added one by one, in the order of arrival; the error is within n * 1.1e-16 of the sum of magnitudes.
     See `fsum` for a sum without error.
@@ -125,6 +130,8 @@ def min(field: str) -> Aggregator[Any, Any, Any]: ...
 def min(field: Any = None) -> Any:
     """Return the least of a field; of equal ones that of the first record. State: the least.
 
+    Text is ordered by letters, so that "10" is less than "9": convert numbers that were read as text.
+
     >>> aggregate(agg.min(), [3, 1, 2])
     1
     """
@@ -139,6 +146,8 @@ def max(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 def max(field: str) -> Aggregator[Any, Any, Any]: ...
 def max(field: Any = None) -> Any:
     """Return the greatest of a field; of equal ones that of the first record. State: the greatest.
+
+    Text is ordered by letters, so that "10" is less than "9": convert numbers that were read as text.
 
     >>> aggregate(agg.max(), [3, 1, 2])
     3
@@ -212,7 +221,8 @@ def fsum(field: str) -> Aggregator[Any, Any, float]: ...
 def fsum(field: Any = None) -> Any:
     """Add up floats and integers without rounding, and return the float nearest to the sum: that of `math.fsum`.
 
-    It does not depend on the order of arrival. Takes several times as long as `sum`. Infinity and NaN are errors.
+    It does not depend on the order of arrival. Takes several times as long as `sum`. Infinity and NaN are errors, and
+    so is a sum beyond the floats.
 
     State: an integer of up to 2,100 bits, the sum in units of the least float, after Kulisch, "Computer Arithmetic and
     Validity", 2008.
@@ -322,14 +332,15 @@ def quantiles(field: Callable[[V], Any] | None, /, *fractions: float) -> Aggrega
 def quantiles(field: Any, /, *fractions: Any) -> Any:
     """Estimate quantiles of a field of numbers, each with a relative error of at most 1 %.
 
-    The quantile ``q`` of ``n`` numbers is the one at index ``floor(q * (n - 1))`` of the sorted numbers.
+    The quantile ``q`` of ``n`` numbers is the one of rank ``ceil(q * n)`` among the sorted numbers: a share ``q`` of
+    them is not above it. An estimate is never below the least number, nor above the greatest.
 
     Args:
         field: the field; None for the value itself.
         fractions: which quantiles, from 0 to 1.
 
-    State: how many numbers are in each of the buckets whose bounds are the powers of 1.0202: 115 buckets for each
-    factor of ten between the least and the greatest. The estimates do not depend on the order of arrival.
+    State: the least, the greatest, and how many numbers are in each of the buckets whose bounds are the powers of
+    1.0202: 115 buckets for each factor of ten. The estimates do not depend on the order of arrival.
 
     Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
     2019.
@@ -337,14 +348,50 @@ def quantiles(field: Any, /, *fractions: Any) -> Any:
     >>> [round(it) for it in aggregate(agg.quantiles(None, 0.5, 0.99), range(1, 1001))]
     [498, 983]
     """
+    _check_fractions("agg.quantiles", fractions)
+    return Quantiles(checked_field("agg.quantiles", field), fractions)
+
+
+@overload
+def quantile(field: Callable[[V], Any], /, fraction: float) -> Aggregator[V, Any, float]: ...
+@overload
+def quantile(field: str | None, /, fraction: float) -> Aggregator[Any, Any, float]: ...
+def quantile(field: Any, /, fraction: Any) -> Any:
+    """Estimate one quantile of a field of numbers, as `quantiles` does; the result is a number, not a tuple.
+
+    >>> round(aggregate(agg.quantile(None, 0.99), [1, 1000]))
+    1000
+    """
+    _check_fractions("agg.quantile", (fraction,))
+    return Quantile(checked_field("agg.quantile", field), fraction)
+
+
+@overload
+def exact_quantiles(field: Callable[[V], N], /, *fractions: float) -> Aggregator[V, Any, tuple[N, ...]]: ...
+@overload
+def exact_quantiles(field: str | None, /, *fractions: float) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+def exact_quantiles(field: Any, /, *fractions: Any) -> Any:
+    """Return quantiles of a field, each of them one of its values: that of rank ``ceil(q * n)``.
+
+    Args:
+        field: the field; None for the value itself. Numbers, or anything else that is ordered and hashable, but text.
+        fractions: which quantiles, from 0 to 1.
+
+    State: the count of each distinct value. See `quantiles` for estimates, whose state is small.
+
+    >>> aggregate(agg.exact_quantiles(None, 0.5, 0.99), range(1, 1001))
+    (500, 990)
+    """
+    _check_fractions("agg.exact_quantiles", fractions)
+    return ExactQuantiles(checked_field("agg.exact_quantiles", field), fractions)
+
+
+def _check_fractions(function: str, fractions: tuple[Any, ...]) -> None:
     if not fractions:
-        raise GraphError("agg.quantiles needs a fraction such as 0.5 after the field", location=location())
+        raise GraphError(f"{function} needs a fraction such as 0.5 after the field", location=location())
     for fraction in fractions:
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-            raise GraphError(
-                f"agg.quantiles needs fractions from 0 to 1; got {short_repr(fraction)}", location=location()
-            )
-    return Quantiles(checked_field("agg.quantiles", field), fractions)
+            raise GraphError(f"{function} needs fractions from 0 to 1; got {short_repr(fraction)}", location=location())
 
 
 @overload
@@ -359,7 +406,39 @@ def median(field: Any = None) -> Any:
     >>> round(aggregate(agg.median(), [1, 100, 10_000]))
     100
     """
-    return Median(checked_field("agg.median", field))
+    return Quantile(checked_field("agg.median", field), 0.5, "agg.median")
+
+
+@overload
+def largest(n: int) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def largest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
+@overload
+def largest(n: int, field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+def largest(n: int, field: Any = None) -> Any:
+    """Return the `n` greatest of a field, the greatest first; fewer if there are fewer records.
+
+    State: a list of them. See `top` for the most frequent.
+
+    >>> aggregate(agg.largest(2), [3, 1, 4, 1, 5])
+    (5, 4)
+    """
+    return Largest(whole_number("agg.largest", "n", n, 1), checked_field("agg.largest", field))
+
+
+@overload
+def smallest(n: int) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def smallest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
+@overload
+def smallest(n: int, field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+def smallest(n: int, field: Any = None) -> Any:
+    """Return the `n` least of a field, the least first; fewer if there are fewer records. State: a list of them.
+
+    >>> aggregate(agg.smallest(2), [3, 1, 4, 1, 5])
+    (1, 1)
+    """
+    return Smallest(whole_number("agg.smallest", "n", n, 1), checked_field("agg.smallest", field))
 
 
 @overload
@@ -372,6 +451,8 @@ def top(
 def top(n: int, field: str, *, capacity: int | None = None) -> Aggregator[Any, Any, tuple[tuple[Any, int], ...]]: ...
 def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
     """Return the `n` most frequent values of a field with their counts; of equally frequent ones the first seen.
+
+    The `n` greatest values are `largest`.
 
     Args:
         n: how many values.
@@ -404,6 +485,9 @@ def collect(field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
 def collect(field: str) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
 def collect(field: Any = None) -> Any:
     """Return a field of all records in the order of arrival, as a tuple. State: a list of what must not be changed.
+
+    Where accumulators are merged, as in sliding windows, sessions, rollups and cogroups, records of the earlier part
+    come first, and in each part the order is that of arrival.
 
     >>> aggregate(agg.collect(str.upper), "abc")
     ('A', 'B', 'C')

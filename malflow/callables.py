@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-__all__ = ["advice", "deferred", "misspelt", "takes"]
+from malflow.returns import returns_nothing
+
+__all__ = ["advice", "deferred", "misspelt", "takes", "without_result"]
 
 _OTHER_HOOKS = frozenset(
     {"on_schedule", "on_timer", "on_event_time", "on_processing_time", "on_watermark", "on_item", "on_batch", "on_eof"}
@@ -27,11 +29,14 @@ _ELSEWHERE = {
     **dict.fromkeys(("foreach", "for_each", "peek", "tap"), "inspect"),
     **dict.fromkeys(("to", "add_sink", "sink_to", "output", "write", "write_stream", "save", "publish"), "sink"),
     **dict.fromkeys(("add_source", "from_source", "from_collection", "input", "read", "read_stream"), "source"),
-    **dict.fromkeys(("with_watermark", "assign_watermarks"), "assign_timestamps"),
-    **dict.fromkeys(("assign_timestamps_and_watermarks", "with_timestamps"), "assign_timestamps"),
+    **dict.fromkeys(("with_watermark", "assign_watermarks", "watermark"), "event_time"),
+    **dict.fromkeys(("assign_timestamps_and_watermarks", "with_timestamps"), "event_time"),
     **dict.fromkeys(("merge", "connect", "concat", "union_all"), "union"),
     **dict.fromkeys(("branch", "partition", "side_output"), "split"),
     **dict.fromkeys(("map_values", "select", "apply", "starmap", "with_column"), "map"),
+    **dict.fromkeys(
+        ("map_with_keys", "map_key_value", "map_values_with_key", "map_pairs", "map_items"), "map_with_key"
+    ),
     **dict.fromkeys(("where", "filter_not"), "filter"),
     **dict.fromkeys(("explode", "unnest", "flatten_map", "concat_map"), "flat_map"),
     **dict.fromkeys(("drop_duplicates", "dedup", "deduplicate", "unique"), "distinct"),
@@ -65,6 +70,8 @@ _IN_WORDS = {
         ("execute", "run", "start", "run_async", "await_termination"),
         "pass the function that builds the dataflow to SingleThreadRuntime(build_dataflow).execute()",
     ),
+    "late": "it is an attribute of what .event_time() returns, which further operators leave behind: write "
+    "timed = stream.event_time(...), then timed.late",
     **dict.fromkeys(("cache", "persist", "checkpoint"), "state is kept by persistence= of the runtime"),
     **dict.fromkeys(("set_parallelism", "parallelism"), "workers are set by parallelism= of the runtime"),
     **dict.fromkeys(
@@ -99,14 +106,26 @@ def deferred(function: Any, *, generators: bool = False) -> str | None:
     return None
 
 
+def without_result(function: Any) -> str | None:
+    """Return the kind of a function whose call has no result: it is deferred, or forgets to return one; or None.
+
+    >>> def forgetful(value): value += 1
+    >>> without_result(forgetful), without_result(len)
+    ("a function that has no 'return' with a value", None)
+    """
+    return deferred(function) or ("a function that has no 'return' with a value" if returns_nothing(function) else None)
+
+
 def takes(function: Any, count: int) -> bool:
     """Whether a function accepts this many positional arguments; True if its signature is unknown.
+
+    Of a decorated function, what the decorator has made of it counts.
 
     >>> takes(lambda part: part, 1), takes(lambda part: part, 2), takes(print, 2)
     (True, False, True)
     """
     try:
-        inspect.signature(function).bind(*[None] * count)
+        inspect.signature(function, follow_wrapped=False).bind(*[None] * count)
     except TypeError:
         return False
     except ValueError:  # its signature is unknown to Python

@@ -5,13 +5,25 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from inspect import currentframe
+from itertools import chain
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from malflow.errors import OperatorError, error_text, short_repr
 
-__all__ = ["describe", "location", "operator_error", "shape_error", "short_repr"]
+__all__ = [
+    "describe",
+    "location",
+    "missing_field",
+    "note_missing_field",
+    "operator_error",
+    "shape_error",
+    "short_repr",
+]
 
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
@@ -35,7 +47,7 @@ def operator_error(
         callback: the user's function or object.
         about: the subject if it is not a record, such as ``part 'a'``.
     """
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error_text(error)}"
+    reason = error if isinstance(error, str) else _explained(error, record)
     at = f" at {about}" if about else ""
     if record is not None:
         key, value, timestamp = map(short_repr, record)
@@ -47,10 +59,88 @@ def operator_error(
     )
 
 
+def missing_field(field: str, value: object) -> str | None:
+    """Return words that say that a value lacks a field, and which ones it has, similar names first; None if it has it.
+
+    >>> missing_field("delai", {"town": 1, "delay": 2}), missing_field("real", 1)
+    ("the value has no item 'delai'; it has ['delay', 'town']", None)
+    """
+    if isinstance(value, Mapping):
+        if field in value:
+            return None
+        kind, names = "item", list(value)
+    elif hasattr(value, field):
+        return None
+    else:
+        kind, names = "attribute", _attributes(value)
+    near = get_close_matches(field, [name for name in names if isinstance(name, str)])
+    names = [*near, *(name for name in names if name not in near)]
+    return f"the value has no {kind} {field!r}" + (f"; it has {short_repr(names)}" if names else "")
+
+
+def note_missing_field(error: Exception, field: str, value: object, instead: str) -> None:
+    """Add a note to an error of reading a field, if the reason is that the value lacks it.
+
+    Args:
+        error: what was raised.
+        field: the name of the item or attribute.
+        value: the value.
+        instead: what to do about it.
+    """
+    lacks = error.args == (field,) if isinstance(error, KeyError) else getattr(error, "name", None) == field
+    words = missing_field(field, value) if lacks and getattr(error, "obj", value) is value else None
+    if words is not None:
+        error.add_note(f"{words}; {instead}")
+
+
+def _attributes(value: object) -> list[str]:
+    """Return the names of the fields of a record that is an object."""
+    kind = type(value)
+    sources = (getattr(kind, "_fields", ()), getattr(kind, "__dataclass_fields__", ()), getattr(value, "__dict__", ()))
+    slots = [name for base in kind.__mro__ for name in _slots_of(base)]
+    return [name for name in dict.fromkeys([*chain.from_iterable(sources), *slots]) if not name.startswith("_")]
+
+
+def _slots_of(kind: type) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else slots
+
+
+def _explained(error: BaseException, record: tuple[Any, Any, Any] | None) -> str:
+    """Return the text of an exception with its notes, and advice where a function took one thing for another."""
+    notes = getattr(error, "__notes__", [])
+    advice = _mistaken(error, record)
+    return "; ".join([f"{type(error).__name__}: {error_text(error)}", *notes, *([advice] if advice else [])])
+
+
+def _mistaken(error: BaseException, record: tuple[Any, Any, Any] | None) -> str | None:
+    """Return what to write if a function took the message for its value, or the value for the message."""
+    if isinstance(error, TypeError) and "DataMessage'" in error_text(error):
+        return "the function receives the message: write msg.value for its value, as in msg.value['field']"
+    if not isinstance(error, AttributeError):
+        return None
+    holder: Any = error.obj
+    missing = str(error.name)
+    if type(holder).__name__ == "DataMessage":
+        is_item = isinstance(holder.value, Mapping)
+        return f"the function receives the message: write msg.value{f'[{missing!r}]' if is_item else f'.{missing}'}"
+    if record is None or holder is not record[1] or hasattr(error, "__notes__"):
+        return None
+    return _ELSEWHERE.get(missing) or missing_field(missing, holder)
+
+
+_ELSEWHERE = {
+    "value": "the function receives the value itself: leave out .value",
+    "key": "the function receives the value, which has no key: call .map_with_key() for a function of key and value",
+    "timestamp": "the function receives the value, which has no timestamp: call .stateless_op() for one of the message",
+}
+"""What to write instead of a field of the message, where a function receives the value."""
+
+
 def _place(error: BaseException | str, callback: Any) -> str | None:
     """Return the user's function with its location, and the function that raised, if it is another."""
     raised = None if isinstance(error, str) else _raised_in(error)
-    if callback is None or type(callback).__module__.startswith("malflow."):
+    if callback is None or _is_ours(callback):
         return raised and raised[0]
     try:
         described = describe(callback)
@@ -59,6 +149,14 @@ def _place(error: BaseException | str, callback: Any) -> str | None:
     if raised is None or raised[1] in described:
         return described
     return f"{described}, raised in {raised[0]}" if described.endswith(")") else raised[0]
+
+
+def _is_ours(callback: Any) -> bool:
+    """Whether a callback is an object or a function of malflow's own."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    module = getattr(callback, "__module__", "") if isinstance(callback, FunctionType) else type(callback).__module__
+    return f"{module}".startswith("malflow.")
 
 
 def _raised_in(error: BaseException) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@
         CommitUnknown                             the store did not confirm whether a snapshot was committed
         StoreError                                the store could not be read or written
       RunFailed            (RuntimeError)         the runtime's host failed, not the dataflow; cause chained
-        SourceNotReplayable                       a source did not replay the records it had emitted before
+        SourceNotReplayable                       a source did not replay its records; not raised any more
       MissingDependency    (ImportError)          an extra is not installed
 """
 
@@ -75,12 +75,14 @@ class GraphError(MalflowError, ValueError):
 
     Attributes:
         operator: the name of the operator at fault, or None if there is none.
+        reason: the message without the location.
         location: ``file:line`` of the user's code at fault, or None if unknown.
     """
 
     def __init__(self, message: str, *, operator: str | None = None, location: str | None = None) -> None:
         super().__init__(f"{message} [{location}]" if location else message)
         self.operator = operator
+        self.reason = message
         self.location = location
 
 
@@ -162,7 +164,7 @@ class RunFailed(MalflowError, RuntimeError):
 
 
 class SourceNotReplayable(RunFailed):
-    """A source did not replay the records it had emitted before, when part of a tick was retried."""
+    """A source did not replay its records in a repeated tick. Not raised any more: no source is asked to."""
 
 
 class MissingDependency(MalflowError, ImportError):

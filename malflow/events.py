@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias
 
 __all__ = [
     "ConfirmationFailed",
     "DiscoveryFailed",
     "Event",
+    "InputEnded",
     "Listener",
     "PartsDiscovered",
     "RescaleRefused",
     "Rescaled",
     "Restarted",
     "RunFinished",
+    "RunStarted",
     "SnapshotCommitted",
     "SnapshotFailed",
     "TickFinished",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The run has its state and is about to begin its first tick; sent again when a restart has.
+
+    Attributes:
+        parallelism: how many workers there are.
+        snapshot: the id of the snapshot that it resumes from; None if it starts without state.
+        tick: the number of the last tick in that snapshot; 0 without.
+        time: when the snapshot was taken, in UTC; None if that is not known.
+        keys: how many keys each stateful operator has in it.
+        begins_anew: the sources without positions, which emit their records again although the state has them.
+        restarts: how often the run was restarted.
+    """
+
+    parallelism: int
+    snapshot: int | None = None
+    tick: int = 0
+    time: datetime | None = None
+    keys: Mapping[str, int] = field(default_factory=dict)
+    begins_anew: Sequence[str] = ()
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +184,23 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
+class InputEnded:
+    """Every source has given its last record.
+
+    Attributes:
+        tick: the number of the last tick.
+        at_end: whether the run emits open results (``"finish"``) or keeps them for the next run (``"keep"``).
+        is_chosen: whether the run's `at_end` says so; otherwise it follows from whether there is a persistence.
+        held: the open results that are kept, as text by operator, such as ``"3 windows"``; none with ``"finish"``.
+    """
+
+    tick: int
+    at_end: Literal["finish", "keep"]
+    is_chosen: bool
+    held: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The run is over: its sources have ended, it was stopped, or it failed. The last event of a run.
 
@@ -185,7 +228,8 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    TickFinished
+    RunStarted
+    | TickFinished
     | SnapshotCommitted
     | SnapshotFailed
     | ConfirmationFailed
@@ -194,6 +238,7 @@ Event: TypeAlias = (
     | Rescaled
     | RescaleRefused
     | Restarted
+    | InputEnded
     | RunFinished
 )
 """Any event. Later versions may add kinds: a listener ignores those that it does not know."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
 from typing import Any, ClassVar, assert_never
 
 from malflow.diagnostics import describe
 from malflow.errors import GraphError
+from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
 from malflow.operators.contract import Logic
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
@@ -251,7 +252,8 @@ class Graph:
     _locations: dict[str, str | None] = field(default_factory=dict)
     _shared: set[str] = field(default_factory=set)
     _placements: list[_Placements] = field(default_factory=list)
-    _parts: list[str | None] = field(default_factory=list)
+    _lineages: list[Lineage] = field(default_factory=list)
+    _late: dict[Port, Port] = field(default_factory=dict)
 
     def claim(self, name: str, location: str | None) -> None:
         """Check and reserve an operator name.
@@ -294,7 +296,7 @@ class Graph:
         vertex = Vertex(node, tuple(inputs), location)
         self.vertices.append(vertex)
         self._placements.append(self._placements_of(vertex))
-        self._parts.append(self._parts_of(vertex))
+        self._lineages.append(self._lineage_of(vertex))
         return Port(len(self.vertices) - 1)
 
     def close(self) -> None:
@@ -341,6 +343,28 @@ class Graph:
                 return None
             port = vertex.inputs[0]
 
+    def late_of(self, port: Port) -> Port | None:
+        """Return the late records of the generator that an edge comes from, with the keys of the edge.
+
+        The operators that set and distribute the keys are added for them once, under names composed of theirs. None if
+        anything else is between the generator and the edge, which therefore has no such records.
+        """
+        if port in self._late:
+            return self._late[port]
+        vertex, generator = self.vertices[port.vertex], self.generator(port)
+        if generator is None or generator.output != 0:
+            return None
+        if generator == port:
+            return Port(port.vertex, 1)
+        before = self.late_of(vertex.inputs[0])
+        if before is None or not isinstance(vertex.node, KeyNode | ExchangeNode):
+            return None
+        late = f"{self.vertices[generator.vertex].node.name}[1]"
+        name = f"({late} by {vertex.node.name})"
+        self.share(name, vertex.location)
+        self._late[port] = self.add(replace(vertex.node, name=name), (before,), vertex.location)
+        return self._late[port]
+
     def has_epochs(self, port: Port) -> bool:
         """Whether all records of an edge have passed a generator of epochs."""
         vertex = self.vertices[port.vertex]
@@ -359,22 +383,33 @@ class Graph:
                 return False
             (port,) = vertex.inputs
 
-    def parts(self, port: Port) -> str | None:
-        """Return the name of the source whose parts are the keys of an edge, or None if there is none."""
-        return self._parts[port.vertex]
+    def lineage(self, port: Port) -> Lineage:
+        """Return whose times the records of an edge have."""
+        return self._lineages[port.vertex]
 
-    def _parts_of(self, vertex: Vertex) -> str | None:
-        if len(vertex.inputs) > 1:
-            return None
+    def _lineage_of(self, vertex: Vertex) -> Lineage:
+        before, name = [self._lineages[port.vertex] for port in vertex.inputs], vertex.node.name
+        if len(before) > 1:
+            return merged(before, name, vertex.location)
         match vertex.node:
-            case SourceNode(name=name, keyed=keyed):
-                return name if keyed else None
+            case SourceNode(keyed=keyed):
+                return read_from(name, keyed=keyed)
+            case KeyNode():
+                return keyed_anew(before[0], name, vertex.location)
+            case EpochsNode():
+                return timed(before[0])
             case StatelessNode(keeps_keys=False) | StatefulNode(keeps_keys=False):
-                return None
-            case StatelessNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
-                return self._parts[vertex.inputs[0].vertex]
-            case KeyNode() | ExchangeNode() | UnionNode() | SinkNode():
-                return None
+                return sent_by(name, before[0])
+            case (
+                StatelessNode()
+                | StatefulNode()
+                | TimestampsNode()
+                | ExchangeNode()
+                | SplitNode()
+                | UnionNode()
+                | SinkNode()
+            ):
+                return before[0]
             case _:
                 assert_never(vertex.node)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
+from malflow.type_parameters import K, T, V
 from malflow.written import written_as
 
 __all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 @written_as("malflow.DataMessage")

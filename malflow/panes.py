@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import Enum
 from functools import lru_cache
+from itertools import product
 from math import inf, isfinite, nextafter
 from numbers import Integral
 from typing import Any, Protocol
@@ -198,11 +199,13 @@ class _FloatPanes:
         if not isfinite(timestamp):
             raise ValueError(f"timestamp {timestamp!r} is in no window; filter such records")
         number = int((timestamp - self.offset) // self.size)
-        while timestamp < self.start(number):  # the product may be rounded otherwise than the quotient
-            number -= 1
-        while timestamp >= self.start(number + 1):
-            number += 1
-        return number
+        for near in (number, number - 1, number + 1):  # the product may be rounded otherwise than the quotient
+            if self.start(near) <= timestamp < self.start(near + 1):
+                return near
+        raise ValueError(
+            f"timestamp {timestamp!r} is too large for windows of {self.size}: floats are further apart there than "
+            "windows; filter such records, or use integers as timestamps"
+        )
 
     def start(self, number: int) -> float:
         """Return the first instant of a pane."""
@@ -227,6 +230,8 @@ class Unit(Enum):
 
 
 _LENGTHS = {Unit.SECOND: timedelta(seconds=1), Unit.MINUTE: timedelta(minutes=1), Unit.HOUR: _HOUR}
+_YEARS = range(2020, 2038)
+"""The years whose offsets of time zones are looked at."""
 _MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
 
@@ -259,6 +264,9 @@ class CalendarPanes:
     the zone's offset on 2020-01-01.
 
     Instants are returned in UTC, so that they compare as instants.
+
+    Raises:
+        GraphError: if units would begin within those of the clock, since a zone sets it by a part of a unit.
     """
 
     unit: Unit
@@ -266,7 +274,16 @@ class CalendarPanes:
     _bounds: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Prepare the bounds."""
+        """Check the zone, and prepare the bounds."""
+        length = _LENGTHS.get(self.unit)
+        if length is not None and not _has_whole_offsets(self.zone, length):
+            one = self.unit.value
+            raise GraphError(
+                f"calendar windows of {one}s don't fit the zone {self.zone}, where clocks are set by a part of "
+                f"a{'n' if one == 'hour' else ''} {one}, so that they would not begin at full {one}s of the clock; "
+                f"use {one}s of UTC or of a fixed offset, as in calendar({one!r}, timezone(timedelta(hours=10))), or "
+                "days and longer units, which fit each zone"
+            )
         object.__setattr__(self, "_bounds", lru_cache(maxsize=256)(self._find_start))
 
     def __reduce__(self) -> Any:
@@ -362,6 +379,12 @@ class _Civil:
     def last(self, number: int) -> Any:
         """Return the last instant of a pane."""
         return self.start(number + 1) - self.tick
+
+
+def _has_whole_offsets(zone: tzinfo, length: timedelta) -> bool:
+    """Whether the offsets of a time zone differ by multiples of a length."""
+    offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() for year, month in product(_YEARS, range(1, 13))}
+    return len({(offset or timedelta(0)) % length for offset in offsets}) == 1
 
 
 def _midnight(day: date, zone: tzinfo) -> datetime:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import MAXYEAR, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from numbers import Complex, Integral, Rational
@@ -18,7 +19,15 @@ from uuid import UUID
 from malflow.errors import short_repr
 from malflow.message import NoKey
 
-__all__ = ["STABLE_KEYS_MET", "Partitioner", "check_key", "index_select", "rendezvous_select", "stable_hash"]
+__all__ = [
+    "PLACEMENT",
+    "STABLE_KEYS_MET",
+    "Partitioner",
+    "check_key",
+    "index_select",
+    "rendezvous_select",
+    "stable_hash",
+]
 
 Partitioner = Callable[[Any, Sequence[int]], int]
 """``(key, workers) -> worker``: deterministic; returns one of `workers`."""
@@ -37,6 +46,16 @@ _EIGHT_SCORES = Struct("<8Q")
 _PERSON = b"malflow.worker"
 _FIRST_BLOCK = blake2b(salt=bytes(8), person=_PERSON)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - subtracted from wall-clock times
+_DAYS, _SECONDS, _MICROSECONDS = (vars(timedelta)[name].__get__ for name in ("days", "seconds", "microseconds"))
+_OF_CONTENTS = (str, bytes, tuple, frozenset)
+_OF_VALUES = (int, float, complex, Decimal, Fraction, date, time, timedelta, UUID)
+
+
+PLACEMENT = "malflow.partitioners.rendezvous_select@2"
+"""The name that snapshots give to where `rendezvous_select` puts keys; it changes when the place of any key does."""
+
+FORMER_PLACEMENT = "malflow.partitioners.rendezvous_select"
+"""Its first name, when zoned pandas Timestamps and numpy's datetimes had other places than datetimes."""
 
 
 def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
@@ -129,7 +148,10 @@ def check_key(key: Any) -> None:
 
 
 def _encode(key: Any) -> bytes:
-    """Encode a key as bytes, such that encodings are equal exactly if the keys are equal."""
+    """Encode a key as bytes: keys that are equal, and find each other in a dict, have equal encodings.
+
+    Keys that are not equal have different ones, apart from a few of pandas and numpy.
+    """
     if type(key) is int:
         return _encode_integer(key)
     if type(key) not in PLAIN_TYPES:
@@ -141,7 +163,7 @@ def _encode(key: Any) -> bytes:
             key = _plain(key)
         _refuse_equality_of_its_own(key)
     if isinstance(key, str):
-        return b"s" + key.encode("utf-8", "surrogatepass")
+        return b"s" + str.encode(key, "utf-8", "surrogatepass")
     if isinstance(key, (Complex, Decimal)):
         return _encode_number(key)
     if isinstance(key, tuple):
@@ -174,7 +196,7 @@ def _is_of_numpy(cls: type) -> bool:
 
 
 def _plain(key: Any) -> Any:
-    """Return the Python equivalent of a numpy scalar; datetimes keep a type of their own.
+    """Return the Python equivalent of a numpy scalar; a datetime beyond Python's keeps a form of its own.
 
     Raises:
         TypeError: if there is none.
@@ -185,7 +207,8 @@ def _plain(key: Any) -> Any:
         return key.item()  # a long double returns itself
     _refuse_not_a_time(key)
     if kind == "datetime64":
-        return ("numpy.datetime64", _moment_of_numpy(str(key)))
+        _refuse_hash_of_a_date(key)
+        return _moment_of_numpy(key)
     span = key.astype("m8[us]")
     if span != key or not isinstance(span.item(), timedelta):
         raise TypeError(
@@ -201,10 +224,28 @@ def _refuse_not_a_time(key: Any) -> None:
         )
 
 
-def _moment_of_numpy(text: str) -> str:
+def _refuse_hash_of_a_date(key: Any) -> None:
+    """Reject a day of a numpy that hashes days as dates: it would equal both a date and a datetime, which differ."""
+    day = key.item()
+    if type(day) is date and hash(key) == hash(day):
+        raise TypeError(
+            f"numpy's {short_repr(key)} has no stable hash: this version of numpy hashes it like a date; update numpy, "
+            "or use key.item()"
+        )
+
+
+def _moment_of_numpy(key: Any) -> Any:
+    """Return the datetime that a numpy datetime equals, or else its text, which is equal for equal ones."""
+    moment = key.astype("M8[us]")
+    if moment == key and isinstance(moment.item(), datetime):
+        return moment.item()
+    return ("numpy.datetime64", _text_of_numpy(str(key)))
+
+
+def _text_of_numpy(text: str) -> str:
     """Normalise numpy's text of a datetime, whose length depends on its unit, so that equal datetimes have equal text.
 
-    >>> _moment_of_numpy("2020"), _moment_of_numpy("2020-01-01T00"), _moment_of_numpy("2020-01-01T00:00:00.500")
+    >>> _text_of_numpy("2020"), _text_of_numpy("2020-01-01T00"), _text_of_numpy("2020-01-01T00:00:00.500")
     ('2020-01-01T00:00:00', '2020-01-01T00:00:00', '2020-01-01T00:00:00.5')
     """
     day, _, clock = text.partition("T")
@@ -219,14 +260,29 @@ def _moment_of_numpy(text: str) -> str:
 def _refuse_equality_of_its_own(key: Any) -> None:
     """Reject a key whose class defines its own ``__eq__``: equality does not follow from its contents."""
     cls = type(key)
-    inherited: list[object] = [kind.__eq__ for kind in (str, bytes, tuple, frozenset) if isinstance(key, kind)]
-    code = getattr(cls.__eq__, "__code__", None)
-    by_hand = is_dataclass(key) and code is not None and code.co_filename != "<string>"  # of generated code
-    if by_hand or (inherited and cls.__eq__ not in inherited):
+    equality: Any = cls.__eq__
+    by_hand = _is_by_hand(equality)
+    if isinstance(key, _OF_CONTENTS):
+        has_own = equality not in _equalities_of(key, _OF_CONTENTS)
+    elif isinstance(key, _OF_VALUES):  # those of C, as in pandas, compare values
+        has_own = hasattr(equality, "__code__") and equality not in _equalities_of(key, _OF_VALUES)
+    else:
+        has_own = by_hand and (is_dataclass(key) or isinstance(key, Enum))
+    if has_own:
         raise TypeError(
             f"{short_repr(key)} of type {cls.__qualname__} has no stable hash: the class defines its own __eq__; add a "
             "method __stable_key__() that returns equal keys for equal objects, and a __hash__ consistent with it"
         )
+
+
+def _is_by_hand(equality: Any) -> bool:
+    """Whether it is a function of Python, and not one that `dataclass` generated."""
+    code = getattr(equality, "__code__", None)
+    return code is not None and code.co_filename != "<string>"
+
+
+def _equalities_of(key: Any, kinds: Sequence[type]) -> list[object]:
+    return [kind.__eq__ for kind in kinds if isinstance(key, kind)]
 
 
 def _encode_number(key: Any) -> bytes:
@@ -236,6 +292,8 @@ def _encode_number(key: Any) -> bytes:
         )
     if isinstance(key, Decimal):
         _refuse_long(key)
+    if isinstance(key, int):
+        return _encode_integer(int.__index__(key))
     if isinstance(key, Integral):
         return _encode_integer(int(key))
     if isinstance(key, Complex) and not isinstance(key, Rational) and key.imag:
@@ -268,13 +326,13 @@ def _encode_object(key: Any) -> bytes:
     if isinstance(key, (date, timedelta)):
         _refuse_not_a_time(key)
     if isinstance(key, datetime):
-        return b"D" + _instant(key).encode()
+        return _encode_moment(key)
     if isinstance(key, date):
-        return b"d" + key.isoformat().encode()
+        return b"d" + date.isoformat(key).encode()
     if isinstance(key, time):
         return b"T" + _clock(key).encode()
     if isinstance(key, timedelta):
-        return _encode_parts(b"l", [_encode_number(part) for part in (key.days, key.seconds, key.microseconds)])
+        return _encode_parts(b"l", [_encode_number(part) for part in _span(key)])
     if isinstance(key, UUID):
         return b"u" + key.bytes
     if isinstance(key, frozenset):
@@ -297,20 +355,39 @@ def _encode_parts(tag: bytes, parts: list[bytes]) -> bytes:
     return tag + b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
 
+def _encode_moment(moment: datetime) -> bytes:
+    if getattr(moment, "nanosecond", 0) or not 1 <= moment.year <= MAXYEAR:  # of pandas
+        return _encode(("numpy.datetime64", _text_of_numpy(str(moment.asm8))))  # type: ignore[attr-defined]
+    return b"D" + _instant(moment).encode()
+
+
 def _instant(moment: datetime) -> str:
-    """Return a text that is equal for equal datetimes, whatever their time zones."""
-    offset = moment.replace(fold=0).utcoffset()
-    wall = moment.replace(tzinfo=None, fold=0)
+    """Return a text that is equal for equal datetimes, whatever their time zones and classes."""
+    moment = moment.replace(fold=0)
+    offset = moment.utcoffset()
+    wall = datetime.combine(_date_of(moment), _time_of(moment))
     if offset is None:
         return wall.isoformat()
     return f"{wall - _EPOCH - offset}+00:00"  # a timedelta cannot overflow the calendar
 
 
 def _clock(moment: time) -> str:
-    offset = moment.utcoffset()
+    wall, offset = _time_of(moment), moment.replace(fold=0).utcoffset()
     if offset is None:
-        return moment.replace(tzinfo=None, fold=0).isoformat()
-    since_midnight = timedelta(
-        hours=moment.hour, minutes=moment.minute, seconds=moment.second, microseconds=moment.microsecond
-    )
+        return wall.isoformat()
+    since_midnight = timedelta(hours=wall.hour, minutes=wall.minute, seconds=wall.second, microseconds=wall.microsecond)
     return f"{(since_midnight - offset).total_seconds()}+00:00"
+
+
+def _date_of(moment: datetime) -> date:
+    """Return the plain date; a subclass may print itself, and compute, in ways of its own."""
+    return date(moment.year, moment.month, moment.day)
+
+
+def _time_of(moment: datetime | time) -> time:
+    return time(moment.hour, moment.minute, moment.second, moment.microsecond)
+
+
+def _span(key: timedelta) -> tuple[int, int, int]:
+    """Return days, seconds and microseconds as the class timedelta has them; subclasses have others of these names."""
+    return _DAYS(key), _SECONDS(key), _MICROSECONDS(key)

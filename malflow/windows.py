@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from fractions import Fraction
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -38,14 +39,14 @@ _WEEK = timedelta(weeks=1)
 
 
 class Timing(Enum):
-    """When a result of a window was made.
+    """When a result was made.
 
     Attributes:
-        FINAL: at the epoch that closed the window.
+        FINAL: when it was complete: a window's at the epoch that closed the window.
         EARLY: while the window was still open; a later result replaces it.
         LATE: after it closed, since a late record was added; it replaces the earlier results.
-        END: at the end of the stream, before the window was over. It is not part of the history: a run that resumes
-            with more input makes a result of the whole window.
+        END: at the end of the input, before it was due: the window was not over, the silence that a pattern waits for
+            not long enough. It is not part of the history: a run that resumes with more input makes another one.
     """
 
     FINAL = "FINAL"
@@ -56,9 +57,15 @@ class Timing(Enum):
     def __repr__(self) -> str:
         return self.name
 
+    @classmethod
+    def of(cls, result: object) -> Timing:
+        """Return when a result of a window, a pattern or a join was made; `FINAL` for what says nothing of it."""
+        timing = getattr(result, "timing", cls.FINAL)
+        return timing if isinstance(timing, cls) else cls.FINAL
+
 
 class WindowResult(NamedTuple, Generic[R, T]):
-    """The result of one key's window.
+    """The result of one key's window; `KeyedStream.map_with_key` combines it with the key.
 
     Attributes:
         start: the window's first instant.
@@ -200,22 +207,26 @@ def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
         offset: where a window starts; only the remainder by `every` counts.
 
     Raises:
-        GraphError: as for `tumbling`; or if `size` and `every` have no common unit, as most floats.
+        GraphError: as for `tumbling`; or if one of `size` and `every` is a number and the other a timedelta.
 
     >>> sliding(60, 7).span, sliding(60, 7).step
     (60, 7)
+    >>> sliding(0.3, 0.1).span, sliding(0.3, 0.1).step
+    (3, 1)
     """
     _check_size("sliding", size, "size")
     _check_size("sliding", every, "distance")
     unit = _common_unit(size, every)
-    return TimeWindows(_panes("sliding", unit, offset, every), size // unit, every // unit)
+    return TimeWindows(_panes("sliding", unit, offset, every), _times(unit, size), _times(unit, every))
 
 
 def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
     """Make windows of calendar units in a time zone, for timestamps that are datetimes or dates.
 
     Days have 23, 24 or 25 hours, as the zone has them; months, quarters and years have their days; weeks start on
-    Monday. Seconds, minutes and hours are of equal length. Datetimes without a zone are dates and times of day as they
+    Monday. Seconds, minutes and hours are of equal length, and begin where the clock shows them; a zone that sets its
+    clock by half an hour, as Australia/Lord_Howe does, has no such hours. Before 2020, hours begin as in 2020, also
+    where the zone's offset was another part of an hour. Datetimes without a zone are dates and times of day as they
     are, and need ``zone="UTC"``.
 
     Args:
@@ -224,7 +235,7 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
         span: how many units a window has; a window starts at each unit.
 
     Raises:
-        GraphError: if the unit or the zone is unknown.
+        GraphError: if the unit or the zone is unknown, or hours of the zone would begin within hours of its clock.
 
     >>> from datetime import datetime, timezone
     >>> days = calendar("day", "Europe/Berlin").panes
@@ -263,7 +274,8 @@ def counting(size: int, every: int | None = None) -> CountWindows:
     """Make windows of a number of records of a key, in their order of arrival.
 
     So results depend on the order in which records arrive. A window's start and end are the timestamps of its first
-    and last record.
+    and last record. The first window starts with a key's first record: ``counting(2, 3)`` has its records 1 and 2, then
+    4 and 5, where Flink's ``countWindow(2, 3)`` has 2 and 3, then 5 and 6.
 
     Args:
         size: how many records a window has.
@@ -346,15 +358,21 @@ def _is_length(size: Any) -> bool:
     return is_one and size > size - size and size - size == size - size
 
 
+def _times(unit: Any, length: Any) -> int:
+    """Return how many units a length has."""
+    return round(length / unit) if isinstance(unit, float) else int(length // unit)
+
+
 def _common_unit(size: Any, every: Any) -> Any:
     if isinstance(size, timedelta) and isinstance(every, timedelta):
         tick = timedelta.resolution
         return gcd(size // tick, every // tick) * tick
     if isinstance(size, int) and isinstance(every, int):
         return gcd(size, every)
-    for unit in (every, size):
-        if type(size) is type(every) and not size % unit and not every % unit:
-            return unit
-    raise GraphError(
-        f"sliding windows of {size!r} every {every!r} have no common unit; use integers or timedeltas of one kind"
-    )
+    if isinstance(size, timedelta) or isinstance(every, timedelta):
+        raise GraphError(
+            f"sliding windows of {size!r} every {every!r} have no common unit; use two numbers or two timedeltas"
+        )
+    one, other = Fraction(str(size)), Fraction(str(every))  # as written: 0.1 is a tenth
+    common = one.denominator * other.denominator
+    return float(Fraction(gcd(int(one * common), int(other * common)), common))

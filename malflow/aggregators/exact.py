@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from operator import add
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ class ExactSum(Slotted[V, int, float]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the sum in units of ``2 ** -1074``, an integer: after Kulisch's exact accumulator."""
-        return (Slot(int, _add, add, self.field, "x", needs_value=True, join="{a} + {b}"),)
+        return (Slot(int, _add, add, self.field, "x", needs_value=True, needs_number=True, join="{a} + {b}"),)
 
     def combine(self, *states: Any) -> float:
         """Return the nearest float."""
@@ -35,7 +34,7 @@ class ExactSum(Slotted[V, int, float]):
         try:
             nearest: float = total / (1 << _PLACES)
         except OverflowError:
-            return inf if total > 0 else -inf
+            raise OverflowError("the sum is beyond the greatest float; agg.sum adds integers exactly") from None
         return nearest
 
     def __repr__(self) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from malflow.diagnostics import short_repr
+from malflow.aggregators.fields import LACKING, TEXT_CURE, TEXTS
+from malflow.diagnostics import note_missing_field
 
 __all__ = ["explain"]
 
@@ -32,12 +33,13 @@ def explain(error: Exception) -> None:
     is_mapping = isinstance(value, Mapping)
     if reads_items not in (None, is_mapping) and isinstance(error, (AttributeError, TypeError)):
         error.add_note(_MIXED)
-    elif isinstance(error, KeyError) and isinstance(value, Mapping) and error.args[0] not in value:
-        error.add_note(_missing(f"no item {error.args[0]!r}; it has {short_repr(list(value))}"))
-    elif isinstance(error, AttributeError) and error.obj is value:
-        error.add_note(_missing(f"no attribute {error.name!r}"))
+    elif isinstance(error, KeyError | AttributeError):
+        field = error.name if isinstance(error, AttributeError) else error.args[0]
+        note_missing_field(error, str(field), value, LACKING)
     elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
         error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
+    elif isinstance(error, TypeError) and any(isinstance(it, TEXTS) for name, it in names.items() if name[0] == "x"):
+        error.add_note(f"a field is text where a number is needed; {TEXT_CURE}")
 
 
 def _is_ours(trace: TracebackType) -> bool:
@@ -48,7 +50,3 @@ def _is_ours(trace: TracebackType) -> bool:
             return False
         called = called.tb_next
     return True
-
-
-def _missing(what: str) -> str:
-    return f"the value has {what}; call .filter() first to drop such records, or pass a function that reads the field"

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from keyword import iskeyword
+from numbers import Integral
 from typing import Any
 
 from malflow.callables import deferred, takes
-from malflow.diagnostics import describe, location, short_repr
+from malflow.diagnostics import describe, location, note_missing_field, short_repr
 from malflow.errors import GraphError
+from malflow.message import DataMessage
+from malflow.returns import returns_nothing
 
 __all__ = [
+    "LACKING",
+    "TEXTS",
+    "TEXT_CURE",
     "Field",
     "checked_callable",
     "checked_field",
+    "exact",
     "read",
+    "read_of_message",
     "refuse_nan",
     "refuse_none",
+    "refuse_other",
     "source_of_field",
     "whole_number",
 ]
 
 Field = Callable[[Any], Any] | str | None
 """A function of the value; or a text: an item of a mapping, an attribute of anything else; None: the value itself."""
+
+
+LACKING = "call .filter() first to drop such records, or pass a function that reads the field"
+"""What to do about values that lack a field."""
+
+TEXTS = (str, bytes, bytearray)
+"""What is no number, although some of it can be added."""
+
+TEXT_CURE = "convert it where it is read, as in CsvSource(..., types={'amount': int}), or call .map() first"
 
 
 def checked_field(function: str, field: Any) -> Any:
@@ -61,6 +80,11 @@ def checked_callable(function: str, given: Any, count: int, arguments: str) -> A
             f"{function} calls its function with {arguments}, but {describe(given)} takes other arguments",
             location=location(),
         )
+    if returns_nothing(given):
+        raise GraphError(
+            f"{function} needs a function {arguments} that returns a value; {describe(given)} has no 'return' with one",
+            location=location(),
+        )
     return given
 
 
@@ -87,8 +111,22 @@ def read(field: Field, value: Any) -> Any:
     if field is None:
         return value
     if isinstance(field, str):
-        return value[field] if isinstance(value, Mapping) else getattr(value, field)
+        try:
+            return value[field] if isinstance(value, Mapping) else getattr(value, field)
+        except (KeyError, AttributeError) as error:
+            note_missing_field(error, field, value, LACKING)
+            raise
     return field(value)
+
+
+def read_of_message(field: Field, message: DataMessage[Any, Any, Any]) -> Any:
+    """Return what a field is in the value of a message."""
+    return read(field, message.value)
+
+
+def exact(x: Any) -> Any:
+    """Return an integer as a fraction, in which nothing is rounded, and anything else as it is."""
+    return Fraction(int(x)) if isinstance(x, Integral) else x
 
 
 def source_of_field(field: str, *, mapping: bool) -> str:
@@ -109,6 +147,18 @@ def refuse_none(field: Field) -> None:
         TypeError: always.
     """
     raise TypeError(f"{_subject(field)} None, which cannot be aggregated; call .filter() first to drop such records")
+
+
+def refuse_other(field: Field, x: Any) -> None:
+    """Refuse None, and text, where a number is needed.
+
+    Raises:
+        TypeError: if it is one of these.
+    """
+    if x is None:
+        refuse_none(field)
+    if isinstance(x, TEXTS):
+        raise TypeError(f"{_subject(field)} {short_repr(x)}, which is text and not a number; {TEXT_CURE}")
 
 
 def refuse_nan(field: Field) -> None:

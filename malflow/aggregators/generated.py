@@ -10,7 +10,7 @@ from types import CodeType, MethodType
 from typing import Any, Literal
 
 from malflow.aggregators.explain import explain
-from malflow.aggregators.fields import Field, refuse_nan, refuse_none, source_of_field
+from malflow.aggregators.fields import Field, exact, refuse_nan, refuse_none, refuse_other, source_of_field
 from malflow.aggregators.slots import Slot, Slotted, unique
 
 __all__ = ["Source"]
@@ -37,7 +37,13 @@ class Source:
         self.bare = len(self.slots) == 1
         self.refuses_nan = refuses_nan
         self._places = {slot.identity: index for index, slot in enumerate(self.slots)}
-        self._names: dict[str, object] = {"explain": explain, "refuse_none": refuse_none, "refuse_nan": refuse_nan}
+        self._names: dict[str, object] = {
+            "explain": explain,
+            "refuse_none": refuse_none,
+            "refuse_nan": refuse_nan,
+            "refuse_other": refuse_other,
+            "exact": exact,
+        }
         self._columns = self._numbered_columns()
 
     @property
@@ -119,7 +125,10 @@ class Source:
             lines.append("if a is None:")
         lines.append("    if admit is not None: admit(key)")
         for name, column in self._columns.values():
-            if self._needs_value(column):
+            if self._needs_number(column):  # most are of these two classes, of which nothing else has to be asked
+                lines.append(f"    if {name}.__class__ is not int and {name}.__class__ is not float:")
+                lines.append(f"        refuse_other({self.bind('field', column)}, {name})")
+            elif self._needs_value(column):
                 lines.append(f"    if {name} is None: refuse_none({self.bind('field', column)})")
         lines += [f"    {'a = ' if each else ''}accs[key] = {new}", "else:"]
         if simple:
@@ -196,6 +205,9 @@ class Source:
         """Whether a slot that reads the column refuses None, or NaN."""
         readers = [slot for slot in self.slots if _key_of(slot.column) == _key_of(column)]
         return any(slot.needs_value or (equality and slot.needs_equality) for slot in readers)
+
+    def _needs_number(self, column: Field) -> bool:
+        return any(slot.needs_number for slot in self.slots if _key_of(slot.column) == _key_of(column))
 
 
 def _key_of(column: Field) -> object:

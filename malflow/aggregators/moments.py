@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeVar
 
-from malflow.aggregators.fields import Field
+from malflow.aggregators.fields import Field, exact
 from malflow.aggregators.labels import call
 from malflow.aggregators.slots import Slot, Slotted
 
 __all__ = ["Deviation", "Variance"]
 
 V = TypeVar("V")
+
+_EXACT = 1 << 53
+"""Up to here floats have all integers. If the first number is a greater one, the moments are fractions."""
 
 Moments = list[Any]
 """Count, mean, and the sum of the squares of the deviations from the mean."""
@@ -31,7 +34,8 @@ class Variance(Slotted[V, Moments, Any]):
             "n_ = {a}[0] = {a}[0] + 1; d_ = {x} - {a}[1]; m_ = {a}[1] = {a}[1] + d_ / n_; "
             "{a}[2] = {a}[2] + d_ * ({x} - m_)"
         )
-        return (Slot(_none_yet, _add, _merge, self.field, needs_value=True, first="[1, {x}, 0]", step=step),)
+        first = f"[1, {{x}} if {{x}}.__class__ is float or -{_EXACT} <= {{x}} <= {_EXACT} else exact({{x}}), 0]"
+        return (Slot(_none_yet, _add, _merge, self.field, needs_value=True, needs_number=True, first=first, step=step),)
 
     def combine(self, *states: Any) -> Any:
         """Return the variance; None for fewer than ``ddof + 1`` records."""
@@ -63,7 +67,7 @@ def _add(moments: Moments, x: Any, _timestamp: Any) -> Moments:
     """Add a number by Welford's method, which does not subtract large squares."""
     count, mean, squares = moments
     if count == 0:
-        return [1, x, 0]
+        return [1, x if -_EXACT <= x <= _EXACT else exact(x), 0]
     deviation = x - mean
     mean = mean + deviation / (count + 1)
     return [count + 1, mean, squares + deviation * (x - mean)]

@@ -1,24 +1,29 @@
-"""Quantiles with a bounded relative error."""
+"""Quantiles: exact ones, and estimates with a bounded relative error."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate
-from math import ceil, floor, inf, log
+from math import ceil, inf, log
+from sys import float_info
 from typing import Any, TypeVar
 
 from malflow.aggregators.fields import Field
 from malflow.aggregators.labels import call, label
 from malflow.aggregators.slots import Slot, Slotted
+from malflow.errors import short_repr
 
-__all__ = ["Median", "Quantiles"]
+__all__ = ["ExactQuantiles", "Quantile", "Quantiles", "merged_counts"]
 
 V = TypeVar("V")
 R = TypeVar("R")
 
-Buckets = dict[int, int]
-"""How many numbers are in each bucket. Buckets ascend with their numbers; 0 is that of zero."""
+Buckets = dict[Any, Any]
+"""How many numbers are in each bucket, and the ends. Buckets ascend with their numbers; 0 is that of zero."""
+
+_LEAST, _GREATEST = "least", "greatest"
 
 _ERROR = 0.01
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)
@@ -32,7 +37,7 @@ class _Sketch(Slotted[V, Buckets, R]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the buckets."""
-        return (Slot(dict, _add, merged_counts, self.field, "x", needs_value=True),)
+        return (Slot(dict, _add, _merge, self.field, "x", needs_value=True, needs_number=True),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,22 +57,54 @@ class Quantiles(_Sketch[V, tuple[float, ...]]):
 
 
 @dataclass(frozen=True, repr=False)
-class Median(_Sketch[V, float]):
-    """See `malflow.agg.median`."""
+class Quantile(_Sketch[V, float]):
+    """See `malflow.agg.quantile` and `malflow.agg.median`."""
 
-    field: Field = None
+    field: Field
+    fraction: float
+    name: str = "agg.quantile"
 
     def combine(self, *states: Any) -> float:
-        """Return the median."""
+        """Return the quantile."""
         (buckets,) = states
-        median: float = _quantiles(buckets, (0.5,))[0]
-        return median
+        quantile: float = _quantiles(buckets, (self.fraction,))[0]
+        return quantile
 
     def __repr__(self) -> str:
-        return call("agg.median", self.field)
+        return (
+            call("agg.median", self.field) if self.name == "agg.median" else call(self.name, self.field, self.fraction)
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class ExactQuantiles(Slotted[V, dict[Any, int], tuple[Any, ...]]):
+    """See `malflow.agg.exact_quantiles`."""
+
+    field: Field
+    fractions: tuple[float, ...]
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return the count of each number."""
+        return (Slot(dict, _count, merged_counts, self.field, "x", needs_value=True, needs_number=True),)
+
+    def combine(self, *states: Any) -> tuple[Any, ...]:
+        """Return the number at the rank of each fraction."""
+        (counts,) = states
+        return _at_ranks(counts, self.fractions)
+
+    def __repr__(self) -> str:
+        return f"agg.exact_quantiles({', '.join(map(label, (self.field, *self.fractions)))})"
+
+
+def _count(counts: dict[Any, int], x: Any) -> dict[Any, int]:
+    if x != x:  # noqa: PLR0124 - NaN
+        raise ValueError("NaN has no place among quantiles; call .filter() first to drop such records")
+    counts[x] = counts.get(x, 0) + 1
+    return counts
 
 
 def _add(buckets: Buckets, x: Any) -> Buckets:
+    """Count a number in its bucket, and keep the least and the greatest."""
     if x > 0:
         bucket = _OF_ONE + ceil(log(x) / _LOG_GAMMA)
     elif x < 0:
@@ -76,11 +113,42 @@ def _add(buckets: Buckets, x: Any) -> Buckets:
         bucket = 0
     else:
         raise ValueError("NaN has no place among quantiles; call .filter() first to drop such records")
+    least = buckets.get(_LEAST)
+    if least is None:
+        if not buckets:  # otherwise the state is of a version that did not keep the ends
+            buckets[_LEAST] = buckets[_GREATEST] = _as_float(x)
+    elif x < least:
+        buckets[_LEAST] = _as_float(x)
+    elif x > buckets[_GREATEST]:
+        buckets[_GREATEST] = _as_float(x)
     buckets[bucket] = buckets.get(bucket, 0) + 1
     return buckets
 
 
-def merged_counts(one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:
+def _as_float(x: Any) -> float:
+    try:
+        return float(x)
+    except OverflowError:
+        raise OverflowError(
+            f"agg.quantiles estimates in floats, and {short_repr(x)} is beyond them; agg.exact_quantiles takes it"
+        ) from None
+
+
+def _merge(one: Buckets, other: Buckets) -> Buckets:
+    """Return the sums of the counts; the ends are those of both, if both are known."""
+    if not one or not other:
+        return dict(one or other)
+    counts = merged_counts(one, other)
+    if _LEAST in one and _LEAST in other:
+        counts[_LEAST] = min(one[_LEAST], other[_LEAST])
+        counts[_GREATEST] = max(one[_GREATEST], other[_GREATEST])
+    else:
+        counts.pop(_LEAST, None)
+        counts.pop(_GREATEST, None)
+    return counts
+
+
+def merged_counts(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
     """Return the sums of the counts of both."""
     counts = dict(one)
     for thing, count in other.items():
@@ -89,13 +157,21 @@ def merged_counts(one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:
 
 
 def _quantiles(buckets: Buckets, fractions: tuple[float, ...]) -> tuple[Any, ...]:
-    """Return the middle of the bucket of each quantile; None where there are no numbers."""
-    if not buckets:
+    """Return the middle of the bucket of each quantile, within the ends; None where there are no numbers."""
+    counts = {bucket: count for bucket, count in buckets.items() if bucket not in (_LEAST, _GREATEST)}
+    least, greatest = buckets.get(_LEAST, -inf), buckets.get(_GREATEST, inf)
+    found = _at_ranks(counts, fractions)
+    return tuple([None if bucket is None else min(max(_middle(bucket), least), greatest) for bucket in found])
+
+
+def _at_ranks(counts: dict[Any, int], fractions: tuple[float, ...]) -> tuple[Any, ...]:
+    """Return what is at each rank ``ceil(fraction * n)``, counted from 1; None where there is nothing."""
+    if not counts:
         return (None,) * len(fractions)
-    ascending = sorted(buckets)
-    reached = list(accumulate([buckets[bucket] for bucket in ascending]))
-    ranks = [floor(fraction * (reached[-1] - 1)) for fraction in fractions]
-    return tuple([_middle(ascending[bisect_right(reached, rank)]) for rank in ranks])
+    ascending = sorted(counts)
+    reached = list(accumulate([counts[it] for it in ascending]))
+    ranks = [ceil(Fraction(str(fraction)) * reached[-1]) for fraction in fractions]  # 0.07 means 7/100
+    return tuple([ascending[bisect_left(reached, max(rank, 1))] for rank in ranks])
 
 
 def _middle(bucket: int) -> float:
@@ -111,5 +187,5 @@ def _middle_above_zero(upper: int) -> float:
     try:
         middle: float = _GAMMA ** (upper - 1) * (2 * _GAMMA / (1 + _GAMMA))
     except OverflowError:
-        return inf
-    return middle
+        return float_info.max
+    return min(middle, float_info.max)

@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.fields import Field, read, refuse_none
+from malflow.aggregators.fields import Field, read, refuse_none, refuse_other
 
 __all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
 
@@ -35,6 +35,7 @@ class Slot:
         column: what ``x`` is.
         takes: the other arguments of `add`, a letter each: ``x`` the column, ``t`` the timestamp, ``v`` the value.
         needs_value: whether ``x`` must not be None.
+        needs_number: whether ``x`` must not be text or bytes; with `needs_value`.
         needs_equality: whether ``x`` must not be NaN, which is checked with ``debug=True`` only.
         first: a template: the expression of the state after one record.
         step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
@@ -47,6 +48,7 @@ class Slot:
     column: Field = None
     takes: str = "xt"
     needs_value: bool = False
+    needs_number: bool = False
     needs_equality: bool = False
     first: str = ""
     step: str = ""
@@ -68,6 +70,8 @@ class Slot:
         x = read(self.column, value)
         if x is None and self.needs_value:
             refuse_none(self.column)
+        if self.needs_number:
+            refuse_other(self.column, x)
         facts = {"x": x, "t": timestamp, "v": value}
         return self.add(state, *[facts[letter] for letter in self.takes])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 from typing import Any, TypeVar
 
@@ -121,4 +121,5 @@ def summed(field: Field) -> Slot:
     """Return the slot of a sum. ``{a} += {x}`` would change a list that is summed."""
     first = "{x} if {x} is not True and {x} is not False else int({x})"
     step = "{to} = {a} + {x}"
-    return Slot(nothing, _plus, _merged_sums, field, needs_value=True, first=first, step=step, join="{a} + {b}")
+    slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
+    return replace(slot, join="{a} + {b}")

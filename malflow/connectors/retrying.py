@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from malflow.stopping import is_stopping
 
 __all__ = ["repeated"]
 
 T = TypeVar("T")
 
+
+_LOG = logging.getLogger("malflow")
 _FIRST_WAIT = 0.05
+_TOLD_AT = 2
+"""The attempt after whose failure the log hears: a deadlock, say, is over with the next one."""
+_TOLD_EVERY = 30.0
 _LONGEST_WAIT = 2.0
+_STEP = 0.2
 
 
-def repeated(action: Callable[[], T], seconds: float, is_lost: Callable[[Exception], bool]) -> T:
+def repeated(
+    action: Callable[[], T],
+    seconds: float,
+    is_lost: Callable[[Exception], bool],
+    text_of: Callable[[Exception], object] = str,
+) -> T:
     """Return the result of an idempotent action, called again while `is_lost` says that a later call may succeed.
+
+    A run that is to stop is not held up: the first failure after that counts.
 
     Args:
         action: raises an exception if it fails.
         seconds: after that long, the action's exception is raised.
         is_lost: whether an exception is one of the connection or of contention.
+        text_of: returns what the log says of an exception, without secrets.
     """
-    deadline, wait = time.monotonic() + seconds, _FIRST_WAIT
+    deadline, wait, attempt, tell_at = time.monotonic() + seconds, _FIRST_WAIT, 0, 0.0
     while True:
+        attempt += 1
         try:
             return action()
         except Exception as error:
-            if not is_lost(error) or time.monotonic() + wait > deadline:
+            if not is_lost(error) or time.monotonic() + wait > deadline or is_stopping():
                 raise
-        time.sleep(wait)
+            if attempt >= _TOLD_AT and time.monotonic() >= tell_at:
+                tell_at = time.monotonic() + _TOLD_EVERY
+                _LOG.warning("%s; trying again, for %g s", text_of(error), seconds)
+        _sleep(wait)
         wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _sleep(seconds: float) -> None:
+    """Wait, but not for long once the run is to stop."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not is_stopping():
+        time.sleep(min(left, _STEP))

@@ -29,7 +29,7 @@ from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
 from malflow.operators.sink import SinkWriter
 from malflow.operators.source import Source, gone_error, list_parts
-from malflow.operators.waiting import OperatorTime
+from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
 from malflow.state import Delta, StateDelta
@@ -71,7 +71,7 @@ class Run:
         lags: the lag of each part, of the sources whose readers tell it, after the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         unfinished: the sources with unfinished parts, and those that discover parts.
-        transactions: the epochs of the transactional sinks.
+        transactions: those of the transactional sinks.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class Run:
         return [*found.values(), *self._sink_deltas(self._sink_positions() if self._tracked else {}, whole=whole)]
 
     def transaction_deltas(self) -> list[StateDelta]:
-        """Return the epochs of the transactional sinks that have changed since the last deltas."""
+        """Return the transactions of the sinks that have changed since the last deltas."""
         return self._sink_deltas(self.transactions.positions)
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
@@ -293,6 +293,13 @@ class Run:
         found: dict[int, dict[int, OperatorTime]] = {worker: {} for worker in range(self.parallelism)}
         for worker in self._workers:
             found[worker.worker_id] |= worker.explain()
+        return found
+
+    def held(self) -> dict[str, Waiting]:
+        """Return the open results of operators, which the end of the input would emit."""
+        found: dict[str, Waiting] = {}
+        for worker in self._workers:
+            merge_held(found, worker.held())
         return found
 
     @property
@@ -428,12 +435,11 @@ class Run:
         return {name: position for name, position in found.items() if position is not None}
 
     def _step(self, *, final: bool = False) -> None:
-        self.ticks += 1
         now, started = self.clock.read()
         quiet = self._quiet
         quiet.begin_tick(now)
         tick = Tick(
-            number=self.ticks,
+            number=self.ticks + 1,
             now=now,
             started=started,
             ended=self._ended,
@@ -445,7 +451,6 @@ class Run:
             final=final,
         )
         sent: dict[int, list[list[list[Batch]]]] = {}
-        gauges: Counter[str] = Counter()
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
             for worker in workers:
@@ -454,18 +459,25 @@ class Run:
                     for channel in stage.inputs
                 }
                 outputs.append(worker.run(arrived, tick))
-                self.counts.update(worker.counts)
-                gauges.update(worker.gauges)
-                merge_lateness(self.lateness, worker.lateness)
             for channel in stage.outputs:
                 sent[channel.number] = [output[channel.number] for output in outputs]
-        self.gauges = gauges
         if most := max((source.polled for source in self._sources), default=0):
             growth = max(worker.largest for worker in self._workers) / most
             for operator in self._operators:
                 operator.limit_batch(growth)
         for operator in self._operators:
             operator.flush()
+        self._count()
+
+    def _count(self) -> None:
+        """Count a tick and its records, now that the output is with the sinks."""
+        gauges: Counter[str] = Counter()
+        for worker in self._workers:
+            self.counts.update(worker.counts)
+            gauges.update(worker.gauges)
+            merge_lateness(self.lateness, worker.lateness)
+        self.gauges = gauges
+        self.ticks += 1
 
     def _note_ended(self) -> None:
         """Find the sources that have ended, and what that lifts."""

@@ -1,13 +1,18 @@
-"""Edges along which no records come, which hold no epoch back."""
+"""Edges along which no records come, which hold no epoch back.
+
+Where epochs (watermarks) of several generators meet, the edge of one whose source has ended counts until the others
+have ended as well: its generator follows them, so that what is kept for an epoch on its way comes out in time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from malflow.engine.parts import Parts, Place
-from malflow.engine.plan import Program
+from malflow.engine.plan import Program, epoch_groups, epochs_along
+from malflow.graph import Vertex
 
 __all__ = ["Feed", "Idle", "feeds_of", "idleness", "places_near"]
 
@@ -27,27 +32,53 @@ class Feed:
     Attributes:
         local: those whose records come from the same worker.
         remote: those whose records may come from any worker, for there is an exchange between.
+        met: those of all generators of epochs (watermarks) that its own ones meet downstream, and follow once their
+            sources have ended.
     """
 
     local: frozenset[str] = frozenset()
     remote: frozenset[str] = frozenset()
+    met: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        """The sources upstream, wherever they are."""
+        return self.local | self.remote
 
 
 def feeds_of(program: Program) -> list[tuple[Feed, ...]]:
     """Return, for each vertex, the sources upstream of each of its inputs."""
+    carried, met = epochs_along(program), _sources_met(program)
     feeds: list[tuple[Feed, ...]] = []
     given: list[Feed] = []
-    for vertex in program.vertices:
+    for vertex, generators in zip(program.vertices, carried, strict=True):
         inputs = tuple(given[port.vertex] for port in vertex.inputs)
-        local = frozenset().union(*(feed.local for feed in inputs))
-        remote = frozenset().union(*(feed.remote for feed in inputs))
-        if not vertex.inputs:
-            local = frozenset({vertex.node.name})
-        if vertex.node.starts_stage:
-            local, remote = frozenset(), local | remote
         feeds.append(inputs)
-        given.append(Feed(local, remote))
+        local, remote = _upstream(vertex, inputs)
+        given.append(Feed(local, remote, frozenset[str]().union(*(met[name] for name in generators))))
     return feeds
+
+
+def _upstream(vertex: Vertex, inputs: Iterable[Feed]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the local and the remote sources of a vertex's output."""
+    inputs = list(inputs)
+    local = frozenset[str]().union(*(feed.local for feed in inputs)) if inputs else frozenset({vertex.node.name})
+    remote = frozenset[str]().union(*(feed.remote for feed in inputs))
+    return (frozenset(), local | remote) if vertex.node.starts_stage else (local, remote)
+
+
+def _sources_met(program: Program) -> dict[str, frozenset[str]]:
+    """Return, by generator, the sources of all generators that it meets downstream, itself included."""
+    upstream: list[frozenset[str]] = []
+    for vertex in program.vertices:
+        own = frozenset[str]().union(*(upstream[port.vertex] for port in vertex.inputs))
+        upstream.append(own if vertex.inputs else frozenset({vertex.node.name}))
+    sources = {v.node.name: own for v, own in zip(program.vertices, upstream, strict=True) if v.node.issues_epochs}
+    return {
+        name: frozenset[str]().union(*(sources[other] for other in group))
+        for group in epoch_groups(program)
+        for name in group
+    }
 
 
 def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> Idle:
@@ -62,7 +93,7 @@ def idleness(feed: Feed, worker: int, parts: Parts, ended: Collection[str]) -> I
     near = [name for name in feed.local if parts[name][worker]]
     if not near and not feed.remote:
         return Idle.EMPTY
-    return Idle.ENDED if feed.remote.union(near).issubset(ended) else Idle.BUSY
+    return Idle.ENDED if feed.remote.union(near, feed.met).issubset(ended) else Idle.BUSY
 
 
 def places_near(feed: Feed, worker: int, parts: Parts) -> list[Place]:

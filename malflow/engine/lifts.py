@@ -1,10 +1,12 @@
 """Epochs (watermarks) of generators that receive nothing more, or nothing for the time being, while others go on.
 
-Such a generator would hold everybody back behind an exchange, a union or a join. Two kinds are lifted to the least
+Such a generator would hold everybody back behind an exchange, a union or a join. Three kinds are lifted to the least
 epoch of those that go on:
 
 - on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
   more records in a later run, those that it has passed are late;
+- one whose source has finished on all workers. It follows the generators that its stream meets downstream, so that
+  windows that it feeds close while those are still open into which their results go;
 - with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
   downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
 
@@ -13,18 +15,18 @@ The runtime finds the lifts between ticks from the reports of all workers, and m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from malflow.engine.idleness import feeds_of, places_near
 from malflow.engine.parts import Parts, Place
-from malflow.engine.plan import Program, epoch_groups
+from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.graph import EpochsNode
 from malflow.operators.silence import moved_on, silence_after
 from malflow.tick import Tick
 
-__all__ = ["Lifts", "Member", "Reached", "lifts_of"]
+__all__ = ["Lifts", "Member", "Reached", "followed", "lifts_of"]
 
 _NONE = timedelta(0)
 
@@ -52,12 +54,14 @@ class Member(NamedTuple):
         name: the operator's name.
         epoch, is_finished: as in `Reached`.
         over: its silence beyond ``idle_after``; None if it is not silent for so long.
+        is_timed: whether silent members wait for it while it is not silent.
     """
 
     name: str
     epoch: Any
     is_finished: bool
     over: timedelta | None = None
+    is_timed: bool = True
 
 
 Reports = Sequence[tuple[int, Mapping[str, Sequence[Reached]]]]
@@ -79,9 +83,13 @@ class Lifts:
         nodes = {v.node.name: v.node for v in program.vertices if isinstance(v.node, EpochsNode)}
         self._nodes = nodes
         self._groups = epoch_groups(program)
+        self._meetings = meetings(program)
         feeds = {v.node.name: feed[0] for v, feed in zip(program.vertices, feeds_of(program), strict=True) if feed}
-        self._feeding = {name: feeds[name].local for name in nodes}
+        self._feeding = {name: feeds[name].all for name in nodes}
         workers = range(_workers(parts))
+        self._is_near = {
+            name: [any(parts[it][worker] for it in feeds[name].local) for worker in workers] for name in nodes
+        }
         self._places = {name: [places_near(feeds[name], worker, parts) for worker in workers] for name in nodes}
         self.wants_all = program.lifts_silent
 
@@ -102,7 +110,7 @@ class Lifts:
                 for name in group
                 for reached in report.get(name, ())
             ]
-            lifts.update(lifts_of(members, self._group_time(members, quiet_time)))
+            lifts.update(lifts_of(members, self._group_time(members, quiet_time), self._meetings))
         return lifts
 
     def waiting(self, lifts: Mapping[str, Any], reports: Reports) -> frozenset[str]:
@@ -118,10 +126,12 @@ class Lifts:
             silence = silence_after(silence, self._places[name][worker], coming)
         is_idle = idle_after is not None and silence is not None and silence >= idle_after
         over = silence - idle_after if is_idle and silence is not None and idle_after is not None else None
-        return Member(name, reached.epoch, reached.is_finished, over)
+        is_timed = idle_after is not None or self._is_near[name][worker]
+        return Member(name, reached.epoch, reached.is_finished, over, is_timed)
 
     def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
         """Return the epoch to which the silent members of a group are lifted; None if they are not."""
+        members = [it for it in members if it.is_timed]
         going = [it for it in members if not it.is_finished]
         busy = [it.epoch for it in going if it.over is None]
         if len(busy) == len(going):
@@ -134,24 +144,56 @@ class Lifts:
         return moved_on(max(known), max(after - growth, _NONE), after, second) if known else None
 
 
-def lifts_of(members: Sequence[Member], time: Any) -> dict[str, Any]:
+def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection[str]] = ()) -> dict[str, Any]:
     """Return the lifts within a group, by generator: of finished members to the least epoch of those that go on.
 
     Args:
         members: the members of the group.
         time: the epoch to which silent members are lifted; None if they are not.
+        meetings: the generators whose streams meet, for each place where some do.
     """
     lifts: dict[str, Any] = {}
-    for name in {it.name for it in members}:
-        own = [it for it in members if it.name == name]
-        going = [_lifted(it, time) for it in own if not it.is_finished]
-        if not going or None in going:
+    going: dict[str, list[Any]] = {it.name: [] for it in members}
+    for it in members:
+        if not it.is_finished:
+            going[it.name].append(_lifted(it, time))
+    ended = followed(meetings, going) if not all(going.values()) else {}
+    for name, epochs in going.items():
+        if None in epochs or (not epochs and name not in ended):
             continue
-        least = min(going)
-        lagging = (it.epoch for it in own if it.is_finished or it.over is not None)
+        least = min(epochs) if epochs else ended[name]
+        lagging = (it.epoch for it in members if it.name == name and (it.is_finished or it.over is not None))
         if any(epoch is None or epoch < least for epoch in lagging):
             lifts[name] = least
     return lifts
+
+
+def followed(meetings: Sequence[Collection[str]], going: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the epochs which the generators follow that have finished everywhere.
+
+    Where its stream meets others, one follows the least of them; where it meets several in turn, the greatest of these,
+    so that it holds nobody back. Those that have finished too count by what they follow themselves.
+
+    Args:
+        meetings: the generators whose streams meet, for each place where some do.
+        going: the epochs of the members that go on, by generator; None for one without.
+
+    >>> followed([{"a", "b"}, {"b", "c"}], {"a": [], "b": [], "c": [7, 5, None]})
+    {'b': 5, 'a': 5}
+    """
+    known = {name: [epoch for epoch in epochs if epoch is not None] for name, epochs in going.items()}
+    times = {name: min(epochs) for name, epochs in known.items() if epochs}
+    found: dict[str, Any] = {}
+    while True:
+        new = {}
+        for name in sorted(name for name, epochs in going.items() if not epochs and name not in found):
+            near = [[times[it] for it in met if it in times] for met in meetings if name in met]
+            if any(near):
+                new[name] = max(min(epochs) for epochs in near if epochs)
+        if not new:
+            return found
+        found |= new
+        times |= new
 
 
 def _lifted(member: Member, time: Any) -> Any:

@@ -20,9 +20,20 @@ from malflow.graph import (
 )
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
+from malflow.sources.contract import StatefulSource
 from malflow.state_kinds import StateKind
 
-__all__ = ["Channel", "Program", "Stage", "Step", "compile_graph", "epoch_groups", "refuse_to_write_input"]
+__all__ = [
+    "Channel",
+    "Program",
+    "Stage",
+    "Step",
+    "compile_graph",
+    "epoch_groups",
+    "epochs_along",
+    "meetings",
+    "refuse_to_write_input",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +110,49 @@ class Program:
         return {v.node.name: v.node for v in self.vertices if isinstance(v.node, SourceNode)}
 
     @property
+    def without_positions(self) -> list[str]:
+        """The sources whose readers have no positions, and which begin anew in each run."""
+        return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]
+
+    @property
     def lifts_silent(self) -> bool:
         """Whether a generator of epochs goes on without input, by ``idle_after``."""
         return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
 
 
-def epoch_groups(program: Program) -> list[frozenset[str]]:
-    """Return the generators of epochs (watermarks) in groups of those whose streams meet downstream.
+def epochs_along(program: Program) -> list[frozenset[str]]:
+    """Return, for each vertex, the generators of epochs (watermarks) whose epochs its output carries.
 
-    The epochs of two generators meet where a vertex has several inputs. They do not pass another generator, nor new
-    timestamps.
+    Epochs do not pass another generator, nor new timestamps.
     """
-    groups = {name: {name} for name in program.generators}
-    issued_by: list[frozenset[str]] = []
+    carried: list[frozenset[str]] = []
     for vertex in program.vertices:
-        met = frozenset[str]().union(*(issued_by[port.vertex] for port in vertex.inputs))
-        if len(vertex.inputs) > 1 and met:
-            together = set().union(*(groups[name] for name in met))
-            groups.update(dict.fromkeys(together, together))
-        if isinstance(vertex.node, TimestampsNode):
-            met = frozenset()
-        issued_by.append(frozenset({vertex.node.name}) if vertex.node.issues_epochs else met)
+        if vertex.node.issues_epochs:
+            carried.append(frozenset({vertex.node.name}))
+        elif isinstance(vertex.node, TimestampsNode):
+            carried.append(frozenset())
+        else:
+            carried.append(frozenset[str]().union(*(carried[port.vertex] for port in vertex.inputs)))
+    return carried
+
+
+def meetings(program: Program) -> list[frozenset[str]]:
+    """Return, for each vertex with several inputs, the generators of epochs whose streams meet there."""
+    carried = epochs_along(program)
+    met = [
+        frozenset[str]().union(*(carried[port.vertex] for port in vertex.inputs))
+        for vertex in program.vertices
+        if len(vertex.inputs) > 1
+    ]
+    return [names for names in met if names]
+
+
+def epoch_groups(program: Program) -> list[frozenset[str]]:
+    """Return the generators of epochs (watermarks) in groups of those whose streams meet downstream."""
+    groups = {name: {name} for name in program.generators}
+    for met in meetings(program):
+        together = set().union(*(groups[name] for name in met))
+        groups.update(dict.fromkeys(together, together))
     return [frozenset(group) for group in {id(group): group for group in groups.values()}.values()]
 
 

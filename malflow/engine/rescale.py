@@ -13,7 +13,7 @@ from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.event_time import ANSWERED, SILENCE
-from malflow.partitioners import Partitioner, index_select, rendezvous_select
+from malflow.partitioners import FORMER_PLACEMENT, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.state_kinds import Movement, StateSpec
 
 __all__ = ["refuse_local", "reroute"]
@@ -96,9 +96,11 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             unmoved = same and was == spec.placement
             return _with_keys(spec.name, old, after, placement, same=unmoved, key_of=_key_of_entry)
         case Movement.BY_PART:
-            return old if same else _by_key(spec.name, old, after, rendezvous_select)
+            stays = same and was != FORMER_PLACEMENT
+            return old if stays else _by_key(spec.name, old, after, rendezvous_select)
         case Movement.EPOCHS:
-            return _epochs(spec.name, old, after, placement, known=was in (None, spec.placement))
+            known = was in (None, spec.placement) or (was == FORMER_PLACEMENT and spec.placement == PLACEMENT)
+            return _epochs(spec.name, old, after, placement, known=known)
         case Movement.FRONTIER if same:
             return old
         case Movement.FRONTIER:
@@ -139,8 +141,10 @@ def _by_key(
             held = new[_worker_of(name, key if key_of is None else key_of(key), after, partitioner)]
             if key in held:
                 raise SnapshotError(
-                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers: they were kept under "
-                    ".key_local() and can't be made one; leave the operator as it was, or give it another name"
+                    f"operator '{name}' has two states for key {short_repr(key)}, on two workers, which can't be made "
+                    "one: they were kept under .key_local(), or by a version of malflow that took equal keys of pandas "
+                    "or numpy and of Python for different ones; leave the operator and malflow as they were, or give "
+                    "the operator another name, so that it begins anew"
                 )
             held[key] = state
     return list(new)

@@ -19,7 +19,7 @@ from malflow.graph import (
     TimestampsNode,
     UnionNode,
 )
-from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink
 from malflow.state_kinds import StateKind, StateSpec
 
@@ -90,8 +90,10 @@ def name_of(partitioner: Partitioner) -> str:
     """Return a partitioner's name for a snapshot: its module and name, without its line, so that it may move.
 
     >>> name_of(rendezvous_select)
-    'malflow.partitioners.rendezvous_select'
+    'malflow.partitioners.rendezvous_select@2'
     """
+    if partitioner is rendezvous_select:
+        return PLACEMENT
     named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
     return f"{named.__module__}.{named.__qualname__}"
 

@@ -1,6 +1,6 @@
-"""The transactional sinks of a run: their epochs, and what is prepared but not committed.
+"""The transactional sinks of a run: what they have prepared and not committed.
 
-Two-phase commit with the job's snapshots as the coordinator's log, after Flink's checkpoints: a prepared epoch is
+Two-phase commit with the job's snapshots as the coordinator's log, after Flink's checkpoints: a prepared transaction is
 committed if, and only if, a durable snapshot has its handle.
 """
 
@@ -23,7 +23,7 @@ _MOST_PENDING = 4
 
 
 class Transactions:
-    """The epochs of the transactional sinks of a program; does nothing if it has none.
+    """The transactions of a program's sinks; does nothing if none is transactional.
 
     Args:
         program: the program.
@@ -32,7 +32,7 @@ class Transactions:
     def __init__(self, program: Program) -> None:
         nodes = (vertex.node for vertex in program.vertices)
         sinks = [node for node in nodes if isinstance(node, SinkNode) and node.is_transactional]
-        self._sinks = {node.name: _Epochs(node.name, node.sink.impl) for node in sinks}
+        self._sinks = {node.name: _SinkTransactions(node.name, node.sink.impl) for node in sinks}
 
     def __bool__(self) -> bool:
         return bool(self._sinks)
@@ -44,17 +44,17 @@ class Transactions:
 
     @property
     def is_full(self) -> bool:
-        """Whether a sink has as many uncommitted epochs as it bears, so that the run must wait for a snapshot."""
+        """Whether a sink has as many uncommitted transactions as it allows: the run must wait for a snapshot."""
         return any(it.is_full for it in self._sinks.values())
 
     def load(self, positions: Mapping[str, Any]) -> None:
-        """Load the epochs in a snapshot, by sink."""
+        """Load the transactions in a snapshot, by sink."""
         for name, position in positions.items():
             if name in self._sinks:
                 self._sinks[name].load(position)
 
     def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
-        """Take the outputs over, commit the pending epochs of the snapshot, and drop everything else.
+        """Take the outputs over, commit the pending transactions of the snapshot, and drop everything else.
 
         Args:
             job: the job's name, different from that of any other job.
@@ -71,12 +71,12 @@ class Transactions:
         for it in self._sinks.values():
             it.fence(SinkOwner(job, it.owner, claim, it.committed), origin=origin, accept_duplicates=accept_duplicates)
         for it in self._sinks.values():
-            it.commit(it.epoch)
+            it.commit(it.last)
         for it in self._sinks.values():
             it.abort()
 
     def prepare(self) -> dict[str, Any]:
-        """End the epoch of each sink, and return what a snapshot has to hold, by sink.
+        """End the transaction of each sink, and return what a snapshot has to hold, by sink.
 
         Raises:
             OperatorError: if a sink fails.
@@ -93,7 +93,7 @@ class Transactions:
         return {name: it.position for name, it in self._sinks.items() if it.has_begun}
 
     def commit(self, positions: Mapping[str, Any]) -> None:
-        """Commit the epochs in a snapshot that is durable now.
+        """Commit the transactions in a snapshot that is durable now.
 
         Args:
             positions: what it holds, by sink.
@@ -104,7 +104,7 @@ class Transactions:
         """
         for name, position in positions.items():
             if name in self._sinks:
-                self._sinks[name].commit(_epoch_of(position))
+                self._sinks[name].commit(_transaction_of(position))
 
     def note_records(self) -> None:
         """Note that the run has read records: the output at its end has not been delivered before."""
@@ -112,7 +112,7 @@ class Transactions:
             it.has_ended = False
 
     def end(self) -> None:
-        """End the last epoch of each sink, after the last tick of a run whose sources have all ended.
+        """End the last transaction of each sink, after the last tick of a run whose sources have all ended.
 
         If an earlier run has ended with the same records, its output is there already: this run's is dropped.
 
@@ -134,12 +134,12 @@ class Transactions:
                 )
 
 
-class _Epochs:
-    """The epochs of one sink."""
+class _SinkTransactions:
+    """The transactions of one sink."""
 
     def __init__(self, name: str, impl: Any) -> None:
         self.owner = name
-        self.epoch = 0
+        self.last = 0
         self.has_ended = False
         self._name = name
         self._impl = impl
@@ -152,49 +152,49 @@ class _Epochs:
 
     @property
     def has_begun(self) -> bool:
-        return self.epoch > 0
+        return self.last > 0
 
     @property
     def committed(self) -> int:
-        """The last epoch that is known to be committed."""
-        return self._pending[0][0] - 1 if self._pending else self.epoch
+        """The last transaction that is known to be committed."""
+        return self._pending[0][0] - 1 if self._pending else self.last
 
     @property
     def position(self) -> tuple[Any, ...]:
-        return (self.owner, self.epoch, tuple(self._pending), self.has_ended)
+        return (self.owner, self.last, tuple(self._pending), self.has_ended)
 
     def load(self, position: tuple[Any, ...]) -> None:
-        self.owner, self.epoch, pending, self.has_ended = position
-        self._pending = [(epoch, handle) for epoch, handle in pending]
+        self.owner, self.last, pending, self.has_ended = position
+        self._pending = [(number, handle) for number, handle in pending]
 
     def fence(self, owner: SinkOwner, *, origin: str, accept_duplicates: bool) -> None:
         committed = self._call("fence", owner)
         if committed is not None and (isinstance(committed, bool) or not isinstance(committed, int)):
-            text = f"fence() must return the number of the last committed epoch or None; got {short_repr(committed)}"
+            text = f"fence() must return the last committed transaction's number or None; got {short_repr(committed)}"
             raise operator_error(self._name, text, None, self._impl)
-        if committed is None or committed <= self.epoch:
+        if committed is None or committed <= self.last:
             return
         if not accept_duplicates:
             raise SnapshotError(
-                f"sink '{self._name}' has committed epoch {committed}, but {origin}, which has epoch {self.epoch}: "
-                "what was written since then can't be unwritten, and would be written again. Start from the newest "
-                "snapshot, or pass sinks='accept_duplicates'"
+                f"sink '{self._name}' has committed transaction {committed}, but {origin}, which has transaction "
+                f"{self.last}: what was written since then can't be unwritten, and would be written again. Start from "
+                "the newest snapshot, or pass sinks='accept_duplicates'"
             )
-        self.epoch, self._pending, self.has_ended = committed, [], False
+        self.last, self._pending, self.has_ended = committed, [], False
 
     def prepare(self) -> None:
-        handle = self._call("prepare", self.epoch + 1)
+        handle = self._call("prepare", self.last + 1)
         if handle is not None:
-            self.epoch += 1
-            self._pending.append((self.epoch, handle))
+            self.last += 1
+            self._pending.append((self.last, handle))
 
     def commit(self, last: int) -> None:
-        due = [handle for epoch, handle in self._pending if epoch <= last]
+        due = [handle for number, handle in self._pending if number <= last]
         if due:
             failpoint("before-commit")
             self._call("commit", due)
             failpoint("committed")
-            self._pending = [(epoch, handle) for epoch, handle in self._pending if epoch > last]
+            self._pending = [(number, handle) for number, handle in self._pending if number > last]
 
     def abort(self) -> None:
         self._call("abort", [handle for _, handle in self._pending])
@@ -216,9 +216,9 @@ class _Epochs:
             raise operator_error(self._name, error, None, self._impl, about=method) from error
 
 
-def _epoch_of(position: tuple[Any, ...]) -> int:
-    epoch: int = position[1]
-    return epoch
+def _transaction_of(position: tuple[Any, ...]) -> int:
+    number: int = position[1]
+    return number
 
 
 def check_deliveries(program: Program, *, keeps: bool) -> None:
@@ -239,7 +239,7 @@ def check_deliveries(program: Program, *, keeps: bool) -> None:
         try:
             check_transactional(node.sink.impl)
         except GraphError as error:
-            text = f"sink '{node.name}': {error}"
+            text = f"sink '{node.name}': {error.reason}"
             raise GraphError(text, operator=node.name, location=vertex.location) from error
         if not node.is_transactional:
             continue
@@ -253,7 +253,8 @@ def check_deliveries(program: Program, *, keeps: bool) -> None:
         other = seen.setdefault(id(node.sink.impl), node.name)
         if other != node.name:
             raise GraphError(
-                f"sink '{node.name}' and sink '{other}' are one object, which can't end the epochs of both: make two",
+                f"sink '{node.name}' and sink '{other}' are one object, which can't end the transactions of "
+                "both: make two",
                 operator=node.name,
                 location=vertex.location,
             )

@@ -35,7 +35,7 @@ from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.routing import Merge, Router
 from malflow.operators.sink import SinkWriter, open_sink
 from malflow.operators.source import Source
-from malflow.operators.waiting import OperatorTime
+from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.paned_state import OperatorState
 from malflow.state import Delta
 from malflow.tick import Tick
@@ -112,7 +112,7 @@ class Worker:
         }
         self._channels = program.channels
         self._routers = {
-            channel.number: Router(channel.name, channel.partitioner, self._workers)
+            channel.number: Router(channel.name, channel.partitioner, self._workers, channel)
             for channel in self.stage.outputs
             if channel.partitioner is not None
         }
@@ -338,19 +338,24 @@ class Worker:
         """Return how far each operator has come in event time, by vertex."""
         return {vertex: _time_of(active.operator) for vertex, active in self._active.items()}
 
-    def reached(self) -> dict[str, list[Reached]]:
-        """Return how far the generators of epochs have come whose source has parts on this worker.
+    def held(self) -> dict[str, Waiting]:
+        """Return the open results of operators, which the end of the input would emit."""
+        held = {it.context.operator_name: self._act(it, it.held) for it in self.operators}
+        return {name: it for name, it in held.items() if it is not None}
 
-        With ``idle_after``, also those behind an exchange; and those with an epoch for each part, part by part.
+    def reached(self) -> dict[str, list[Reached]]:
+        """Return how far the generators of epochs have come to which records come on this worker.
+
+        With ``idle_after``, those with an epoch for each part, part by part.
         """
         return {
-            generator.context.operator_name: list(self._reached(vertex, generator))
-            for vertex, generator in self._generators
-            if self._parts_near(vertex) or (generator.idle_after is not None and generator.fed_by)
+            generator.context.operator_name: list(self._reached(generator))
+            for _, generator in self._generators
+            if generator.fed_by
         }
 
-    def _reached(self, vertex: int, generator: GenerateEpochs) -> Iterator[Reached]:
-        is_finished = self._has_finished(vertex)
+    def _reached(self, generator: GenerateEpochs) -> Iterator[Reached]:
+        is_finished = self._finished.issuperset(generator.fed_by)
         if generator.idle_after is None:
             yield Reached(generator.epoch, is_finished)
         elif is_finished or not isinstance(generator, GeneratePartEpochs) or not generator.holding:
@@ -360,22 +365,11 @@ class Worker:
                 yield Reached(generator.progress_of(part), False, generator.silence_of(part), counts_tick=True)
 
     def _lift(self, lifts: Mapping[str, Any]) -> None:
-        for vertex, generator in self._generators:
+        for _, generator in self._generators:
             name = generator.context.operator_name
             if name in lifts:
-                is_finished = bool(self._parts_near(vertex)) and self._has_finished(vertex)
+                is_finished = bool(generator.fed_by) and self._finished.issuperset(generator.fed_by)
                 generator.lift_to(lifts[name], is_finished=is_finished)
-
-    def _parts_near(self, vertex: int) -> list[str]:
-        """Return the sources that have parts on this worker, and send to the vertex without an exchange."""
-        (feed,) = self._feeds[vertex]
-        return [name for name in feed.local if self._parts[name][self.worker_id]]
-
-    def _has_finished(self, vertex: int) -> bool:
-        """Whether no more records come to a vertex on this worker, though its sources may go on elsewhere."""
-        (feed,) = self._feeds[vertex]
-        near = all((name, self.worker_id) in self._finished for name in self._parts_near(vertex))
-        return near and feed.remote.issubset(self._ended or ())
 
     def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
         """Set whether the run ends on the sources, and the idle inputs on the operators."""

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from malflow.batch import Batch
+from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import OperatorContext
-from malflow.operators.join import LEFT, RIGHT, JoinOperator
+from malflow.operators.join import LEFT, RIGHT, EndPair, JoinOperator
+from malflow.operators.spans import check_span
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
 from malflow.state import Delta, KeyedState
 from malflow.timers import Timers
@@ -88,6 +91,11 @@ class AsofJoin(JoinOperator):
             self._prune(key, epoch)
             self._plan(timers, key)
 
+    def held(self) -> Waiting | None:
+        """Return how many left records have no result yet."""
+        count = sum(len(rows[0]) for (edge, _), rows in self.state.items() if edge == LEFT)
+        return Waiting("left records", count) if count else None
+
     def check_timestamp(self, timestamp: Any) -> None:
         """Check that the tolerance fits a timestamp.
 
@@ -95,7 +103,7 @@ class AsofJoin(JoinOperator):
             TypeError: if it doesn't.
         """
         if self._tolerance is not None:
-            bool(timestamp - timestamp <= self._tolerance)
+            check_span("tolerance", self._tolerance, timestamp)
 
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""
@@ -133,12 +141,13 @@ class AsofJoin(JoinOperator):
         records = list(zip(*rows, strict=True))
         due = sorted((it for it in records if it[0] <= epoch), key=_timestamp_of)
         self._keep(LEFT, key, [it for it in records if not it[0] <= epoch])
+        make = EndPair if epoch is MAX else tuple
         rights: _Rows = self.state.get((RIGHT, key), [[], []])
         for timestamp, value in due:
             at = bisect_right(rights[0], timestamp) - 1
             is_near = at >= 0 and (self._tolerance is None or timestamp - rights[0][at] <= self._tolerance)
             if is_near or self._keeps_left:
-                results.add((key,), ((value, rights[1][at] if is_near else None),), timestamp)
+                results.add((key,), (make((value, rights[1][at] if is_near else None)),), timestamp)
 
     def _prune(self, key: Any, epoch: Any) -> None:
         """Drop the right records of a key that no left record after an epoch can meet."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from malflow.batch import Batch
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.spans import check_span
 from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
 from malflow.state import Delta, KeyedState
@@ -41,6 +42,8 @@ class Batches(Operator):
         results, rest = Results(), iter(batch.values)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         try:
+            if len(batch):
+                check_span("within", self._within, batch.timestamps[0])
             for length, epoch in batch.runs():
                 for key, value, timestamp in islice(rows, length):
                     self._take(key, value, timestamp, results)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import length_hint
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self
 
 from malflow.batch import Batch
 from malflow.diagnostics import operator_error, short_repr
@@ -20,6 +20,8 @@ from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
 from malflow.state import Delta
 from malflow.tick import Tick
+from malflow.type_parameters import VO, K, S, T, V
+from malflow.windows import Timing
 
 __all__ = [
     "Logic",
@@ -32,12 +34,6 @@ __all__ = [
     "overridden",
     "refuse_kept",
 ]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
-VO = TypeVar("VO")
-S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +75,16 @@ class OperatorContext:
 
 
 class Output(Generic[K, V, T]):
-    """The output of a logic."""
+    """The output of a logic.
 
-    __slots__ = ("_keys", "_timestamps", "_values")
+    Attributes:
+        timing: ``Timing.END`` where the end of the input calls `on_timer` or `on_epoch`; otherwise ``Timing.FINAL``.
+    """
+
+    __slots__ = ("_keys", "_timestamps", "_values", "timing")
 
     def __init__(self) -> None:
+        self.timing = Timing.FINAL
         self._keys: list[Any] = []
         self._values: list[Any] = []
         self._timestamps: list[Any] = []
@@ -181,8 +182,8 @@ class StatefulLogic(Generic[K, V, T, VO, S]):
         epoch is passed on, so that a message sent here with the timestamp `at` is in time. A timer that is set here
         fires at the same epoch, if that has reached it. None as the new state drops the key.
 
-        At the epoch `MAX` each timer fires once, and those that are set meanwhile do not. The changes to states are
-        not saved then: see `on_epoch`.
+        At the epoch `MAX` each timer fires once, and those that are set meanwhile do not. ``output.timing`` is
+        ``Timing.END`` then, and the changes to states are not saved: see `on_epoch`.
         """
         return state
 
@@ -272,6 +273,10 @@ class Operator:
     def waiting(self) -> Waiting | None:
         """Return what the operator keeps until an epoch releases it; None if it keeps nothing."""
         return None
+
+    def held(self) -> Waiting | None:
+        """Return the open results, which the end of the input would emit; None if there are none."""
+        return self.waiting()
 
     def edges_reached(self) -> Mapping[int, Any] | None:
         """Return the epochs of the input edges that count, None for one without; None if there is one edge."""

@@ -14,6 +14,7 @@ from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.numbered import NumberedAccumulators
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.waiting import Waiting
 from malflow.panes import instant_after
 from malflow.rows import made
 from malflow.state import KeyedState
@@ -55,6 +56,11 @@ class CountAggregate(Operator):
         self.hidden = {REACHED: self.reached}
         self._size, self._every = windows.size, windows.every
         self._kernel = compile_kernel(aggregators, debug=context.debug)
+
+    def held(self) -> Waiting | None:
+        """Return how many windows are not full."""
+        count = sum((len(windows) - _HEAD) // 2 for windows in self.state.values())
+        return Waiting("windows", count) if count else None
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import short_repr
 from malflow.message import MAX, MIN
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.spans import misfit
 from malflow.paned_state import PanedState
 from malflow.panes import Panes, RegularPanes, fitted
 from malflow.state import KeyedState, copied
@@ -66,11 +66,7 @@ class Distinct(Operator):
             try:
                 self._panes = fitted(RegularPanes(self._within, self._within - self._within), timestamp)
             except TypeError as error:
-                raise TypeError(
-                    f"within={self._within!r} does not fit the timestamp {short_repr(timestamp)} of type "
-                    f"{type(timestamp).__name__}; within= is a number for numbers, a timedelta for datetimes and "
-                    "timedeltas, and one of whole days for dates"
-                ) from error
+                raise misfit("within", self._within, timestamp) from error
 
     def _select(self, rows: Iterable[tuple[Any, Any, Any]], mask: list[bool]) -> None:
         panes, state, within, admit = self._panes, self.state, self._within, self._admit

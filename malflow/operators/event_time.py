@@ -54,12 +54,16 @@ class AssignTimestamps(Operator):
         """Compute the timestamp column."""
         rest = iter(batch.values)
         try:
-            timestamps = self.call_each(self.callback, batch, rest)
+            timestamps = self.stamps_of(batch, rest)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        check_timestamps(self, batch, timestamps)
+        timestamps = check_timestamps(self, batch, timestamps)
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         return (Batch(batch.keys, batch.values, timestamps, epochs),)
+
+    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+        """Return the timestamps of a batch's records; `rest` are its values."""
+        return self.call_each(self.callback, batch, rest)
 
 
 class GenerateEpochs(Operator):
@@ -173,7 +177,9 @@ class GenerateEpochs(Operator):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
         if not self._checked:
-            check_timestamps(self, batch, batch.timestamps)
+            timestamps = check_timestamps(self, batch, batch.timestamps)
+            if timestamps is not batch.timestamps:
+                batch = Batch(batch.keys, batch.values, timestamps, batch.epochs)
         skips = self._may_skip(batch)
         rest = iter(batch.timestamps if skips else batch.values)
         try:
@@ -271,7 +277,7 @@ class GenerateEpochs(Operator):
                 late[position - 1] = previous
             if candidate is not None and (answered is None or candidate > answered):
                 if answered is None:
-                    check_epoch(candidate)
+                    check_epoch(candidate, timestamp)
                 answered = candidate
                 if every is not None:
                     candidate = thin(candidate)

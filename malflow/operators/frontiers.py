@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from malflow.batch import Batch, concat
-from malflow.diagnostics import operator_error
+from malflow.diagnostics import operator_error, short_repr
 from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import OperatorContext
@@ -18,6 +19,13 @@ __all__ = ["INPUTS", "Frontiers"]
 
 INPUTS = "inputs"
 """The role of the hidden state of an operator that has another state of its own."""
+
+
+def _kind_of(epoch: Any) -> str:
+    """Return words for the type of an epoch."""
+    if isinstance(epoch, datetime):
+        return f"a {type(epoch).__name__} {'without' if epoch.tzinfo is None else 'with'} a zone"
+    return f"of type {type(epoch).__name__}"
 
 
 class Frontiers:
@@ -72,9 +80,18 @@ class Frontiers:
 
     def error(self, error: Exception) -> Exception:
         """Return the error for epochs of two edges that can't be compared."""
-        return operator_error(
-            self._operator_name, f"epochs of its inputs can't be compared: {error_text(error)}", None, None
-        )
+        known = {
+            _kind_of(epoch): f"input {edge + 1} has the epoch {short_repr(epoch)}, {_kind_of(epoch)}"
+            for edge, epoch in enumerate(self._epochs)
+            if epoch is not MIN and epoch is not MAX
+        }
+        reason = error_text(error)
+        if len(known) > 1:
+            reason = (
+                f"{', '.join(known.values())}; give the records of all inputs timestamps of one type, by "
+                ".assign_timestamps() before .generate_epochs()"
+            )
+        return operator_error(self._operator_name, f"epochs of its inputs can't be compared: {reason}", None, None)
 
     def catch_up(self) -> Iterator[Batch]:
         """Yield the merged epoch if it has grown."""

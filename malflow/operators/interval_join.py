@@ -13,7 +13,8 @@ from malflow.diagnostics import short_repr
 from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import OperatorContext
-from malflow.operators.join import LEFT, RIGHT, JoinOperator
+from malflow.operators.join import LEFT, RIGHT, EndPair, JoinOperator
+from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
 from malflow.paned_state import PanedState
 from malflow.panes import Panes, RegularPanes
@@ -166,9 +167,14 @@ class IntervalJoin(JoinOperator):
             if not settled[index]:
                 self._settle(number, key, index)
                 pair = (values[index], None) if number % 2 == LEFT else (None, values[index])
-                results.add((key,), (pair,), deadline)
+                results.add((key,), (EndPair(pair) if epoch is MAX else pair,), deadline)
         if self._next_drop is None or self._next_drop <= epoch:
             self._drop(epoch)
+
+    def held(self) -> Waiting | None:
+        """Return how many records had no partner yet, and would be emitted without one."""
+        count = sum(not is_settled for _, _, settled in self.state.values() for is_settled in settled)
+        return Waiting("unpaired records", count) if count else None
 
     def check_timestamp(self, timestamp: Any) -> None:
         """Check that the bounds fit a timestamp.

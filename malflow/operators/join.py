@@ -13,11 +13,23 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.frontiers import INPUTS, Frontiers
 from malflow.operators.waiting import Waiting
 from malflow.operators.window import Results
+from malflow.windows import Timing
 
-__all__ = ["LEFT", "RIGHT", "JoinOperator", "migrated_values"]
+__all__ = ["LEFT", "RIGHT", "EndPair", "JoinOperator", "migrated_values"]
 
 LEFT, RIGHT = 0, 1
 """The edges of a join."""
+
+
+class EndPair(tuple[Any, Any]):
+    """A pair that the end of the input made: a partner, or a newer one, might have come."""
+
+    __slots__ = ()
+
+    @property
+    def timing(self) -> Timing:
+        """``Timing.END``."""
+        return Timing.END
 
 
 class JoinOperator(Operator):

@@ -18,13 +18,16 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.event_time import Floors, Marks
 from malflow.operators.moments import check_timestamps
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.spans import check_span
+from malflow.operators.waiting import Waiting
 from malflow.panes import instant_after
 from malflow.patterns import Pattern
 from malflow.patterns.flat import flatten, load, waiting_in
 from malflow.patterns.machine import After, LimitReached, Row
 from malflow.patterns.masks import Masks
+from malflow.patterns.match import EndMatch
 from malflow.patterns.results import Counters, Emitted
-from malflow.patterns.tree import ends_with_open_loop
+from malflow.patterns.tree import Absence, bounds_of, ends_with_open_loop
 from malflow.rows import made
 from malflow.state import Delta, KeyedState
 
@@ -88,6 +91,7 @@ class MatchOperator(Operator):
                 context.operator_name,
                 pattern,
             )
+        self._durations = _durations_of(pattern)
         self._masks = Masks(pattern.all_steps, kind)
         self._admit = admission_of(context)
         self._late = 0
@@ -105,13 +109,24 @@ class MatchOperator(Operator):
         """Return how many partial matches there are."""
         return {"partials": self.machine.partials}
 
+    def held(self) -> Waiting | None:
+        """Return how many partial matches have a deadline, or, if none has, how many records wait."""
+        if self.machine.timed_partials:
+            return Waiting("partials", self.machine.timed_partials)
+        records = sum(1 for _ in self._waiting())
+        return Waiting("records", records) if records else None
+
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set whether any records arrive."""
         self.reached.idle = min(edges)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Match the records that are on time, and part the others."""
+        if batch.epochs and batch.epochs[-1][1] is MAX:
+            self.machine.make = EndMatch
         try:
+            if len(batch):
+                self._check_durations(batch)
             on_time, late = self._parted(batch)
             marks, timeout_marks = self._match(on_time)
         except OperatorError:
@@ -127,6 +142,14 @@ class MatchOperator(Operator):
             Batch(timeouts.keys, timeouts.values, timeouts.timestamps, timeout_marks),
             late,
         )
+
+    def _check_durations(self, batch: Batch) -> None:
+        """Check that the durations of the pattern fit the timestamps."""
+        try:
+            for argument, duration in self._durations:
+                check_span(argument, duration, batch.timestamps[0])
+        except TypeError as error:
+            raise self.fail(error, batch, iter(batch.values)) from error
 
     def _match(self, batch: Batch) -> tuple[Marks, Marks]:
         """Take records and epochs; return where the epochs stand among the matches, and among the timeouts."""
@@ -393,3 +416,10 @@ def _marks(timestamps: Sequence[Any], epochs: Sequence[tuple[int, Any]]) -> Mark
     """Return each epoch with its position among results, which are in the order of time."""
     marks = [(bisect_right(timestamps, epoch), epoch) for _, epoch in epochs[:-1]]
     return [*marks, (len(timestamps), epochs[-1][1])]
+
+
+def _durations_of(pattern: Pattern[Any]) -> list[tuple[str, Any]]:
+    """Return the durations of a pattern, each with the name of its argument."""
+    bounds = [*bounds_of(pattern.tree), *([] if pattern.lead is None else [pattern.lead])]
+    given = [("during", it.during) if isinstance(it, Absence) else ("within", it.within) for it in bounds]
+    return [(argument, span) for argument, span in (("within", pattern.span), *given) if span is not None]

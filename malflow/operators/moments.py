@@ -13,7 +13,7 @@ from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
 
-__all__ = ["check_epoch", "check_timestamps", "is_fixed", "is_moment", "uncomparable"]
+__all__ = ["as_python", "check_epoch", "check_timestamps", "is_fixed", "is_moment", "uncomparable"]
 
 _COMPARISON = re.compile("compare|not supported between")
 
@@ -22,30 +22,43 @@ _SURE = frozenset({int, str, bytes, bool, date, datetime, time, timedelta, type(
 
 _ZONE = attrgetter("tzinfo")
 
+_FINER = ("nanosecond", "nanoseconds")
+"""The attributes of the part that datetimes and timedeltas of pandas have beyond Python's."""
+
 _MIXED = "has no zone, and others have one; give all of them one, such as .replace(tzinfo=UTC)"
 
 
-def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> None:
-    """Check that every timestamp of a batch's records can be compared: one that can't would make others late.
+def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
+    """Return the timestamps of a batch's records, having checked that all can be compared.
+
+    One that can't would make others late. Numbers of numpy become Python's, which don't overflow when a bound is
+    subtracted.
 
     Raises:
         OperatorError: at the first record whose timestamp is None or, as NaN and NaT, does not equal itself; or is a
-            datetime in a zone whose offset changes, or one without a zone beside others that have one.
+            datetime in a zone whose offset changes, or one without a zone beside others that have one; or has
+            nanoseconds, which the microseconds of a window's bounds would lose.
     """
     if type(timestamps) is range:
-        return
+        return timestamps
     kinds = set(map(type, timestamps))
     by_the_wall = tuple(kind for kind in kinds if issubclass(kind, datetime) and kind.__lt__ is datetime.__lt__)
     if by_the_wall:
         _check_zones(operator, batch, timestamps, by_the_wall, len(kinds) == len(by_the_wall))
     unsure = kinds - _SURE
     if not unsure or (unsure == {float} and not [moment for moment in timestamps if moment != moment]):  # noqa: PLR0124
-        return
+        return timestamps
     rest = iter(timestamps)
+    finer = _FINER if any(hasattr(kind, part) for kind in unsure for part in _FINER) else ()
+    narrow = any(kind.__module__ == "numpy" for kind in unsure)
     try:
         for moment in rest:
             if not is_moment(moment):
                 _refuse(f"{moment!r} is not a timestamp", moment, "filter such records, or give them one")
+            if any(getattr(moment, part, 0) for part in finer):
+                _refuse_nanoseconds(moment)
+        rest = iter(timestamps)
+        return [as_python(moment) for moment in rest] if narrow else timestamps
     except Exception as error:
         stamped = Batch(batch.keys, batch.values, timestamps)
         raise operator.fail(error, stamped, rest) from error
@@ -95,14 +108,35 @@ def is_fixed(zone: tzinfo) -> bool:
         return False
 
 
-def check_epoch(epoch: Any) -> None:
+def check_epoch(epoch: Any, timestamp: Any = MIN) -> None:
     """Check an epoch that a generator returned.
+
+    Args:
+        epoch: the epoch.
+        timestamp: that of the record which it was asked about.
 
     Raises:
         ValueError: if it does not equal itself.
+        TypeError: if it can't be compared with the timestamp.
     """
     if not is_moment(epoch):
         _refuse(f"the generator returned {epoch!r}, which is not an epoch", epoch, "return None for no epoch")
+    _ = epoch < timestamp
+
+
+def as_python(moment: Any) -> Any:
+    """Return the number of Python that equals one of numpy; other timestamps as they are.
+
+    Raises:
+        TypeError: if there is none.
+    """
+    kind = type(moment)
+    if kind.__module__ != "numpy" or kind.__name__ in ("datetime64", "timedelta64"):
+        return moment
+    number = moment.item()
+    if type(number).__module__ == "numpy":
+        raise TypeError(f"{moment!r} is a number of fixed width without an equal one in Python; give float({moment})")
+    return number
 
 
 def is_moment(moment: Any) -> bool:
@@ -130,6 +164,13 @@ def uncomparable(error: Exception) -> Exception | str:
         f"a timestamp or the generator's result can't be compared with the epoch before: {error_text(error)}; use one "
         "type "
         "of timestamp for all records, by .assign_timestamps(), and the same type for epochs"
+    )
+
+
+def _refuse_nanoseconds(moment: Any) -> NoReturn:
+    raise ValueError(
+        f"{moment!r} has nanoseconds, and the bounds of windows have microseconds: it could be behind the last instant "
+        "of its own window; round it, as by .floor('us'), or give its nanoseconds as an integer"
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
+from malflow.operators.moments import as_python
 
 __all__ = ["LimitedOutOfOrderness", "limit_out_of_orderness"]
 
@@ -66,10 +67,15 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
     try:
         fine = bound >= bound - bound
     except TypeError:
-        raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}") from None
+        field = (
+            "; the field of the times is an argument of .event_time() and .assign_timestamps()"
+            if isinstance(bound, str)
+            else ""
+        )
+        raise GraphError(f"limit_out_of_orderness needs a number or a timedelta; got {bound!r}{field}") from None
     if not fine:
         raise GraphError(f"limit_out_of_orderness needs a finite bound of zero or more; got {bound!r}")
-    return LimitedOutOfOrderness(bound)
+    return LimitedOutOfOrderness(as_python(bound))
 
 
 def _wrong_bound(timestamp: Any, bound: Any) -> str:

@@ -39,6 +39,11 @@ class GeneratePartEpochs(GenerateEpochs):
     Issued epochs count too: a record at or before the stream's epoch is late. That makes a difference only for
     unexpected records: of a file that has grown after its end, or of an input that violates its own epochs.
 
+    Args:
+        context, generator, every, checked, idle_after: as for `GenerateEpochs`.
+        parts_of: the name of the source.
+        sender: an operator between, whose logic chooses the keys of its messages; they are checked then.
+
     Attributes:
         parts_of: the name of the source.
         source: its operator on the same worker; set before the first tick.
@@ -55,9 +60,11 @@ class GeneratePartEpochs(GenerateEpochs):
         every: Step | None = None,
         checked: bool = False,
         idle_after: timedelta | None = None,
+        sender: str | None = None,
     ) -> None:
         super().__init__(context, generator, every=every, checked=checked, idle_after=idle_after)
         self.parts_of = parts_of
+        self._sender = sender
         self._by_part: dict[Any, Any] = {}
         self._answered_by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None
@@ -160,6 +167,24 @@ class GeneratePartEpochs(GenerateEpochs):
         self._silence_of = self._kept_by_part(SILENCE) if self.idle_after is not None else {}
         self._live = None
 
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Check the keys if an operator between chose them, and walk through the records and the epochs."""
+        if self._sender is not None and batch.keys is not None:
+            for key in set(batch.keys):
+                if not self.source.has_part(key):
+                    raise self._stranger(key, batch)
+        return super().process(batch)
+
+    def _stranger(self, key: Any, batch: Batch) -> Exception:
+        """Return the error for a key that is no part."""
+        at = next(index for index, it in enumerate(batch.key_column()) if it == key)
+        return self.error(
+            f"its key is no part of source '{self.parts_of}', whose parts have a time each; operator '{self._sender}' "
+            "sent it: let it send messages with the key of the message that it got, or call .generate_epochs() before "
+            "it, or pass per_part=False for one time",
+            (key, batch.values[at], batch.timestamps[at]),
+        )
+
     def _kept_by_part(self, what: str) -> dict[Any, Any]:
         return {key[1]: epoch for key, epoch in self.state.items() if isinstance(key, tuple) and key[0] == what}
 
@@ -206,7 +231,7 @@ class GeneratePartEpochs(GenerateEpochs):
                 late[position - 1] = previous
             if candidate is not None and (before is None or candidate > before):
                 if before is None:
-                    check_epoch(candidate)
+                    check_epoch(candidate, timestamp)
                 answered[part] = candidate
                 epoch = candidate if every is None else thin(candidate)
                 previous = self._move(part, own, epoch, position, epochs)

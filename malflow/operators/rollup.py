@@ -92,6 +92,10 @@ class RollupAggregate(WindowAggregate):
         ends = [level.panes.last(number) for level in self._levels for number in level.open]
         return Waiting("windows", len(ends), min(ends)) if ends else None
 
+    def held(self) -> Waiting | None:
+        """Return how many windows of all units are open."""
+        return self.waiting()
+
     def apply(self, delta: Delta) -> None:
         """Bring the state to where `delta` left it."""
         super().apply(delta)

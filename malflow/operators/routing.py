@@ -116,13 +116,20 @@ class AssignPart(KeyBy):
 
 
 class Router:
-    """The sending side of an exchange: parts a batch by the workers its keys belong to."""
+    """The sending side of an exchange: parts a batch by the workers its keys belong to.
 
-    def __init__(self, operator_name: str, partitioner: Partitioner, workers: Sequence[int]) -> None:
+    Args:
+        operator_name: the name of the exchange.
+        partitioner: what chooses the worker of a key.
+        workers: the workers.
+        exchange: what is one object for all senders of the exchange in a run, and for no others; they share routes.
+    """
+
+    def __init__(self, operator_name: str, partitioner: Partitioner, workers: Sequence[int], exchange: object) -> None:
         self._operator_name = operator_name
         self._workers = workers
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
-        self._routes = _routes_of(operator_name, partitioner, workers)
+        self._routes = _routes_of(exchange, partitioner, workers)
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
         """Return each worker's records with all epochs; workers that get nothing are left out."""
@@ -157,8 +164,9 @@ class _Routes(dict[Any, int]):
     another worker. If this process has such objects, they are cached by class, and containers of them are not cached.
     """
 
-    def __init__(self, partitioner: Partitioner, workers: Sequence[int]) -> None:
+    def __init__(self, exchange: object, partitioner: Partitioner, workers: Sequence[int]) -> None:
         super().__init__()
+        self._exchange = exchange
         self.partitioner = partitioner
         self._workers = workers
         self._by_class: dict[tuple[type, Any], int] = {}
@@ -221,15 +229,18 @@ def _is_plain(key: Any) -> bool:
     return kind in PLAIN_TYPES or (kind is tuple and PLAIN_TYPES.issuperset(map(type, key)))
 
 
-_ROUTES: WeakValueDictionary[tuple[str, int, Sequence[int]], _Routes] = WeakValueDictionary()
+_ROUTES: WeakValueDictionary[tuple[int, Sequence[int]], _Routes] = WeakValueDictionary()
 
 
-def _routes_of(operator_name: str, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
-    """Return the routes that all workers of an exchange share in this process; they are the same for all."""
-    name = operator_name, id(partitioner), tuple(workers)  # no other object has this id while the routes hold that one
+def _routes_of(exchange: object, partitioner: Partitioner, workers: Sequence[int]) -> _Routes:
+    """Return the routes that the senders of an exchange share in this process; they are the same for all.
+
+    No other run has them: keys of another job, whose ``__eq__`` may raise, are never compared with those of this one.
+    """
+    name = id(exchange), tuple(workers)  # no other object has this id while the routes hold that one
     routes = _ROUTES.get(name)
     if routes is None:
-        routes = _ROUTES[name] = _Routes(partitioner, workers)
+        routes = _ROUTES[name] = _Routes(exchange, partitioner, workers)
     return routes
 
 

@@ -53,6 +53,10 @@ class SlidingAggregate(WindowAggregate):
         if number % self._windows.step < self._windows.span:
             super().add(number, run)
 
+    def last_instant(self, panes: Panes, number: int) -> Any:
+        """Return the last instant of the last window that has a pane."""
+        return panes.last(number // self._windows.step * self._windows.step + self._windows.span - 1)
+
     def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
         """Add records to a closed pane that is part of open windows; refuse those that are in closed windows only."""
         newest = number // self._windows.step * self._windows.step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,6 @@ from malflow.errors import (
     GraphError,
     MissingDependency,
     OperatorError,
-    SourceNotReplayable,
     refuse_deferred,
     release_all,
     require_methods,
@@ -34,8 +32,6 @@ from malflow.tick import Tick
 __all__ = ["Source", "gone_error", "list_parts", "refuse_gone"]
 
 _NO_TIME = timedelta(0)
-_REPLAY_SECONDS = 30.0
-_REPLAY_PAUSE = 0.01
 
 
 def list_parts(
@@ -106,8 +102,7 @@ class Source(PartOperator):
     Attributes:
         polled: the number of records polled in the last tick.
         polled_by_part: the same for each part that emitted any.
-        replay: how many records each part must emit in the next tick, which repeats an earlier one; None if the tick is
-            not a repetition.
+        pauses: whether the next tick polls nothing.
         most: how many records a tick may poll.
         final: whether the next tick is the last, which emits the epoch `MAX` and polls nothing.
         heard: when the last tick began in which each part emitted records; of this worker's process.
@@ -127,7 +122,7 @@ class Source(PartOperator):
         super().__init__(context, source.impl)
         self.polled = 0
         self.polled_by_part: dict[Any, int] = {}
-        self.replay: Mapping[Any, int] | None = None
+        self.pauses = False
         self.most = BATCH_SIZE
         self.final = False
         self.heard: dict[Any, datetime] = {}
@@ -153,6 +148,10 @@ class Source(PartOperator):
     def is_finished(self) -> bool:
         """Whether all parts of this worker are finished."""
         return self._is_open and not self._live
+
+    def has_part(self, part: Any) -> bool:
+        """Whether a part is read on this worker, or has been read to its end."""
+        return part in self._partitions
 
     def set_parts(self, parts: Sequence[Any], discovered: Collection[Any]) -> None:
         """Set the parts of this worker, of which some are new; `open` builds the readers of these.
@@ -199,34 +198,17 @@ class Source(PartOperator):
         if self.final:
             self.polled, self.polled_by_part = 0, {}
             return ((Batch(None, (), (), ((0, MAX),)),),)
-        if self.replay is None:
+        polled: dict[Any, Batch] = {}
+        if not self.pauses:
             self._pacing.start_tick(self.polled)
             parts = self.live_parts[: 1 if self.in_order else None]
             polled = {part: self._poll(part, self._live[part], len(parts)) for part in parts}
-        else:
-            polled = {part: self._poll_again(part, count) for part, count in self.replay.items()}
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
         self.polled = len(batch)
         self._drop_finished()
         return ((batch,),)
-
-    def check_repeated(self, positions: Mapping[Any, Any], parts: Iterable[Any]) -> None:
-        """Check that the readers of parts have given the records that others had given before these positions.
-
-        Raises:
-            SourceNotReplayable: naming a part whose reader has not.
-        """
-        for part in parts:
-            reader = self._partitions[part]
-            if part in positions and hasattr(reader, "has_repeated"):
-                if self._call(part, reader.has_repeated, positions[part]):
-                    continue
-                raise SourceNotReplayable(
-                    f"source '{self.context.operator_name}' gave other records of part {short_repr(part)} when they "
-                    "were read again: they have changed outside meanwhile"
-                )
 
     def reset_pacing(self) -> None:
         """Ignore the time since the last tick when the poll limit is adjusted."""
@@ -389,27 +371,6 @@ class Source(PartOperator):
         limit = max(1, min(self._pacing.part_limit(parts), self.most // parts))
         values, timestamps = self._take(part, partition, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
-
-    def _poll_again(self, part: Any, count: int) -> Batch:
-        """Read as many records as were read before."""
-        values: list[Any] = []
-        timestamps: list[Any] = []
-        deadline = time.monotonic() + _REPLAY_SECONDS
-        while len(values) < count:
-            partition = self._partitions[part]
-            more, at = self._take(part, partition, count - len(values))
-            values.extend(more)
-            timestamps.extend(at)
-            if not more and (self._call(part, _is_finished, partition) or time.monotonic() > deadline):
-                break
-            if not more:
-                time.sleep(_REPLAY_PAUSE)
-        if len(values) != count:
-            raise SourceNotReplayable(
-                f"source '{self.context.operator_name}' gave {count} records of part {short_repr(part)} at first, and "
-                f"{len(values)} when they were read again"
-            )
-        return Batch([part] * count if self._keyed else None, values, timestamps)
 
     def _take(self, part: Any, partition: Any, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
         if hasattr(partition, "poll_batch"):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
-from malflow.diagnostics import shape_error, short_repr
+from malflow.diagnostics import describe, shape_error, short_repr
 from malflow.errors import OperatorError, error_text
-from malflow.message import DataMessage
+from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.stateless import refuse_answer
+from malflow.operators.waiting import Waiting
+from malflow.returns import may_end_without_return
 from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
+from malflow.windows import Timing
 
 __all__ = ["StateOutput", "StatefulMap", "StatefulOp"]
+
+_log = logging.getLogger("malflow.runtime")
 
 
 class StatefulMap(Operator):
@@ -69,10 +75,21 @@ class StatefulOp(Operator):
         self._states = StatesView(self.state)
         self._output = StateOutput(self.state)
         self._on_data = getattr(logic, "on_data", logic)
+        if context.debug and may_end_without_return(self._on_data):
+            _log.warning(
+                "operator '%s': %s has a path that ends without a 'return', which drops the state of the key; write "
+                "'return None' where that is meant",
+                context.operator_name,
+                describe(self._on_data),
+            )
         self._on_epoch = overridden(logic, "on_epoch", StatefulLogic)
         self._on_schedule = overridden(logic, "on_schedule", StatefulLogic)
         self._heeds_epochs = self._on_epoch is not None
         self.takes_pieces = self._on_schedule is None
+
+    def held(self) -> Waiting | None:
+        """Return how many states `on_epoch` would see at the end."""
+        return Waiting("on_epoch states", len(self.state)) if self._on_epoch is not None and self.state else None
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Call the logic's `on_schedule`, then process the tick's input."""
@@ -116,6 +133,8 @@ class StatefulOp(Operator):
                 output.detach(state, start)
 
     def _take_epoch(self, epoch: Any) -> None:
+        if epoch is MAX:
+            self._output.timing = Timing.END
         if self._on_epoch is not None:
             self._call(self._on_epoch, epoch, self._states, self._output, about=f"epoch {short_repr(epoch)}")
 

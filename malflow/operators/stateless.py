@@ -9,9 +9,11 @@ from typing import Any
 from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
-from malflow.message import DataMessage
+from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
+from malflow.operators.waiting import Waiting
 from malflow.partitioners import stable_hash
+from malflow.windows import Timing
 
 __all__ = [
     "Filter",
@@ -21,6 +23,7 @@ __all__ = [
     "Inspect",
     "InspectFrontier",
     "Map",
+    "MapWithKey",
     "Sample",
     "StatelessOp",
     "refuse_answer",
@@ -35,6 +38,19 @@ class Map(Operator):
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(value) for value in rest]
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        return (batch.with_values(values),)
+
+
+class MapWithKey(Operator):
+    """Replace each value by the mapper's result for its key and it."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Map the columns of keys and values to one of values."""
+        mapper, rest = self.callback, iter(batch.values)
+        try:
+            values = [mapper(key, value) for key, value in zip(batch.key_column(), rest, strict=True)]
         except Exception as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
@@ -153,6 +169,10 @@ class StatelessOp(Operator):
         self._on_epoch = overridden(logic, "on_epoch", StatelessLogic)
         self._output: Output[Any, Any, Any] = Output()
 
+    def held(self) -> Waiting | None:
+        """Return that `on_epoch` would be called once more."""
+        return None if self._on_epoch is None else Waiting("on_epoch calls", 1)
+
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Walk through the records and the epochs in their order."""
         on_data, output, rest = self._on_data, self._output, iter(batch.values)
@@ -179,6 +199,8 @@ class StatelessOp(Operator):
     def _take_epoch(self, epoch: Any) -> None:
         if self._on_epoch is None:
             return
+        if epoch is MAX:
+            self._output.timing = Timing.END
         try:
             refuse_answer(self._on_epoch(epoch, self._output))
         except Exception as error:

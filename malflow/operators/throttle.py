@@ -1,27 +1,29 @@
-"""A limit to how many records of a key pass in a span of event time."""
+"""Limits to how many records of a key pass in a span of event time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from malflow.batch import Batch
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.spans import check_span
 from malflow.state import Delta, KeyedState
 from malflow.timers import Timers
 
-__all__ = ["Throttle"]
+__all__ = ["SlidingLimit", "TokenBuckets"]
+
+_Rows = Iterable[tuple[Any, Any, Any]]
 
 
-class Throttle(Operator):
-    """Emit up to `n` records of a key in `per` of event time on the first output, and the others on the second.
+class _Throttle(Operator):
+    """Emit the records of a key within a limit on the first output, and the others on the second.
 
-    Each key has a token bucket: `n` tokens, of which a record that passes takes one, and which are replaced at the
-    rate of `n` in `per`. The state is the time at which it was last looked at, and its debt: the time in which the
-    missing tokens are replaced, times `n`, so that nothing is divided and integers stay exact. A bucket that is full
-    again is dropped.
+    The state of a key is dropped at the first epoch `per` past the time that `_since` tells of it: it then is as if the
+    key had no state.
 
     Args:
         context: what every operator gets.
@@ -34,55 +36,143 @@ class Throttle(Operator):
     def __init__(self, context: OperatorContext, n: int, per: Any) -> None:
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
-        self._n, self._per, self._free = n, per, n * per - per
-        self._timers = Timers()  # of the keys with a bucket, at or before the time at which it must be full
+        self._n, self._per = n, per
+        self._timers = Timers()  # of the keys with a state, at or before the time at which it is dropped
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Select the records that pass, run by run."""
-        n, per, free, states, rest = self._n, self._per, self._free, self.state, iter(batch.values)
-        nothing = per - per
+        rest = iter(batch.values)
         mask: list[bool] = []
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         try:
+            if len(batch):
+                check_span("per", self._per, batch.timestamps[0])
             for count, epoch in batch.runs():
-                for key, _, timestamp in islice(rows, count):
-                    bucket = states.get(key)
-                    if bucket is None:
-                        states.admit(key)
-                        self._timers.set(key, timestamp + per)
-                        then, debt = timestamp, nothing
-                    else:
-                        then, debt = bucket
-                        if then < timestamp:
-                            debt = max(nothing, debt - n * (timestamp - then))
-                            then = timestamp
-                    passes = debt <= free
-                    mask.append(passes)
-                    states[key] = (then, debt + per if passes else debt)
+                self._judge(islice(rows, count), mask)
                 self._advance(epoch)
         except Exception as error:
             raise self.fail(error, batch, rest) from error
-        states.touch(batch.key_column())
+        self.state.touch(batch.key_column())
         return batch.select(mask), batch.select([not passes for passes in mask])
 
     def _advance(self, epoch: Any) -> None:
-        """Drop the buckets that are full at an epoch."""
+        """Drop the states that an epoch makes needless."""
         if epoch is None or epoch is MAX:
             return
         for key in self._timers.due(epoch):
-            full = self.state[key][0] + self._per
-            if full <= epoch:
+            over = self._since(self.state[key]) + self._per
+            if over <= epoch:
                 del self.state[key]
                 self.state.touch((key,))
             else:
-                self._timers.set(key, full)
+                self._timers.set(key, over)
 
     def apply(self, delta: Delta) -> None:
-        """Bring the state to where `delta` left it, and plan when buckets are full."""
+        """Bring the state to where `delta` left it, and plan when states are dropped."""
         super().apply(delta)
         if delta.whole:
             self._timers.clear()
         for key in delta.deleted:
             self._timers.cancel(key)
-        for key, (then, _) in delta.changed.items():
-            self._timers.set(key, then + self._per)
+        for key, kept in list(delta.changed.items()):
+            known = self.state[key] = self._known(kept)
+            self._timers.set(key, self._since(known) + self._per)
+
+    def _judge(self, rows: _Rows, mask: list[bool]) -> None:
+        """Add to the mask whether each record passes."""
+        raise NotImplementedError
+
+    def _since(self, kept: Any) -> Any:
+        """Return the time from which a state matters for `per`."""
+        raise NotImplementedError
+
+    def _known(self, kept: Any) -> Any:
+        """Return a state of a snapshot as one of this operator; it may be of the other one."""
+        raise NotImplementedError
+
+
+class SlidingLimit(_Throttle):
+    """Pass a record if no span of `per` then has more than `n` that passed.
+
+    A record that is older than more than `n` that passed does not pass. So the newest ``2 * n`` timestamps that passed
+    are enough to judge: `n` before a record, and `n` after it. The state is their list, in ascending order.
+    """
+
+    def _judge(self, rows: _Rows, mask: list[bool]) -> None:
+        n, per, states = self._n, self._per, self.state
+        for key, _, timestamp in rows:
+            times = states.get(key)
+            if times is None:
+                states.admit(key)
+                self._timers.set(key, timestamp + per)
+                states[key] = [timestamp]
+                mask.append(True)
+                continue
+            place = len(times)
+            if timestamp < times[-1]:
+                place = bisect_right(times, timestamp)
+                passes = place + n >= len(times) and self._leaves_room(times, place, timestamp)
+            else:
+                passes = place < n or timestamp - times[-n] >= per
+            mask.append(passes)
+            if passes:
+                times.insert(place, timestamp)
+                if len(times) > 2 * n:
+                    del times[0]
+
+    def _leaves_room(self, times: list[Any], place: int, timestamp: Any) -> bool:
+        """Whether each ``n + 1`` timestamps in a row, with a new one at this place, take `per` or more."""
+        n, row = self._n, [*times[:place], timestamp, *times[place:]]
+        firsts = range(max(0, place - n), min(place, len(row) - 1 - n) + 1)
+        return all(row[first + n] - row[first] >= self._per for first in firsts)
+
+    def _since(self, kept: Any) -> Any:
+        return kept[-1]
+
+    def _known(self, kept: Any) -> Any:
+        """Return timestamps; the tokens that a bucket misses count as taken when it was last looked at."""
+        if isinstance(kept, list):
+            return kept
+        then, debt = kept
+        return [then] * int(-(-debt // self._per))
+
+
+class TokenBuckets(_Throttle):
+    """Pass a record if its key's bucket has a token for it.
+
+    A bucket has `n` tokens, of which a record that passes takes one, and which are replaced at the rate of `n` in
+    `per`. The state is the time at which it was last looked at, and its debt: the time in which the missing tokens are
+    replaced, times `n`, so that nothing is divided and integers stay exact. It is dropped when the bucket must be full.
+    """
+
+    def _judge(self, rows: _Rows, mask: list[bool]) -> None:
+        n, per, states = self._n, self._per, self.state
+        nothing, free = per - per, n * per - per
+        for key, _, timestamp in rows:
+            bucket = states.get(key)
+            if bucket is None:
+                states.admit(key)
+                self._timers.set(key, timestamp + per)
+                then, debt = timestamp, nothing
+            else:
+                then, debt = bucket
+                if then < timestamp:
+                    debt = max(nothing, debt - n * (timestamp - then))
+                    then = timestamp
+            passes = debt <= free
+            mask.append(passes)
+            states[key] = (then, debt + per if passes else debt)
+
+    def _since(self, kept: Any) -> Any:
+        return kept[0]
+
+    def _known(self, kept: Any) -> Any:
+        """Return a bucket; those that passed a sliding limit have taken a token each, as far as there were any."""
+        if isinstance(kept, tuple):
+            return kept
+        n, per = self._n, self._per
+        then, debt = kept[0], per - per
+        for timestamp in kept:
+            debt = min(max(per - per, debt - n * (timestamp - then)) + per, n * per)
+            then = timestamp
+        return then, debt

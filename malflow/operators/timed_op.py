@@ -17,6 +17,7 @@ from malflow.operators.stateful import StatefulOp, StateOutput
 from malflow.operators.waiting import Waiting
 from malflow.state import KeyedState, StatesView
 from malflow.tick import Tick
+from malflow.windows import Timing
 
 __all__ = ["TimedOp"]
 
@@ -51,6 +52,11 @@ class TimedOp(StatefulOp):
         """Return how many timers of event time are set, and the first one."""
         pending = self.timers.pending
         return Waiting("timers", len(pending.at), pending.earliest) if pending.at else None
+
+    def held(self) -> Waiting | None:
+        """Return how many timers are set, by event time or by the clock; or how many states `on_epoch` would see."""
+        count = len(self.timers.pending.at) + len(self.clock_timers.pending.at)
+        return Waiting("timers", count) if count else super().held()
 
     def open(self) -> None:
         """Drop the timers of keys whose states a migration has dropped."""
@@ -99,6 +105,8 @@ class TimedOp(StatefulOp):
             self._output.detach(state, start)
 
     def _take_epoch(self, epoch: Any) -> None:
+        if epoch is MAX:
+            self._output.timing = Timing.END
         self._fire(epoch)
         if self._on_epoch is not None:
             super()._take_epoch(epoch)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-__all__ = ["OperatorTime", "Waiting"]
+__all__ = ["OperatorTime", "Waiting", "merge_held"]
 
 
 class Waiting(NamedTuple):
@@ -21,6 +22,19 @@ class Waiting(NamedTuple):
     what: str
     open: int
     until: Any = None
+
+    def __str__(self) -> str:
+        if self.open != 1:
+            return f"{self.open} {self.what}"
+        noun, *rest = re.split(r"(?= of | with )", self.what, maxsplit=1)
+        return f"1 {noun.removesuffix('s')}{''.join(rest)}"
+
+
+def merge_held(found: dict[str, Waiting], held: Mapping[str, Waiting]) -> None:
+    """Add the open results of one worker to those of others, by operator."""
+    for name, it in held.items():
+        before = found.get(name)
+        found[name] = Waiting(it.what, it.open + (0 if before is None else before.open))
 
 
 class OperatorTime(NamedTuple):

@@ -123,13 +123,27 @@ class WindowOperator(Operator):
             done = position
             _mark(outputs, passed)
             passed.clear()
-            self._advance(epoch, results)
+            self._reach(epoch, results)
             _mark(outputs, ((position, epoch),))
         self._take(batch, done, len(batch))
         if passed:
             self.reached.advance(passed[-1][1])
             _mark(outputs, passed)
         return [output.batch() for output in outputs]
+
+    def _reach(self, epoch: Any, results: Results) -> None:
+        try:
+            self._advance(epoch, results)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.error(self._beyond(error), about=f"epoch {short_repr(epoch)}") from error
+
+    def _beyond(self, error: Exception) -> Exception | str:
+        """Return the advice for a window whose bounds the type of the timestamps does not have, else the error."""
+        if not isinstance(error, OverflowError):
+            return error
+        return f"a window would begin or end beyond the times that Python has ({error}); filter such records"
 
     def _advance(self, epoch: Any, results: Results) -> None:
         panes = self._fitted()
@@ -192,9 +206,10 @@ class WindowOperator(Operator):
                     fitted(self._unfitted, timestamp)
                 else:
                     self._check_kinds(panes, timestamp)
-                    panes.number(timestamp)
+                    number = panes.number(timestamp)
+                    _ = panes.start(number), panes.start(number + 1)
             except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
-                return self.error(own, (key, value, timestamp))
+                return self.error(self._beyond(own), (key, value, timestamp))
         return self.error(error)
 
     def refuse(self, run: Batch) -> None:
@@ -251,6 +266,18 @@ class PanedOperator(WindowOperator):
             return None
         ends = [panes.last(number) for number in held]
         return Waiting(self.kept, len(held), min((end for end in ends if epoch is None or end > epoch), default=None))
+
+    def held(self) -> Waiting | None:
+        """Return how many windows, or panes of these, are open; closed ones that are kept for late records are not."""
+        panes, epoch = self._fitted(), self.reached.epoch
+        if panes is None:
+            return None
+        count = sum(epoch is None or self.last_instant(panes, number) > epoch for number in self.state.panes)
+        return Waiting(self.kept, count) if count else None
+
+    def last_instant(self, panes: Panes, number: int) -> Any:
+        """Return the last instant of the last window that has a pane."""
+        return panes.last(number)
 
     def resume(self) -> None:
         """Look up the pane of the next records anew."""

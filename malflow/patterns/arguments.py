@@ -12,6 +12,7 @@ from typing import Any, get_args
 from malflow.callables import deferred, takes
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
+from malflow.returns import returns_nothing
 
 __all__ = [
     "check_after",
@@ -89,6 +90,11 @@ def check_predicate(name: str, role: str, predicate: Any, arguments: str) -> Non
         )
     if not takes(predicate, arguments.count(",") + 1):
         raise malformed(f"step {name!r} calls {role}({arguments}), but {describe(predicate)} takes other arguments")
+    if returns_nothing(predicate):
+        raise malformed(
+            f"step {name!r} needs a {role} that returns whether it holds; {describe(predicate)} has no 'return' with a "
+            "value"
+        )
 
 
 def check_duration(called: str, role: str, duration: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Protocol
 
-from malflow.diagnostics import short_repr
+from malflow.diagnostics import describe, short_repr
 from malflow.patterns.arguments import malformed
 from malflow.patterns.masks import has_class
 from malflow.patterns.tree import (
@@ -23,6 +23,7 @@ from malflow.patterns.tree import (
     positions,
     steps_of,
 )
+from malflow.returns import returns_nothing
 
 __all__ = [
     "Parts",
@@ -139,12 +140,16 @@ def check_kind_function(pattern: Parts, kind: Any) -> None:
     if kinds and kind is None:
         raise malformed(
             f"step {kinds[0].name!r} of {pattern} has the kind {short_repr(kinds[0].kind)}, which is no class; pass "
-            'kind=, a function that returns the kind of a value, such as itemgetter("type")'
+            "kind=, the field of a value that is its kind, or a function that returns it"
         )
     if kind is not None and not kinds:
         raise malformed(f'{pattern} has no step with a kind that kind= could return; write step("name", "the kind")')
-    if kind is not None and not callable(kind):
+    if kind is None or isinstance(kind, str):
+        return
+    if not callable(kind):
         raise malformed(f"kind= needs a function that returns the kind of a value; got {short_repr(kind)}")
+    if returns_nothing(kind):
+        raise malformed(f"kind= needs a function that returns something; {describe(kind)} has no 'return' with a value")
 
 
 def _check_has_no_span(pattern: Parts, called: str) -> None:

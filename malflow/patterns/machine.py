@@ -52,6 +52,7 @@ class Machine:
         matches: the matches since they were last taken.
         timeouts: the partial matches that were not finished in time, since they were last taken.
         counters: what became of them.
+        make: makes a match.
         partials: how many partial matches there are.
         at: the event at hand: key, value and timestamp; None if there is none.
 
@@ -83,6 +84,7 @@ class Machine:
         self.timers = Timers()
         self.matches, self.timeouts = Emitted(), Emitted()
         self.counters = Counters()
+        self.make: type[Match[Any, Any, Any]] = Match
         self.partials = 0
         self.at: tuple[Any, Any, Any] | None = None
         self.ordinal = 0
@@ -96,6 +98,11 @@ class Machine:
         self._due, self._start_mask = self.timers.at, automaton.start_mask
         self._starts = tuple((bit, step, state, automaton.steps[step].given) for bit, step, state in automaton.starts)
         self._has_forked = False
+
+    @property
+    def timed_partials(self) -> int:
+        """How many partial matches there are, if they have deadlines."""
+        return self.partials if self._is_timed else 0
 
     def walk(self, rows: Iterable[Row]) -> None:
         """Take events, which are in their order for each key."""
@@ -386,7 +393,7 @@ class Machine:
         events.reverse()
         emitted.keys.append(key)
         end = last if emitted is self.timeouts else time
-        emitted.values.append(Match(key, run[1][2], end, tuple(events), names))
+        emitted.values.append(self.make(key, run[1][2], end, tuple(events), names))
         emitted.timestamps.append(time)
 
     def _count_broken(self, key: Any, before: Iterable[Run], after: Iterable[Run], over: set[int], ended: int) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["Event", "Match", "Node", "SoFar"]
+from malflow.windows import Timing
+
+__all__ = ["EndMatch", "Event", "Match", "Node", "SoFar"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,6 +54,11 @@ class Match(Generic[K, V_co, T]):
     events: tuple[Event[V_co, T], ...]
     steps: tuple[str, ...] = field(repr=False, compare=False, default=())
 
+    @property
+    def timing(self) -> Timing:
+        """Whether the end of the input made it, before it was due: ``Timing.END``; otherwise ``Timing.FINAL``."""
+        return Timing.FINAL
+
     def __getitem__(self, step: str) -> list[V_co]:
         """Return the values that a step took, in their order.
 
@@ -77,6 +84,17 @@ class Match(Generic[K, V_co, T]):
             KeyError: if the pattern has no such step.
         """
         return next(reversed(self[step]), None)
+
+
+class EndMatch(Match[K, V_co, T]):
+    """A match that the end of the input made: the deadline that it waited for had not come."""
+
+    __slots__ = ()
+
+    @property
+    def timing(self) -> Timing:
+        """``Timing.END``."""
+        return Timing.END
 
 
 class SoFar(Generic[V_co]):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
+from malflow.aggregators.fields import read
 from malflow.diagnostics import short_repr
 from malflow.patterns.arguments import check_after, check_connector, check_counts, check_duration, malformed
 from malflow.patterns.automaton import Automaton
@@ -272,7 +274,7 @@ class Pattern(Generic[V_co]):
         records: Iterable[Any],
         *,
         after: After = "end",
-        kind: Callable[[Any], Any] | None = None,
+        kind: Callable[[Any], Any] | str | None = None,
         limit: int = 1_000,
     ) -> Found[V_co]:
         """Return the matches in records at hand, for a shell and for tests.
@@ -282,7 +284,7 @@ class Pattern(Generic[V_co]):
         Args:
             records: messages; or values, whose timestamps are 0, 1, 2, ...
             after: what a match uses up: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class.
+            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that it is.
             limit: how many partial matches a key may have.
 
         Raises:
@@ -303,7 +305,7 @@ class Pattern(Generic[V_co]):
         records: Iterable[Any],
         *,
         after: After = "end",
-        kind: Callable[[Any], Any] | None = None,
+        kind: Callable[[Any], Any] | str | None = None,
         limit: int = 1_000,
     ) -> str:
         """Return why the pattern was matched in records at hand or not, as text.
@@ -315,7 +317,7 @@ class Pattern(Generic[V_co]):
         Args:
             records: messages; or values, whose timestamps are 0, 1, 2, ...
             after: what a match uses up: see `KeyedStream.match`.
-            kind: returns the kind of a value, for steps whose kind is not a class.
+            kind: returns the kind of a value, for steps whose kind is not a class; or the name of the field that it is.
             limit: how many partial matches a key may have.
 
         Raises:
@@ -373,7 +375,7 @@ class Pattern(Generic[V_co]):
             GraphError: if it is missing, of no use, or no function.
         """
         check_kind_function(self, kind)
-        return kind  # type: ignore[no-any-return] # it is a function
+        return partial(read, kind) if isinstance(kind, str) else kind
 
     def __bool__(self) -> bool:
         raise malformed(f"{self} is neither true nor false; write | and & instead of 'or' and 'and'")

@@ -58,6 +58,10 @@ class RuntimeBuilder:
         """Set whether a run may start behind what a transactional sink has committed."""
         return self._with("sinks", sinks)
 
+    def at_end(self, at_end: Literal["finish", "keep"] | None) -> Self:
+        """Set whether the end of the input closes windows and fires timers, or keeps them for the next run."""
+        return self._with("at_end", at_end)
+
     def _with(self, name: str, value: object) -> Self:
         self._options[name] = value
         return self

@@ -6,8 +6,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +19,7 @@ from malflow.runtime.options import check_parallelism
 from malflow.runtime.progress import Progress
 from malflow.runtime.time_table import TimeRow, TimeTable
 
-__all__ = ["Request", "RunHandle", "RunRequests", "abandon", "fail", "follow", "reserved", "table_of"]
+__all__ = ["Request", "RunHandle", "RunRequests", "SnapshotAnswers", "abandon", "fail", "reserved", "table_of"]
 
 _TURN = 0.2
 """The longest wait, in seconds, before signals are handled."""
@@ -125,6 +125,37 @@ class RunRequests:
             self.explanations.popleft().set_result(None)
 
 
+class SnapshotAnswers:
+    """Requests for snapshots that are being written.
+
+    They are answered on the run's own thread, after the snapshot was announced and its sinks are committed: whoever has
+    the answer sees these, too.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[int], Sequence[Request]]] = []
+
+    def follow(self, requests: Iterable[Request], made: Future[int]) -> None:
+        """Answer requests with the result of a snapshot that is being written, once it is done."""
+        self._waiting.append((made, tuple(requests)))
+
+    def give(self) -> None:
+        """Answer the requests whose snapshots are done."""
+        waiting, self._waiting = self._waiting, []
+        for made, requests in waiting:
+            if made.done():
+                _pass_on(made, requests)
+            else:
+                self._waiting.append((made, requests))
+
+    def end(self, error: BaseException | None) -> None:
+        """Answer all requests, at the end of the run; those whose snapshots are not done fail with `error`."""
+        self.give()
+        for _, requests in self._waiting:
+            fail(requests, error or RunFailed("the run ended before this was done"))
+        self._waiting = []
+
+
 class RunHandle(ABC):
     """A handle of a run that was started in a thread of its own.
 
@@ -145,6 +176,11 @@ class RunHandle(ABC):
     @abstractmethod
     def progress(self) -> Progress:
         """The progress of the run."""
+
+    @property
+    @abstractmethod
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
 
     @abstractmethod
     def _run(self) -> None:
@@ -252,12 +288,6 @@ def table_of(explained: tuple[datetime | None, tuple[TimeRow, ...]], progress: P
     return TimeTable(*explained, late=progress.late, lateness=progress.lateness)
 
 
-def follow(requests: Iterable[Request], made: Future[int]) -> None:
-    """Complete requests with the result of the snapshot being written."""
-    for request in requests:
-        made.add_done_callback(lambda done, request=request: _pass_on(done, request))  # type: ignore[misc] # mypy knows no defaults
-
-
 def fail(requests: Iterable[Request], error: BaseException) -> None:
     """Fail requests with an error, except those already answered or cancelled."""
     for request in requests:
@@ -277,13 +307,14 @@ def abandon(requests: Iterable[Request], error: BaseException | None = None) -> 
             fail([request], error or RunFailed("the run ended before this was done"))
 
 
-def _pass_on(done: Future[int], request: Request) -> None:
-    error = done.exception()
+def _pass_on(done: Future[int], requests: Iterable[Request]) -> None:
+    error = CancelledError() if done.cancelled() else done.exception()
     if error is not None:
-        fail([request], error)
+        fail(requests, error)
         return
-    with suppress(InvalidStateError):
-        request.answer.set_result(done.result())
+    for request in requests:
+        with suppress(InvalidStateError):
+            request.answer.set_result(done.result())
 
 
 def _for_another_thread(error: BaseException) -> Exception:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from malflow.diagnostics import short_repr
 from malflow.events import (
     ConfirmationFailed,
     DiscoveryFailed,
     Event,
+    InputEnded,
     Listener,
     PartsDiscovered,
+    Rescaled,
     RescaleRefused,
     Restarted,
     RunFinished,
+    RunStarted,
+    SnapshotCommitted,
     SnapshotFailed,
+    TickFinished,
 )
+from malflow.operators.waiting import Waiting
 
 __all__ = ["Listeners", "LoggingListener"]
 
 _log = logging.getLogger("malflow.runtime")
 _snapshot_log = logging.getLogger("malflow.snapshot")
 
+_Line = tuple[int, logging.Logger, str]
+"""A level, the logger, and the text."""
+
 
 class LoggingListener:
-    """Logs the events that a user should know of.
+    """Logs the events of a run, in the same words on every runtime; each line has its event as ``record.event``.
 
     Args:
         job: the name of the job.
@@ -36,33 +45,91 @@ class LoggingListener:
         self._job = job
 
     def on_event(self, event: Event, /) -> None:
-        """Log an event if it is a warning."""
+        """Log an event."""
+        for level, logger, text in self._lines(event):
+            logger.log(level, "%s", text, extra={"event": event})
+
+    def _lines(self, event: Event) -> Iterator[_Line]:
+        """Yield the lines of an event; most ticks have none."""
         match event:
-            case SnapshotFailed(error=error, retry_after=float(pause)):
-                _snapshot_log.warning(
-                    "a snapshot of job '%s' failed and will be retried in %.1f s: %s", self._job, pause, error
-                )
-            case ConfirmationFailed(error=error):
-                _log.warning("a position in a durable snapshot was not confirmed outside: %s", error)
-            case PartsDiscovered(source=source, parts=parts):
-                _log.info("source '%s' has %d new parts: %s", source, len(parts), short_repr(list(parts)))
-            case DiscoveryFailed(source=source, error=error):
-                _log.warning("the parts of source '%s' could not be listed again: %s", source, error)
-            case RescaleRefused(error=error):
-                _log.warning("the dataflow was not rescaled: %s", error)
-            case Restarted(error=error, pause=pause):
-                _log.warning("the run failed and goes on from its last snapshot in %g s: %s", pause, error)
-            case RunFinished(error=None, dropped=dropped, lateness=lateness):
-                for name, count in dropped.items():
-                    _log.warning(
-                        "operator '%s' dropped %d records as late%s: nothing reads the second of the streams that "
-                        "generate_epochs() returns; send it to a sink to see them",
-                        name,
-                        count,
-                        f", by up to {lateness[name]}" if name in lateness else "",
-                    )
-            case _:
+            case TickFinished():
                 pass
+            case SnapshotCommitted(snapshot=snapshot, tick=tick):
+                yield logging.INFO, _snapshot_log, f"job '{self._job}' has snapshot {snapshot}, of tick {tick}"
+            case SnapshotFailed(error=error, retry_after=float(pause)):
+                text = f"a snapshot of job '{self._job}' failed and will be retried in {pause:.1f} s: {error}"
+                yield logging.WARNING, _snapshot_log, text
+            case RunStarted():
+                yield from self._started(event)
+            case InputEnded():
+                yield from _input_ended(event)
+            case RunFinished():
+                yield from self._finished(event)
+            case _:
+                yield from _changed(event)
+
+    def _started(self, event: RunStarted) -> Iterator[_Line]:
+        workers = Waiting("workers", event.parallelism)
+        if event.snapshot is None:
+            yield logging.INFO, _log, f"job '{self._job}' starts without state, with {workers}"
+            return
+        taken = "" if event.time is None else f" of {event.time:%Y-%m-%d %H:%M:%S} UTC"
+        snapshot = f"snapshot {event.snapshot}{taken}"
+        keys = "".join(f", {Waiting('keys', count)} of operator '{name}'" for name, count in event.keys.items())
+        yield logging.INFO, _log, f"job '{self._job}' resumes from {snapshot}, tick {event.tick}, with {workers}{keys}"
+        for name in event.begins_anew:
+            text = (
+                f"source '{name}' has no positions and begins anew, but the run resumes from {snapshot}, which has its "
+                "records already: they count twice. Pass restore=None to start without that state, or use a source "
+                "with positions, such as one for files or a StatefulSource"
+            )
+            yield logging.WARNING, _log, text
+
+    def _finished(self, event: RunFinished) -> Iterator[_Line]:
+        snapshot = "without a snapshot" if event.snapshot is None else f"with snapshot {event.snapshot}"
+        if event.error is not None:
+            yield logging.INFO, _log, f"job '{self._job}' has failed after tick {event.tick}, {snapshot}: {event.error}"
+            return
+        yield logging.INFO, _log, f"job '{self._job}' has ended after tick {event.tick}, {snapshot}"
+        for name, count in event.dropped.items():
+            most = f", by up to {event.lateness[name]}" if name in event.lateness else ""
+            text = (
+                f"operator '{name}' dropped {count} records as late{most}: nothing reads its stream of "
+                "late records; send .late of what it returned to a sink to see them"
+            )
+            yield logging.WARNING, _log, text
+
+
+def _input_ended(event: InputEnded) -> Iterator[_Line]:
+    does = "finishes" if event.at_end == "finish" else "is suspended"
+    yield logging.INFO, _log, f"the input has ended after tick {event.tick}; the run {does}"
+    if event.held and not event.is_chosen:
+        held = ", ".join(f"{kept} of operator '{name}'" for name, kept in event.held.items())
+        text = (
+            f"the input has ended, and the run keeps open results for the next one: {held}. To emit them now, pass "
+            "at_end='finish': windows close, timers fire, patterns and joins answer, and a later run answers again, "
+            "more completely. With at_end='keep' there is no warning"
+        )
+        yield logging.WARNING, _log, text
+
+
+def _changed(event: Event) -> Iterator[_Line]:
+    match event:
+        case ConfirmationFailed(error=error):
+            yield logging.WARNING, _log, f"a position in a durable snapshot was not confirmed outside: {error}"
+        case PartsDiscovered(source=source, parts=parts):
+            yield logging.INFO, _log, f"source '{source}' has {len(parts)} new parts: {short_repr(list(parts))}"
+        case DiscoveryFailed(source=source, error=error):
+            yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed again: {error}"
+        case Rescaled(previous=previous, parallelism=parallelism):
+            yield logging.INFO, _log, f"rescaled from {Waiting('workers', previous)} to {parallelism}"
+        case RescaleRefused(error=error):
+            yield logging.WARNING, _log, f"the dataflow was not rescaled: {error}"
+        case Restarted(error=error, pause=pause):
+            text = f"the run failed and goes on from its last snapshot in {pause:g} s: {error}"
+            yield logging.WARNING, _log, text
+        case _:
+            pass
 
 
 class Listeners:

@@ -10,7 +10,8 @@ from typing import Literal
 from malflow.callables import deferred
 from malflow.diagnostics import describe, short_repr
 from malflow.errors import GraphError, require_methods
-from malflow.events import Listener
+from malflow.events import InputEnded, Listener
+from malflow.operators.waiting import Waiting
 from malflow.snapshot.persistence import NoPersistence, Persistence, RestoreOptions, job_of
 
 __all__ = ["NOTHING", "RunOptions", "check_build", "check_parallelism"]
@@ -42,6 +43,7 @@ class RunOptions:
     debug: bool = False
     listeners: Sequence[Listener] = ()
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
+    at_end: Literal["finish", "keep"] | None = None
 
     def __post_init__(self) -> None:
         """Check the options, and copy those that the caller might change later."""
@@ -52,6 +54,8 @@ class RunOptions:
         _check_listeners(self.listeners)
         if self.sinks not in ("exactly_once", "accept_duplicates"):
             raise GraphError(f"sinks must be 'exactly_once' or 'accept_duplicates'; got {short_repr(self.sinks)}")
+        if self.at_end not in (None, "finish", "keep"):
+            raise GraphError(f"at_end must be 'finish', 'keep' or None; got {short_repr(self.at_end)}")
         object.__setattr__(self, "renamed", dict(self.renamed or {}))
         object.__setattr__(self, "listeners", tuple(self.listeners))
 
@@ -59,6 +63,21 @@ class RunOptions:
     def interval(self) -> float | None:
         """The seconds between snapshots; None for no periodic ones."""
         return None if self.snapshots is None else self.snapshots.total_seconds()
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the end of the input closes windows and fires timers, rather than keep them for the next run."""
+        return not self.persistence.is_enabled if self.at_end is None else self.at_end == "finish"
+
+    def input_ended(self, tick: int, held: Mapping[str, Waiting]) -> InputEnded:
+        """Return the event of the end of the input.
+
+        Args:
+            tick: the number of the last tick.
+            held: the open results of operators; none if the run finishes.
+        """
+        texts = {name: str(it) for name, it in held.items()}
+        return InputEnded(tick, "finish" if self.finishes else "keep", self.at_end is not None, texts)
 
     @property
     def restore_options(self) -> RestoreOptions:

@@ -13,7 +13,17 @@ from malflow.graph import Port, SinkNode
 from malflow.operators.reader_methods import Lags
 from malflow.patterns.results import COUNTERS, GAUGES
 
-__all__ = ["Progress", "finished", "lag_of", "lags_of", "late_of", "patterns_of", "records_of", "written_of"]
+__all__ = [
+    "Progress",
+    "finished",
+    "lag_of",
+    "lags_of",
+    "late_of",
+    "patterns_of",
+    "records_of",
+    "unread_late",
+    "written_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +116,17 @@ def finished(program: Program, progress: Progress, error: BaseException | None) 
     )
 
 
+def unread_late(program: Program) -> frozenset[str]:
+    """Return the generators of epochs (watermarks) whose late records nothing reads."""
+    read = {port for vertex in program.vertices for port in vertex.inputs}
+    return frozenset(
+        vertex.node.name
+        for index, vertex in enumerate(program.vertices)
+        if vertex.node.issues_epochs and Port(index, 1) not in read
+    )
+
+
 def _dropped(program: Program, late: Mapping[str, int]) -> dict[str, int]:
     """Return how many late records nothing has read, for each generator that had any."""
-    read = {port for vertex in program.vertices for port in vertex.inputs}
-    return {
-        vertex.node.name: late[vertex.node.name]
-        for index, vertex in enumerate(program.vertices)
-        if vertex.node.issues_epochs and late[vertex.node.name] and Port(index, 1) not in read
-    }
+    unread = unread_late(program)
+    return {name: count for name, count in late.items() if count and name in unread}

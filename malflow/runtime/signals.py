@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from malflow.stopping import stops_if
+
 __all__ = ["BROKEN_PIPE", "signals_stop"]
 
 BROKEN_PIPE = 128 + 13
@@ -28,7 +30,8 @@ def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) ->
         KeyboardInterrupt, SystemExit: at a second signal.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        with stops_if(is_stopping):
+            yield
         return
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -40,7 +43,8 @@ def signals_stop(stop: Callable[[], object], is_stopping: Callable[[], bool]) ->
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with stops_if(is_stopping):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

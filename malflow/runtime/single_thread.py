@@ -44,6 +44,10 @@ class SingleThreadRuntime:
         listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
         sinks: what to do if a transactional sink has committed more than the restored snapshot knows of:
             ``"exactly_once"`` raises; ``"accept_duplicates"`` goes on, and writes again what was written since.
+        at_end: what the end of the input does. ``"finish"`` lets the epoch `MAX` flow: windows close, timers fire,
+            patterns and joins answer. ``"keep"`` suspends the run, as a stop does: open windows, timers and waiting
+            records stay in the state for the next run. With None, a run with a persistence keeps, and one without
+            finishes.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -63,6 +67,7 @@ class SingleThreadRuntime:
         debug: bool = False,
         listeners: Sequence[Listener] = (),
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
+        at_end: Literal["finish", "keep"] | None = None,
     ) -> None:
         check_build(build_dataflow, "SingleThreadRuntime")
         self._build = build_dataflow
@@ -77,6 +82,7 @@ class SingleThreadRuntime:
             debug=debug,
             listeners=listeners,
             sinks=sinks,
+            at_end=at_end,
         )
         self._executing = threading.Lock()
         self._run = self._next = SingleThreadRun(self._options)

@@ -27,10 +27,12 @@ from malflow.runtime.progress import (
     late_of,
     patterns_of,
     records_of,
+    unread_late,
     written_of,
 )
 from malflow.runtime.signals import signals_stop
 from malflow.runtime.snapshots import RunSnapshots
+from malflow.runtime.starting import started
 from malflow.runtime.time_table import TimeTable, explain
 from malflow.runtime.time_watch import TimeWatch
 
@@ -123,7 +125,9 @@ class SingleThreadRun:
         self._running, self._thread = (program, run, snapshots), threading.get_ident()
         try:
             with signals_stop(self.requests.stop, lambda: self.requests.stopping), rarer_collections(), snapshots, run:
-                snapshots.restore(run)
+                restored = snapshots.restore(run)
+                self.requests.listeners.notify(started(program, run.parallelism, restored))
+                del restored  # its states are the run's now
                 run.open()
                 snapshots.confirm_restored(run)
                 self._loop(program, run, snapshots)
@@ -144,7 +148,7 @@ class SingleThreadRun:
         rest = _SHORTEST_REST
         discovery = Discovery(program, run.listed)
         while not self.requests.stopping and not run.is_finished:
-            polled = 0 if snapshots.is_blocked else self._tick(run)
+            polled = 0 if snapshots.is_blocked else self._tick(program, run)
             snapshots.check()
             snapshots.confirm(run)
             if run.reader_is_gone:
@@ -163,7 +167,14 @@ class SingleThreadRun:
         self._explain(program, run)
         snapshots.finish(run)
         if not self.requests.stopping:
-            self._tick(run, final=True)
+            self._end_input(program, run, snapshots)
+
+    def _end_input(self, program: Program, run: Run, snapshots: RunSnapshots) -> None:
+        """Emit the open results of operators, or keep them for the next run."""
+        finishes = self._options.finishes
+        self.requests.listeners.notify(self._options.input_ended(run.ticks, {} if finishes else run.held()))
+        if finishes:
+            self._tick(program, run, final=True)
             snapshots.finish_sinks(run)
 
     def _discover(self, run: Run, discovery: Discovery) -> None:
@@ -178,8 +189,8 @@ class SingleThreadRun:
                 continue
             run.refuse_gone(name, found.gone)
             if found.new:
-                self.requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(found.new)))
                 run.add_parts({name: found.new})
+                self.requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(found.new)))
 
     def _explain(self, program: Program, run: Run) -> None:
         now = run.clock.now
@@ -187,13 +198,14 @@ class SingleThreadRun:
         self._watch.note(now, rows, written_of(program, run.counts))
         self.requests.explain(now, rows)
 
-    def _tick(self, run: Run, *, final: bool = False) -> int:
+    def _tick(self, program: Program, run: Run, *, final: bool = False) -> int:
         began = time.perf_counter()
         polled = 0
         if final:
             run.end()
         else:
             polled = run.tick()
+            self._watch.note_late(run.counts, late_of(program, run.counts), run.lateness, unread_late(program))
         self.requests.listeners.notify(TickFinished(run.ticks, run.parallelism, polled, time.perf_counter() - began))
         return polled
 
@@ -258,6 +270,11 @@ class SingleThreadHandle(RunHandle):
     def progress(self) -> Progress:
         """The progress of the run."""
         return self._started.progress
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the run has ended because the reader of standard output has gone (a broken pipe)."""
+        return self._started.reader_is_gone
 
     def _run(self) -> None:
         self._started.run(self._program)

@@ -13,12 +13,13 @@ from malflow.engine.transactions import Transactions
 from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.confirmations import Confirmations
-from malflow.runtime.control import Request, abandon, follow
+from malflow.runtime.control import Request, SnapshotAnswers, abandon
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.sink_claims import begin_transactions
 from malflow.snapshot.persistence import (
     CoordinatingSession,
     Persistence,
+    RestoredState,
     RestoreOptions,
     Session,
     StateNotSerializable,
@@ -70,10 +71,11 @@ class RunSnapshots:
         self._transactions: Transactions | None = None
         self._announced: int | None = None
         self._confirmations = Confirmations(self._listeners)
+        self._answers = SnapshotAnswers()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the run must wait for a snapshot, because its sinks bear no more uncommitted epochs."""
+        """Whether the run must wait for a snapshot, because its sinks allow no more uncommitted transactions."""
         return self._transactions is not None and self._transactions.is_full
 
     @property
@@ -81,14 +83,14 @@ class RunSnapshots:
         """Whether a snapshot is still being written."""
         return self._session is not None and self._session.is_busy
 
-    def restore(self, run: Run) -> None:
-        """Claim the job, and restore its snapshot into a run that is not open yet.
+    def restore(self, run: Run) -> RestoredState | None:
+        """Claim the job, and restore its snapshot into a run that is not open yet; return what it has.
 
         Raises:
             SnapshotError: if the snapshot can't be read, or does not fit the program.
         """
         if not self._persistence.is_enabled:
-            return
+            return None
         self._session, restored = self._persistence.open(self._states, self._start)
         self._due = time.monotonic() + (self._interval or 0.0)
         if self._debug:
@@ -101,6 +103,7 @@ class RunSnapshots:
         self._transactions = run.transactions
         if run.has_unkept_sinks:
             self.finish(run)  # where they stand before the first record, so that they can go back there
+        return restored
 
     def check(self) -> None:
         """Announce the snapshots that are done, commit their sinks, and raise what went wrong in the background.
@@ -114,8 +117,12 @@ class RunSnapshots:
             self._session.check()
 
     def confirm(self, run: Run) -> None:
-        """Confirm positions in a snapshot that has become durable to the readers; called between two ticks."""
+        """Confirm positions in a snapshot that has become durable to the readers; called between two ticks.
+
+        Requests for the snapshot are answered then: it has been announced, and its sinks are committed.
+        """
         self._confirmations.confirm(run)
+        self._answers.give()
 
     def confirm_restored(self, run: Run) -> None:
         """Confirm the positions in the snapshot that an open run was restored from, if any."""
@@ -162,16 +169,11 @@ class RunSnapshots:
         except StateNotSerializable as unwritable:
             raise unwritable.as_operator_error() from unwritable.__cause__
         self._confirmations.capture(run, made)
-        made.add_done_callback(self._note)
         self._pending.append((run.ticks, made, run.transactions.positions))
         return made
 
-    def _note(self, made: Future[int]) -> None:
-        if not made.cancelled() and made.exception() is None:
-            self.snapshot = made.result()
-
     def _settle(self) -> None:
-        """Announce the snapshots that are done, and commit the epochs of sinks that the newest of them has."""
+        """Announce the snapshots that are done, and commit the sinks' transactions that the newest of them has."""
         durable = self._announce()
         if not durable or self._transactions is None or self._session is None:
             return
@@ -193,18 +195,19 @@ class RunSnapshots:
                 self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
                 continue
             durable = positions
+            self.snapshot = made.result()
             if made.result() != self._announced:  # otherwise nothing had changed
                 self._announced = made.result()
                 self._listeners.notify(SnapshotCommitted(made.result(), tick))
         return durable
 
     def answer(self, run: Run, requests: Sequence[Request]) -> None:
-        """Take one snapshot and complete all `requests` with its result."""
+        """Take one snapshot, and complete all `requests` with its result once it is confirmed."""
         made = self.commit(run)
         if made is None:
             abandon(requests)
         else:
-            follow(requests, made)
+            self._answers.follow(requests, made)
 
     def finish(self, run: Run) -> None:
         """Take the last snapshot, wait for it, and commit the transactional sinks.
@@ -232,7 +235,7 @@ class RunSnapshots:
             self._amend(run)
 
     def _amend(self, run: Run) -> None:
-        """Add to the last snapshot that the epochs in it are committed, or that there is another one."""
+        """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
         if isinstance(self._session, CoordinatingSession) and (deltas := run.transaction_deltas()):
             self._await(self._submit(self._session.amend, run, deltas))
 
@@ -246,8 +249,9 @@ class RunSnapshots:
         """Return this object; `restore` opens the session."""
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         """Close the session; after a failure, a snapshot that is being written may or may not be committed."""
         if self._session is not None:
             self._session.close(wait=kind is None)
             self._announce()
+        self._answers.end(error)

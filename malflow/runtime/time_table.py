@@ -56,8 +56,8 @@ class TimeRow:
     def __str__(self) -> str:
         time = "it has had no epoch yet" if self.frontier is None else f"its time is {_shown(self.frontier)}"
         waits = "" if self.until is None else f" and waits for {_shown(self.until)}"
-        what = self.what.removesuffix("s") if self.open == 1 else self.what
-        return "\n".join([f"operator '{self.operator}' has {self.open} {what} open{waits}; {time}.", *self._reason()])
+        open_ = Waiting(self.what, self.open)
+        return "\n".join([f"operator '{self.operator}' has {open_} open{waits}; {time}.", *self._reason()])
 
     def _reason(self) -> list[str]:
         if self.source is None:
@@ -73,7 +73,7 @@ class TimeRow:
         reason = f"  it is held back by source '{self.source}'{part}{silence} ({where}, at '{self.generator}')"
         if self.goes_on:
             return [reason]
-        return [reason, f"  to go on without it, pass idle_after= to generate_epochs('{self.generator}', ...)"]
+        return [reason, f"  to go on without it, pass idle_after= to operator '{self.generator}'"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""A watch over the event time of a run, which warns once when it stands still."""
+"""A watch over the event time of a run, which warns once when it stands still, or when many records are late."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,17 +15,53 @@ _log = logging.getLogger("malflow.runtime")
 
 _PATIENCE = timedelta(seconds=60)
 
+_MANY_UNREAD = 100
+_MANY_READ = 10
+"""One record in so many may be late without a warning: where nothing reads the late ones, and where something does."""
+
+_ENOUGH = 1_000
+"""How many records a generator must have seen before its late ones are many."""
+
 
 class TimeWatch:
     """Compares explanations of the run's time, a minute of tick time apart.
 
-    It warns once if operators wait, and neither their time nor the output of the run has gone on.
+    It warns once if operators wait, and neither their time nor the output of the run has gone on. It also warns, once
+    for each generator of epochs (watermarks), if more than one record in a hundred is late and nothing reads the late
+    ones, or one in ten if something does.
     """
 
     def __init__(self) -> None:
         self._since: datetime | None = None
         self._before: Any = None
         self._has_warned = False
+        self._told_late: set[str] = set()
+
+    def note_late(
+        self, seen: Mapping[str, int], late: Mapping[str, int], lateness: Mapping[str, Any], unread: Collection[str]
+    ) -> None:
+        """Warn if many records are late.
+
+        Args:
+            seen: how many records each operator took.
+            late: how many were late at each generator of epochs.
+            lateness: the greatest lateness at each of them, where it is known.
+            unread: the generators whose late records nothing reads.
+        """
+        for name, count in late.items():
+            total, many = seen.get(name, 0), _MANY_UNREAD if name in unread else _MANY_READ
+            if count * many > total >= _ENOUGH and name not in self._told_late:
+                self._told_late.add(name)
+                _log.warning(
+                    "%d of %d records (%.0f %%) are late at operator '%s'%s; give its generator a larger bound, or, if "
+                    "it has one time for parts or streams that are read at different speeds, generate epochs before "
+                    "they become one stream",
+                    count,
+                    total,
+                    100 * count / total,
+                    name,
+                    f", by up to {lateness[name]}" if name in lateness else "",
+                )
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is time for an explanation."""

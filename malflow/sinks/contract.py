@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic
 
 from malflow.errors import GraphError, offers, refuse_deferred, require_arguments, require_methods, short_repr
 from malflow.message import DataMessage
+from malflow.type_parameters import K, P, S, T, V
 
 __all__ = [
     "ResumableSinkImpl",
@@ -19,12 +20,6 @@ __all__ = [
     "StatelessSinkImpl",
     "is_resumable",
 ]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
-P = TypeVar("P")
-S = TypeVar("S")
 
 
 class StatelessSinkImpl(Generic[K, V, T]):

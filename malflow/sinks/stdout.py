@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TypeVar
 
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
+from malflow.type_parameters import K, T, V
 
 __all__ = ["StdOutSink"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 class StdOutSink(StatelessSinkImpl[K, V, T]):
@@ -23,19 +20,26 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
     Lines appear at the end of each tick at the latest. When the reader of a pipe exits, as with ``| head``, the run
     ends as by `stop`, and the program exits with the code of a broken pipe, 141.
 
+    Args:
+        formatter: returns what is printed for a message, by ``str``, on a line of its own.
+
     Attributes:
         reader_is_gone: whether the reader of the pipe has exited.
     """
 
     on_driver = True
+    _formatter: Formatter | None = None  # of subclasses, too, whose constructor does not call this one
+
+    def __init__(self, *, formatter: Formatter | None = None) -> None:
+        self._formatter = checked_formatter("StdOutSink", formatter)
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Print one message."""
-        self._write(_line(msg.key, msg.value, msg.timestamp))
+        self._write(self._text([msg.key], [msg.value], [msg.timestamp]))
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Print a batch of messages with one write."""
-        self._write("".join([_line(*record) for record in zip(keys, values, timestamps, strict=True)]))
+        self._write(self._text(keys, values, timestamps))
 
     def flush(self) -> None:
         """Flush the lines to the terminal, file or pipe."""
@@ -43,6 +47,11 @@ class StdOutSink(StatelessSinkImpl[K, V, T]):
             sys.stdout.flush()
         except BrokenPipeError:
             self._note_broken_pipe()
+
+    def _text(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> str:
+        if self._formatter is None:
+            return "".join([_line(*record) for record in zip(keys, values, timestamps, strict=True)])
+        return "".join([f"{it}\n" for it in formatted(self._formatter, keys, values, timestamps)])
 
     def _write(self, text: str) -> None:
         try:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal
 
 from malflow.errors import GraphError, offers, require_methods, short_repr
 from malflow.sinks.contract import StatelessSinkImpl
+from malflow.type_parameters import H, K, T, V
 
 __all__ = ["Delivery", "SinkOwner", "TransactionalSinkImpl", "check_transactional", "is_transactional"]
 
 Delivery = Literal["exactly-once", "at-least-once"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
-H = TypeVar("H")
 
 _METHODS = ("fence", "prepare", "commit", "abort")
 _DELIVERIES = ("exactly-once", "at-least-once")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class SinkOwner:
     """The writer of a transactional sink: `job` and `sink` name it outside, `claim` orders its runs.
 
@@ -31,14 +28,25 @@ class SinkOwner:
         job: the job's name with the beginning of its id, so that jobs of one name in two places differ.
         sink: the sink's name in the dataflow; the name it had first, if it was renamed since.
         claim: the number of the run's claim to the job. Each run that starts has a higher one.
-        epoch: the last epoch that the run knows to be committed, from its snapshot; 0 if it knows of none. An output
-            that has fewer has lost some.
+        transaction: the last transaction that the run knows to be committed, from its snapshot; 0 if it knows of none.
+            An output that has fewer has lost some. `epoch`, its former name, works too.
     """
 
     job: str
     sink: str
     claim: int
-    epoch: int = 0
+    transaction: int = 0
+
+    def __init__(self, job: str, sink: str, claim: int, transaction: int = 0, *, epoch: int | None = None) -> None:
+        """Make it; `epoch` is the former name of `transaction`."""
+        values = {"job": job, "sink": sink, "claim": claim, "transaction": transaction if epoch is None else epoch}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def epoch(self) -> int:
+        """The former name of `transaction`."""
+        return self.transaction
 
     @property
     def name(self) -> str:
@@ -49,10 +57,10 @@ class SinkOwner:
 class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     """A sink in two phases: prepared with each snapshot, committed once the snapshot is durable.
 
-    An epoch of the sink is what it was passed between two snapshots. Snapshots carry the handles of prepared epochs, so
-    that a restart commits what the last run could not. Outside, each epoch is visible as a whole and once, in order.
-    Subclassing is optional: any object with ``sink(msg)`` and the four methods below works. One object serves a whole
-    run; on Spark it is in the driver's process.
+    A transaction of the sink is all that it was passed between two snapshots. Snapshots carry the handles of prepared
+    transactions, so that a restart commits what the last run could not. Outside, each transaction is visible as a whole
+    and once, in order. Subclassing is optional: any object with ``sink(msg)`` and the four methods below works. One
+    object serves a whole run; on Spark it is in the driver's process.
 
     A run begins in this order: it claims the job, then calls `fence`, `commit` with the handles in the snapshot, and
     `abort`; then it reads. Afterwards each snapshot calls `prepare` and, once its manifest is durable, `commit`. All
@@ -61,8 +69,8 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
     Attributes:
         delivery: ``"at-least-once"`` makes it an ordinary sink: none of the four methods is called, and `flush` makes
             the records visible with each tick. ``"exactly-once"`` if an implementation lacks the attribute.
-        max_pending: how many epochs may be prepared and not committed, because snapshots fail. The run then waits for
-            a snapshot. 4 if an implementation lacks the attribute.
+        max_pending: how many transactions may be prepared and not committed, because snapshots fail. The run then waits
+            for a snapshot. 4 if an implementation lacks the attribute.
     """
 
     on_driver: ClassVar[bool] = True
@@ -74,31 +82,36 @@ class TransactionalSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, H]):
         """Take the output over: from now on no run with a lower claim can commit, however late it wakes up.
 
         Returns:
-            The number of the last epoch of `owner.name` that was committed; 0 if none was, None if that is not known.
+            The number of the last transaction of `owner.name` that was committed; 0 if none was, None if that is not
+            known.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
+            Exception: of the sink's own, if fewer transactions are there than `owner.transaction`: the output has lost
+                some.
         """
 
     @abstractmethod
-    def prepare(self, epoch: int) -> H | None:
-        """End an epoch: everything written since the last one is durable outside, or in the handle, and not visible.
+    def prepare(self, transaction: int, /) -> H | None:
+        """End a transaction: what was written since the last one is durable outside, or in the handle, and not visible.
 
         Args:
-            epoch: its number. Numbers rise over all runs; an epoch that was prepared but is in no snapshot is aborted,
-                and its number is used again.
+            transaction: its number. Numbers rise over all runs; a transaction that was prepared but is in no snapshot
+                is aborted, and its number is used again.
 
         Returns:
-            A handle by which any process can commit the epoch: picklable, not mutated afterwards, plain values if
+            A handle by which any process can commit the transaction: picklable, not mutated afterwards, plain values if
             possible. None if nothing was written.
         """
 
     @abstractmethod
     def commit(self, handles: Sequence[H]) -> None:
-        """Make prepared epochs visible, in this order. A snapshot with their handles is durable.
+        """Make prepared transactions visible, in this order. A snapshot with their handles is durable.
 
-        Called again with the same handles after a crash, perhaps by another process: an epoch that is visible already
-        stays as it is.
+        Called again with the same handles after a crash, perhaps by another process: a transaction that is visible
+        already stays as it is. Outside must still be every transaction that it has confirmed: a server that has
+        returned to an older state (a promoted standby, a restored disk) is an error, as it is in `fence`; to write on
+        would hide the gap.
 
         Raises:
             FencedError: if a run with a higher claim has the output.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic
 
 from malflow.message import DataMessage
 from malflow.sinks.contract import StatelessSinkImpl
+from malflow.type_parameters import K, T, V
 
 __all__ = ["VecSink"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 class VecSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):

@@ -7,9 +7,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic
 
 from malflow.errors import require_arguments, require_methods
+from malflow.type_parameters import P, S, T, V
 
 __all__ = [
     "StatefulSource",
@@ -21,10 +22,6 @@ __all__ = [
     "poll_until",
 ]
 
-P = TypeVar("P")
-V = TypeVar("V")
-T = TypeVar("T")
-S = TypeVar("S")
 
 POLL_SECONDS = 0.01
 """How long one call may collect records that arrive one by one before it returns them."""
@@ -83,9 +80,8 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
     def has_repeated(self, position: S) -> bool:
         """Whether the records returned are those that another reader had returned when it stood at `position`.
 
-        On Spark, a task that is lost is repeated: a reader is built where the part was before, returns as many records
-        as the first one, and is then asked. If this returns False, the run goes on from its last snapshot. The default
-        is True: implement it if records may change, vanish or come between others outside.
+        It is not called any more, and exists for readers that call it on their base class: on Spark, a task that is
+        lost sends what it has read from its changelog, and reads nothing again.
         """
         del position
         return True

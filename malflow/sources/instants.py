@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Literal
 
-from malflow.errors import GraphError, MissingDependency, short_repr
+from malflow.errors import GraphError, short_repr
 from malflow.message import NoKey, NoKeyType
 from malflow.panes import zone_of
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources.cron import Schedule
 
 __all__ = ["CronSource", "PeriodicSource", "StartSource"]
 
@@ -178,7 +179,7 @@ class CronSource(_Instants):
     """Emit the instants of a cron expression, such as ``"30 2 * * *"`` for half past two each night.
 
     The expression has five fields (minute, hour, day of the month, month, day of the week), or six with seconds first.
-    Needs ``pip install malflow[cron]``.
+    Needs ``pip install 'malflow[cron]'``.
 
     Where clocks change, as the cron of Debian does: a time that comes twice runs once, one that is left out runs right
     after the gap, and an expression with ``*`` as its hour runs in each hour.
@@ -211,29 +212,18 @@ class CronSource(_Instants):
         self.expression = expression
         self.zone = zone_of(zone)
         try:
+            self._schedule = Schedule(expression, self.zone)
             next(self.after(_EPOCH), None)
         except (ValueError, TypeError, AttributeError) as error:
             raise GraphError(f"CronSource needs a cron expression; got {short_repr(expression)}: {error}") from error
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """Yield the instants after another one."""
-        return self._schedule(instant)
+        return self._schedule.after(instant)
 
     def before(self, instant: datetime) -> datetime | None:
         """Return the last instant before another one; None if there is none."""
-        return next(self._schedule(instant, reverse=True), None)
-
-    def _schedule(self, instant: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-        try:
-            from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only the extra has it
-        except ImportError as error:
-            raise MissingDependency("CronSource needs cronsim; pip install malflow[cron]") from error
-        try:
-            schedule = CronSim(self.expression, instant.astimezone(self.zone), reverse=reverse)
-        except CronSimError as error:
-            raise ValueError(str(error)) from error
-        for found in schedule:
-            yield found.astimezone(UTC)
+        return self._schedule.before(instant)
 
 
 class StartSource(_Instants):

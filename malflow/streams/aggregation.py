@@ -131,10 +131,11 @@ class Windowed(Generic[K, V, T]):
 
         >>> from malflow.windows import tumbling
         >>> def hourly(stream):
-        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     keyed = timed.key_distribute("all", lambda msg: "all")
         ...     return keyed.window(tumbling(2)).aggregate("sums", agg.sum())
         >>> run([1, 2, 3, 4], hourly)[0]
-        WindowResult(start=0, end=2, value=3, timing=END)
+        WindowResult(start=0, end=2, value=3, timing=FINAL)
         """
         return add_window(self._stream, self._options, name, aggregators, version, migrate)
 
@@ -176,7 +177,8 @@ class Windowed(Generic[K, V, T]):
 
         >>> from malflow.windows import tumbling
         >>> def clicks_with_views(stream):
-        ...     clicks = stream.key_distribute("clicks", lambda msg: "all")
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     clicks = timed.key_distribute("clicks", lambda msg: "all")
         ...     views = clicks.filter("odd", lambda value: value % 2)
         ...     both = clicks.window(tumbling(2)).cogroup("both", views)
         ...     return both.flat_map("pairs", lambda it: [(one, other) for one in it.value[0] for other in it.value[1]])
@@ -185,7 +187,7 @@ class Windowed(Generic[K, V, T]):
         """
         return add_cogroup(self._stream, self._options, name, others, version, migrate)
 
-    def allow_late(self, late: KeyedStream[K, V, T], until: Any = 0) -> LateWindowed[K, V, T]:
+    def allow_late(self, late: KeyedStream[K, V, T] | None = None, until: Any = 0) -> LateWindowed[K, V, T]:
         """Add late records, too, to windows that are still open; call `LateWindowed.aggregate` on the result.
 
         An epoch generator calls a record late by its epoch, even if the record's window is still open. Such a record
@@ -194,7 +196,10 @@ class Windowed(Generic[K, V, T]):
         to, or begins one if that would be open. The order between late records and others is not specified.
 
         Args:
-            late: the late records of the epoch generator that this stream's records come from, with the same keys.
+            late: the late records of the epoch generator that this stream's records come from, with the same keys. None
+                for all of them, with keys set as those of this stream: that can be if nothing but `key_distribute` or
+                `key_local` is between `event_time`, or `generate_epochs`, and the windows. Snapshots store what these
+                have for late records under names composed of theirs, such as ``(times[1] by airport)``.
             until: for how long closed windows are kept, a number or timedelta: until then, a late record is added to
                 its closed window, and gives a revised result. Only for windows that do not overlap.
 
@@ -203,14 +208,11 @@ class Windowed(Generic[K, V, T]):
 
         >>> from malflow.windows import tumbling
         >>> def counts(stream):
-        ...     on_time, late = stream.generate_epochs("epochs", lambda msg, epoch: msg.timestamp)
-        ...     windows = on_time.key_distribute("all", lambda msg: 1).window(tumbling(4))
-        ...     results, revised, too_late = windows.allow_late(
-        ...         late.key_distribute("all late", lambda msg: 1)
-        ...     ).aggregate("counts", agg.count())
-        ...     return results
-        >>> [result.value for result in run([1, 2, 3, 4, 5], counts)]
-        [4, 1]
+        ...     timed = stream.event_time("times", lambda msg: msg.value, out_of_orderness=0)
+        ...     windows = timed.key_distribute("all", lambda msg: 1).window(tumbling(4))
+        ...     return windows.allow_late(until=10).aggregate("counts", agg.count()).with_revisions()
+        >>> [(it.start, it.value, it.timing.name) for it in run([1, 2, 4, 0, 5], counts)]
+        [(0, 2, 'FINAL'), (0, 3, 'LATE'), (4, 2, 'END')]
         """
         return LateWindowed(self._stream, replace(self._options, until=until), late)
 
@@ -235,6 +237,9 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         ``EARLY``, and its timestamp the last instant before the multiple. It is made of all records so far, even those
         after that instant.
 
+        Raises:
+            GraphError: when the operator is added, if windows of time or sessions have no epochs to wait for.
+
         Args:
             windows: the kind of windows: see `malflow.windows`.
             early: the distance between early results, a number or timedelta; None for none. Sessions and windows of a
@@ -242,7 +247,8 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
 
         >>> from malflow.windows import tumbling
         >>> def maxima(stream):
-        ...     keyed = stream.key_distribute("parity", lambda msg: msg.value % 2)
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     keyed = timed.key_distribute("parity", lambda msg: msg.value % 2)
         ...     return keyed.window(tumbling(3)).aggregate("max", agg.max()).map("value", lambda it: it.value)
         >>> run([1, 2, 3, 4], maxima)
         [3, 2, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -16,6 +16,7 @@ from malflow.connectors.by_name import Connection
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError, offers
 from malflow.graph import check_name
+from malflow.returns import returns_nothing
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl
 
@@ -66,14 +67,27 @@ def _sink_instead(sink: Any) -> str:
     return "write StatelessSink(...)"
 
 
-STATELESS_HOOKS = ("on_data", "on_epoch")
-STATEFUL_HOOKS = ("on_data", "on_epoch", "on_schedule", "on_timer")
+STATELESS_HOOKS = {"on_data": "msg, output", "on_epoch": "epoch, output"}
+STATEFUL_HOOKS = {
+    "on_data": "msg, state, output",
+    "on_epoch": "epoch, states, output",
+    "on_schedule": "states, output",
+    "on_timer": "key, at, state, output",
+}
+"""The methods that a logic may have, and what they are called with."""
 
 _INSTEAD = {
     "mapper": "return the value, or call .flat_map() for any number of values",
     "logic": "send messages by output.send(DataMessage(...))",
 }
 """What to write instead of a deferred function, by its role."""
+
+_FORGOTTEN = {
+    "mapper": "end it with a return, call .inspect() for a function that only looks at records",
+    "logic": "end it with 'return state', call .stateless_op() for one without state",
+    "function": "return the values, or yield them",
+}
+"""What to write instead of a function without a result, by its role."""
 
 
 def checked_source(name: str, source: Any) -> StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]:
@@ -141,7 +155,7 @@ def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] |
     """
     if isinstance(field, str):
         return partial(read, field)
-    return None if field is None else checked_function(name, role, field)
+    return None if field is None else checked_function(name, role, field, "value")
 
 
 def checked_step(name: str, every: Any, bound: Any) -> Any:
@@ -179,20 +193,39 @@ def checked_idleness(name: str, idle_after: Any, second: Any) -> tuple[timedelta
     return idle_after, second
 
 
-def checked_function(name: str, role: str, function: Any, *, generators: bool = False) -> Any:
-    """Return the function, having checked that it is callable and runs when it is called.
+def checked_function(
+    name: str, role: str, function: Any, arguments: str, *, generators: bool = False, returns: bool = True
+) -> Any:
+    """Return the function, having checked that it runs when it is called as the operator does, and has a result.
 
     Args:
         name: the operator's name.
         role: the name of the argument.
         function: the argument.
+        arguments: what the operator calls it with, such as ``key, value``.
         generators: whether a generator function is allowed.
+        returns: whether its result matters.
     """
     check_name(name, location())
     if not callable(function):
         raise malformed(name, f"needs a function as its {role}; got {short_repr(function)}")
     _refuse_deferred(name, role, function, generators=generators)
+    if not takes(function, arguments.count(",") + 1 if arguments else 0):
+        raise malformed(
+            name, f"calls its {role} as {role}({arguments}), but {describe(function)} takes other arguments"
+        )
+    if returns:
+        _refuse_forgetful(name, role, function)
     return function
+
+
+def _refuse_forgetful(name: str, role: str, function: Any) -> None:
+    if returns_nothing(function):
+        raise malformed(
+            name,
+            f"needs a {role} that returns a value; {describe(function)} has no 'return' with one, so that its result "
+            f"is always None; {_FORGOTTEN.get(role, 'end it with a return')}, or with 'return None' if that is meant",
+        )
 
 
 def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = False) -> None:
@@ -207,13 +240,14 @@ def _refuse_deferred(name: str, role: str, function: Any, *, generators: bool = 
         )
 
 
-def checked_logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
+def checked_logic(name: str, logic: Any, hooks: Mapping[str, str], *, returns: bool = False) -> Any:
     """Return the logic, having checked its hooks.
 
     Args:
         name: the operator's name.
         logic: the argument: a function, or an object with some of the hooks.
-        hooks: the methods that the operator calls.
+        hooks: the methods that the operator calls, and what it calls them with.
+        returns: whether the result of the function, or of `on_data`, matters.
     """
     check_name(name, location())
     if isinstance(logic, type):
@@ -221,16 +255,23 @@ def checked_logic(name: str, logic: Any, hooks: Sequence[str]) -> Any:
     if not offers(logic, "on_data" if hasattr(logic, "on_data") else "__call__"):
         raise malformed(name, f"needs a logic with a method on_data(), or a function; got {short_repr(logic)}")
     if not hasattr(logic, "on_data"):
-        _refuse_deferred(name, "logic", logic)
-        return logic
-    for hook in hooks:
+        return checked_function(name, "logic", logic, hooks["on_data"], returns=returns)
+    for hook, arguments in hooks.items():
         if hasattr(logic, hook):
-            _refuse_deferred(name, "logic", getattr(logic, hook))
+            _check_hook(name, hook, getattr(logic, hook), arguments)
     found = misspelt(logic, hooks)
     if found is not None:
         meant = f"write {found[1]}()" if found[1] else f"the hooks are {', '.join(f'{hook}()' for hook in hooks)}"
         raise malformed(name, f"has a logic with a method {found[0]}(), which is never called; {meant}")
+    if returns:
+        _refuse_forgetful(name, "logic", logic.on_data)
     return logic
+
+
+def _check_hook(name: str, hook: str, method: Any, arguments: str) -> None:
+    _refuse_deferred(name, "logic", method)
+    if callable(method) and not takes(method, arguments.count(",") + 1):
+        raise malformed(name, f"calls {hook}({arguments}) of its logic, but {describe(method)} takes other arguments")
 
 
 def checked_default(name: str, default: Any) -> Any:
@@ -241,6 +282,4 @@ def checked_default(name: str, default: Any) -> Any:
             f"needs a function that creates a state as its default; got {short_repr(default)}; "
             f"write lambda: {short_repr(default)}",
         )
-    if default is not None:
-        _refuse_deferred(name, "default", default)
-    return default
+    return None if default is None else checked_function(name, "default", default, "")

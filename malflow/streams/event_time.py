@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from malflow.errors import short_repr
-from malflow.graph import EpochsNode, Port, TimestampsNode
+from malflow.errors import GraphError, short_repr
+from malflow.graph import EpochsNode, Port, TimestampsNode, check_name
+from malflow.lineage import Mixture
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic
 from malflow.operators.event_time import AssignTimestamps, GenerateEpochs
+from malflow.operators.out_of_orderness import LimitedOutOfOrderness, limit_out_of_orderness
 from malflow.operators.part_epochs import GeneratePartEpochs
 from malflow.operators.silence import Units
 from malflow.operators.thinning import Step
-from malflow.streams.arguments import checked_function, checked_idleness, checked_step, malformed
+from malflow.operators.time_fields import AssignTimestampsByField
+from malflow.streams.arguments import checked_function, checked_idleness, checked_step, location, malformed
 from malflow.streams.handle import StreamHandle
+from malflow.streams.several import Timed
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 
 if TYPE_CHECKING:
-    from malflow.streams.stream import Stream
+    from malflow.streams.stream import Stream, TimedStream
+
 
 __all__ = ["EventTimeOperators"]
 
@@ -35,15 +40,94 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
 
     __slots__ = ()
 
+    @overload
+    def event_time(
+        self,
+        name: str,
+        assigner: Callable[[DataMessage[K, V_co, T]], TO],
+        *,
+        out_of_orderness: Any,
+        every: Step | None = ...,
+        per_part: bool = ...,
+        idle_after: timedelta | None = ...,
+        second: Units | None = ...,
+    ) -> TimedStream[K, V_co, TO]: ...
+    @overload
+    def event_time(
+        self,
+        name: str,
+        assigner: str,
+        *,
+        out_of_orderness: Any,
+        every: Step | None = ...,
+        per_part: bool = ...,
+        idle_after: timedelta | None = ...,
+        second: Units | None = ...,
+    ) -> TimedStream[K, V_co, Any]: ...
+    def event_time(
+        self,
+        name: str,
+        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str,
+        *,
+        out_of_orderness: Any,
+        every: Step | None = None,
+        per_part: bool = True,
+        idle_after: timedelta | None = None,
+        second: Units | None = None,
+    ) -> TimedStream[K, V_co, Any]:
+        """Set each record's timestamp, and issue epochs (watermarks) that leave time for records out of order.
+
+        This is `assign_timestamps` and `generate_epochs` with `limit_out_of_orderness` in one step. Epochs of the old
+        timestamps end here. The result has the records on time, and as its attribute ``late`` the late ones: those at
+        or below the newest timestamp before them, less `out_of_orderness`. Nobody has to read them; windows add them
+        by `Windowed.allow_late`.
+
+        Args:
+            name: the operator's name; snapshots store the epochs under it.
+            assigner: returns the timestamp of a message, of any ordered type; or the name of a field of the value, an
+                item of a mapping or an attribute of any other value.
+            out_of_orderness: how far records may be behind the newest one: a number or a timedelta, as fits the
+                timestamps.
+            every: the step of which epochs are multiples, as of `generate_epochs`.
+            per_part: whether each part of a source has its own epoch, as of `generate_epochs`.
+            idle_after: the silence after which time goes on without input, as of `generate_epochs`.
+            second: how many units of a number are a second, for `idle_after`.
+
+        Raises:
+            GraphError: if parts, or sources, have become one stream before.
+
+        >>> readings = [{"at": 1, "heat": 20}, {"at": 9, "heat": 21}, {"at": 2, "heat": 19}]
+        >>> run(readings, lambda stream: stream.event_time("times", "at", out_of_orderness=5))
+        [{'at': 1, 'heat': 20}, {'at': 9, 'heat': 21}]
+        >>> run(readings, lambda stream: stream.event_time("times", "at", out_of_orderness=5).late)
+        [{'at': 2, 'heat': 19}]
+        """
+        bound = _bound(name, out_of_orderness)
+        logic = self._stamping(name, assigner)
+        epochs = self._epochs_node(name, bound, every, per_part, idle_after, second, checked=True)
+        stream: TimedStream[K, V_co, Any] = self._timed(self._add(epochs, self._append(TimestampsNode(name, logic))))
+        return stream
+
+    @overload
     def assign_timestamps(
         self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
-    ) -> NeedsEpochs[K, V_co, TO]:
+    ) -> NeedsEpochs[K, V_co, TO]: ...
+    @overload
+    def assign_timestamps(self, name: str, assigner: str) -> NeedsEpochs[K, V_co, Any]: ...
+    def assign_timestamps(
+        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], Any] | str
+    ) -> NeedsEpochs[K, V_co, Any]:
         """Set each record's timestamp to ``assigner(message)``, of any ordered type.
 
         Epochs (watermarks) of the old timestamps end here; the result needs new ones by `NeedsEpochs.generate_epochs`.
+        `event_time` does both in one step.
+
+        Args:
+            name: the operator's name.
+            assigner: returns the timestamp of a message; or the name of a field of the value, an item of a mapping or
+                an attribute of any other value.
         """
-        logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner))
-        stamped = self._at(self._append(TimestampsNode(name, logic)))
+        stamped = self._at(self._append(TimestampsNode(name, self._stamping(name, assigner))))
         self._graph.unfinished.add(name)
         kind = KeyedNeedsEpochs if self._is_keyed else NeedsEpochs
         return kind(name, stamped, self._graph.unfinished)
@@ -57,7 +141,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = True,
         idle_after: timedelta | None = None,
         second: Units | None = None,
-    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
+    ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
 
         The generator is called with each message, including late ones, and the previous epoch, None at first. Its
@@ -71,8 +155,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         the stream's epoch therefore depends on which part was the last. If a later run finds new records in a finished
         part, those at or before the stream's epoch are late.
 
-        Keys are parts after a keyed source, until a `key_local`, `key_distribute`, `union`, `stateless_op` or
-        `stateful_op`. Everywhere else a worker has one epoch for all of its records.
+        Keys are parts after a keyed source, also after a `stateless_op` or `stateful_op`, whose messages must then have
+        the key of theirs. After a `key_local` or `key_distribute`, or the `union` of several sources, records of
+        different parts can't be told apart, so it is an error to generate epochs only there; with ``per_part=False``
+        it is not, and a worker has one epoch for all of its records.
 
         Each epoch interrupts batching downstream: ``on_epoch`` runs and entries expire. If a generator returns a new
         epoch for nearly every record, set `every` to the precision that the downstream operators need, such as a
@@ -104,6 +190,9 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         Returns:
             The records on time and the late ones; both streams carry all epochs.
 
+        Raises:
+            GraphError: if parts, or sources, have become one stream before.
+
         >>> def late(stream):
         ...     on_time, late = stream.generate_epochs("now", lambda msg, previous: msg.value)
         ...     return late
@@ -118,16 +207,49 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         MAX
         ['at 0', 'at 1', 'at 2', 'at 3']
         """
-        generator, port = checked_function(name, "generator", generator), self._input(name)
+        generator, port = checked_function(name, "generator", generator, "msg, epoch"), self._input(name)
+        checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
+        node = self._epochs_node(name, generator, every, per_part, idle_after, second, checked=checked)
+        port = self._append(node)
+        return Timed(self._at(port), self._at(Port(port.vertex, 1)))
+
+    def _stamping(self, name: str, assigner: Any) -> Logic:
+        if isinstance(assigner, str):
+            check_name(name, location())
+            return partial(AssignTimestampsByField, field=assigner)
+        return partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))
+
+    def _epochs_node(
+        self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool
+    ) -> EpochsNode:
+        """Return the node that generates epochs after this stream, whose timestamps may have been checked."""
+        port = self._input(name)
         if not isinstance(per_part, bool):
             raise malformed(name, f"needs True or False for per_part; got {short_repr(per_part)}")
-        source = self._graph.parts(port) if per_part else None
-        checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
+        lineage = self._graph.lineage(port)
+        if per_part and lineage.mixture is not None:
+            raise malformed(name, _mixed(lineage.mixture))
+        source = lineage.parts if per_part else None
         every = checked_step(name, every, getattr(generator, "bound", None))
         idle_after, second = checked_idleness(name, idle_after, second)
         options: dict[str, Any] = {"generator": generator, "every": every, "checked": checked, "idle_after": idle_after}
         logic: Logic = partial(GenerateEpochs, **options)
         if source is not None:
-            logic = partial(GeneratePartEpochs, parts_of=source, **options)
-        port = self._append(EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second))
-        return self._at(port), self._at(Port(port.vertex, 1))
+            logic = partial(GeneratePartEpochs, parts_of=source, sender=lineage.sender, **options)
+        return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second)
+
+
+def _bound(name: str, out_of_orderness: Any) -> LimitedOutOfOrderness:
+    try:
+        return limit_out_of_orderness(out_of_orderness)
+    except GraphError as error:
+        raise malformed(name, f"can't have this out_of_orderness: {error.reason}") from None
+
+
+def _mixed(mixture: Mixture) -> str:
+    sources = " and ".join(f"'{source}'" for source in sorted(mixture.sources))
+    several = "sources" if len(mixture.sources) > 1 else "all parts of source"
+    return (
+        f"would have one time for {several} {sources}, which are read at different speeds, so that records would be "
+        f"late by the time of others; {mixture}; call .generate_epochs() before it, or pass per_part=False for one time"
+    )

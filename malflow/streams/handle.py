@@ -67,6 +67,10 @@ class StreamHandle(Generic[K, V_co, T]):
         """Return the stream at another port, of the same class."""
         return type(self)(self._graph, port)
 
+    def _timed(self, port: Port) -> Any:
+        """Return the stream of a generator of epochs, of which another output has the late records."""
+        raise NotImplementedError
+
     def _stream(self, port: Port, *, keyed: bool) -> Any:
         """Return the stream at another port, keyed or not."""
         raise NotImplementedError

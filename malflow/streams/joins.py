@@ -123,7 +123,8 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
         >>> def neighbours(stream):
-        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     keyed = timed.key_distribute("all", lambda msg: "all")
         ...     return keyed.interval_join("next", keyed, before=-1, after=1)
         >>> run([5, 6, 7], neighbours)
         [(5, 6), (6, 7)]
@@ -193,7 +194,8 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
 
         >>> def priced(stream):
-        ...     keyed = stream.key_distribute("all", lambda msg: "all")
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     keyed = timed.key_distribute("all", lambda msg: "all")
         ...     return keyed.asof_join("price", keyed.filter("even", lambda value: value % 2 == 0))
         >>> run([5, 6, 7], priced)
         [(5, None), (6, 6), (7, 6)]
@@ -212,7 +214,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
     def _join(self, name: str, logic: Any, others: Any, definition: str, version: int, migrate: Any) -> Any:
         if migrate is not None:
-            migrate = partial(migrated_values, migrate=checked_function(name, "migrate", migrate))
+            migrate = partial(migrated_values, migrate=checked_function(name, "migrate", migrate, "old, old_version"))
         return self._stateful(
             name,
             logic,

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.errors import short_repr
+from malflow.graph import ExchangeNode, Graph, KeyNode, Port
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
+from malflow.streams.several import LateGroups, LateResults
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import WindowOptions, add_cogroup, add_window
-from malflow.windows import WindowResult, check_until
+from malflow.windows import check_until
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream
@@ -30,12 +32,6 @@ R5 = TypeVar("R5")
 R6 = TypeVar("R6")
 
 _Migrate = Callable[[Any, int], Any] | None
-
-_Results = tuple[
-    "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, WindowResult[R, T], T]", "KeyedStream[K, V, T]"
-]
-
-_Groups = tuple["KeyedStream[K, WindowResult[R, T], T]", "list[KeyedStream[K, Any, T]]"]
 
 _Late = Sequence["KeyedStream[Any, Any, Any] | None"]
 
@@ -59,7 +55,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, R1, T, V]: ...
+    ) -> LateResults[K, R1, V, T]: ...
     @overload
     def aggregate(
         self,
@@ -70,7 +66,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, tuple[R1, R2], T, V]: ...
+    ) -> LateResults[K, tuple[R1, R2], V, T]: ...
     @overload
     def aggregate(
         self,
@@ -82,7 +78,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, tuple[R1, R2, R3], T, V]: ...
+    ) -> LateResults[K, tuple[R1, R2, R3], V, T]: ...
     @overload
     def aggregate(
         self,
@@ -95,7 +91,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, tuple[R1, R2, R3, R4], T, V]: ...
+    ) -> LateResults[K, tuple[R1, R2, R3, R4], V, T]: ...
     @overload
     def aggregate(
         self,
@@ -109,7 +105,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, tuple[R1, R2, R3, R4, R5], T, V]: ...
+    ) -> LateResults[K, tuple[R1, R2, R3, R4, R5], V, T]: ...
     @overload
     def aggregate(
         self,
@@ -124,7 +120,7 @@ class LateWindowed(Generic[K, V, T]):
         *,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Results[K, tuple[R1, R2, R3, R4, R5, R6], T, V]: ...
+    ) -> LateResults[K, tuple[R1, R2, R3, R4, R5, R6], V, T]: ...
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
         """Aggregate the records of each key in each window, as `Windowed.aggregate` does.
 
@@ -137,13 +133,13 @@ class LateWindowed(Generic[K, V, T]):
             GraphError: if the streams are not the two of one epoch generator, or such windows can't have late records.
         """
         self._check(name)
-        _check_late(name, self._stream, self._late)
-        return add_window(self._stream, self._options, name, aggregators, version, migrate, late=self._late)
+        late = self._late_ones(name)
+        return LateResults(*add_window(self._stream, self._options, name, aggregators, version, migrate, late=late))
 
     @overload
     def cogroup(
         self, name: str, s2: KeyedStream[K, R2, T], /, *, late: _Late = ..., version: int = ..., migrate: _Migrate = ...
-    ) -> _Groups[K, tuple[list[V], list[R2]], T]: ...
+    ) -> LateGroups[K, tuple[list[V], list[R2]], T]: ...
     @overload
     def cogroup(
         self,
@@ -155,7 +151,7 @@ class LateWindowed(Generic[K, V, T]):
         late: _Late = ...,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Groups[K, tuple[list[V], list[R2], list[R3]], T]: ...
+    ) -> LateGroups[K, tuple[list[V], list[R2], list[R3]], T]: ...
     @overload
     def cogroup(
         self,
@@ -164,7 +160,7 @@ class LateWindowed(Generic[K, V, T]):
         late: _Late = ...,
         version: int = ...,
         migrate: _Migrate = ...,
-    ) -> _Groups[K, tuple[list[Any], ...], T]: ...
+    ) -> LateGroups[K, tuple[list[Any], ...], T]: ...
     def cogroup(self, name: str, *others: Any, late: Any = (), version: int = 1, migrate: Any = None) -> Any:
         """Collect the records of this and other streams in each window of each key, as `Windowed.cogroup` does.
 
@@ -193,12 +189,26 @@ class LateWindowed(Generic[K, V, T]):
                 f"needs late= as a list with the late records of each of the other streams; got {short_repr(late)}",
             )
         self._stream._ports(name, others, keyed=True)
-        late_ones = [self._late, *late]
-        for stream, its in zip([self._stream, *others], late_ones, strict=False):
+        for stream, its in zip(others, late, strict=False):
             if its is not None:
                 _check_late(name, stream, its)
+        late_ones = [self._late_ones(name), *late]
         results, *too_late = add_cogroup(self._stream, self._options, name, others, version, migrate, late=late_ones)
-        return results, too_late
+        return LateGroups(results, too_late)
+
+    def _late_ones(self, name: str) -> Any:
+        """Return the late records with the keys of the stream.
+
+        Raises:
+            GraphError: if they are those of another generator, or there are none.
+        """
+        if self._late is not None:
+            _check_late(name, self._stream, self._late)
+            return self._late
+        late = self._stream._graph.late_of(self._stream._input(name))
+        if late is None:
+            raise malformed(name, _unfound(self._stream._graph, self._stream._input(name)))
+        return self._stream._stream(late, keyed=True)
 
     def _check(self, name: str) -> None:
         """Check that late records can be added to such windows.
@@ -209,6 +219,19 @@ class LateWindowed(Generic[K, V, T]):
         reason = check_until(self._options.windows, self._options.until)
         if reason is not None:
             raise malformed(name, reason)
+
+
+def _unfound(graph: Graph, port: Port) -> str:
+    """Return why an edge has no late records that can be found by themselves."""
+    while isinstance(graph.vertices[port.vertex].node, KeyNode | ExchangeNode):
+        (port,) = graph.vertices[port.vertex].inputs
+    found = graph.vertices[port.vertex]
+    where = f" [{found.location}]" if found.location else ""
+    return (
+        f"can't find its late records by itself: between its keys and .event_time() is operator '{found.node.name}'"
+        f"{where}; call it after the windows or before .event_time(), or pass them: timed = stream.event_time(...), "
+        "then .allow_late(late), where late is timed.late with the same operators, under names of their own"
+    )
 
 
 def _check_late(name: str, stream: StreamHandle[Any, Any, Any], late: Any) -> None:

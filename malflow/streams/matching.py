@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from malflow.errors import GraphError, short_repr
 from malflow.graph import check_name
@@ -14,11 +14,12 @@ from malflow.patterns import Match, Pattern
 from malflow.patterns.arguments import check_after
 from malflow.patterns.flat import PartialMigration
 from malflow.state_kinds import StateKind
-from malflow.streams.arguments import checked_count, checked_function, location, malformed
+from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
+from malflow.streams.several import Matches
 from malflow.streams.stateful import StatefulOperators
 
 if TYPE_CHECKING:
-    from malflow.streams.stream import KeyedStream
+    pass
 
 __all__ = ["MatchOperators", "Matches"]
 
@@ -27,21 +28,6 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 M = TypeVar("M")
 T = TypeVar("T")
-
-
-class Matches(NamedTuple, Generic[K, M, V, T]):
-    """What was found of a pattern.
-
-    Attributes:
-        matches: the matches, with the time of their last event, or of the deadline of the absence that they waited for.
-        timeouts: the partial matches that were not finished in time: one for each first event that has no match and was
-            not used up by one, with the time of the deadline.
-        late: the records at or behind the epoch (watermark), which were not matched.
-    """
-
-    matches: KeyedStream[K, Match[K, M, T], T]
-    timeouts: KeyedStream[K, Match[K, M, T], T]
-    late: KeyedStream[K, V, T]
 
 
 class MatchOperators(StatefulOperators[K, V_co, T]):
@@ -58,8 +44,8 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         limit: int = 1_000,
         overflow: Literal["fail", "oldest"] = "fail",
         order: Literal["time", "arrival"] = "time",
-        ties: Callable[[V_co], Any] | None = None,
-        kind: Callable[[V_co], Any] | None = None,
+        ties: Callable[[V_co], Any] | str | None = None,
+        kind: Callable[[V_co], Any] | str | None = None,
         version: int = 1,
         migrate: Callable[[list[Match[Any, Any, Any]], int], list[Match[Any, Any, Any]]] | None = None,
     ) -> Matches[K, M, V_co, T]:
@@ -77,9 +63,10 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
             limit: how many partial matches a key may have.
             overflow: ``fail`` if more of them are an error; ``oldest`` to drop the oldest ones.
             order: ``arrival`` to match records as they arrive; absences and timeouts wait for epochs nevertheless.
-            ties: a function of a value, by whose results records with one timestamp are ordered.
-            kind: a function that returns the kind of a value, for steps whose kind is not a class. It is called once a
-                record for all steps.
+            ties: a function of a value, or the name of its item or attribute, by which records with one timestamp are
+                ordered.
+            kind: a function that returns the kind of a value, or the name of the item or attribute that it is, for
+                steps whose kind is not a class. It is called once a record for all steps.
             version: increase it when the steps of the pattern, or their order, change: without `migrate`, partial
                 matches are then dropped. Numbers, durations and predicates may change at any time.
             migrate: ``(partials, old_version) -> partials``: converts the partial matches of a key, a list of matches
@@ -97,13 +84,14 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
         [[1, 2, 4]]
         """
         definition = self._check_match(name, pattern, after, limit, overflow, order, ties, kind)
+        kind, ties = pattern.checked_kind(kind), checked_field_of(name, "ties", ties)
         options: dict[str, Any] = {"kind": kind, "after": after, "limit": limit, "drops_oldest": overflow == "oldest"}
         options["is_on_time"] = self._graph.is_on_time(self._input(name))
         logic: Any = partial(MatchByArrival, pattern=pattern, **options)
         if order == "time":
             logic = partial(MatchByTime, pattern=pattern, ties=ties, **options)
         if migrate is not None:
-            checked_function(name, "migrate", migrate)
+            checked_function(name, "migrate", migrate, "partials, old_version")
         streams = self._stateful(
             name,
             logic,
@@ -136,20 +124,18 @@ class MatchOperators(StatefulOperators[K, V_co, T]):
             raise malformed(name, f"needs 'fail' or 'oldest' as its overflow; got {short_repr(overflow)}")
         if order not in ("time", "arrival"):
             raise malformed(name, f"needs 'time' or 'arrival' as its order; got {short_repr(order)}")
-        if ties is not None:
-            checked_function(name, "ties", ties)
-            if order == "arrival":
-                raise malformed(name, "has ties=, which are for the order of time, and order='arrival'; drop one")
+        if ties is not None and order == "arrival":
+            raise malformed(name, "has ties=, which are for the order of time, and order='arrival'; drop one")
         try:
             pattern.check()
             pattern.checked_kind(kind)
             check_after(after)
         except GraphError as error:
-            raise malformed(name, f"can't find it: {str(error).removesuffix(f' [{error.location}]')}") from None
+            raise malformed(name, f"can't find it: {error.reason}") from None
         if order == "time" and not self._graph.has_epochs(self._input(name)):
             raise malformed(
                 name,
-                "has no epochs (watermarks), for which its records would wait until the end; call .generate_epochs() "
-                "before, or pass order='arrival'",
+                "has no epochs (watermarks), for which its records would wait until the end; call .event_time() or "
+                ".generate_epochs() before, or pass order='arrival'",
             )
         return f"a match of {pattern.shape}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
@@ -34,10 +34,6 @@ R4 = TypeVar("R4")
 
 _Keep = Mapping[str, timedelta | Forever] | None
 _Migrate = Callable[[Any, int], Any] | None
-
-_LENGTHS = {Unit.MINUTE: timedelta(minutes=1), Unit.HOUR: timedelta(hours=1)}
-_YEARS = range(2020, 2038)
-"""The years in which the offsets of a zone are looked at; before them, few zones had odd offsets at times."""
 
 
 class RollupOperators(StatefulOperators[K, V_co, T]):
@@ -172,7 +168,7 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
     try:
         found = [calendar(unit, zone).panes for unit in levels]
     except GraphError as error:
-        raise malformed(name, f"can't be added: {error}") from None
+        raise malformed(name, f"can't be added: {error.reason}") from None
     panes = [it for it in found if isinstance(it, CalendarPanes)]
     for finer, coarser in pairwise(panes):
         _check_divides(name, finer, coarser)
@@ -198,19 +194,6 @@ def _check_divides(name: str, finer: CalendarPanes, coarser: CalendarPanes) -> N
             f"has the level 'week' before {other.value!r}, and a week may be in two {other.value}s; make weeks in a "
             "rollup of their own",
         )
-    length = _LENGTHS.get(one)
-    if length is not None and other not in _LENGTHS and not _has_whole_offsets(finer.zone, length):
-        raise malformed(
-            name,
-            f"has the level {one.value!r} in {finer.zone}, where a {one.value} may be in two {other.value}s, since "
-            f"clocks are set by less than a {one.value}; leave out the level {one.value!r}",
-        )
-
-
-def _has_whole_offsets(zone: Any, length: timedelta) -> bool:
-    """Whether the offsets of a time zone differ by multiples of a length."""
-    offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() for year, month in product(_YEARS, range(1, 13))}
-    return len({(offset or timedelta(0)) % length for offset in offsets}) == 1
 
 
 def _check_keep(name: str, levels: Sequence[str], keep: Any) -> None:

@@ -78,7 +78,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         >>> run(orders, lambda stream: stream.key_distribute("town", "town").aggregate("sum", agg.sum("amount")))
         [3, 4, 8]
         """
-        exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner))
+        exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner, "key, workers"))
         keyed = self._key(name, key_fn)
         return self._stream(self._add(exchange, keyed), keyed=True)
 
@@ -94,7 +94,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 20], small)
         [1]
         """
-        checked_function(name, "partitioner", partitioner)
+        checked_function(name, "partitioner", partitioner, "msg, outputs", returns=False)
         return self._split(name, partial(Split, partitioner=partitioner, outputs=outputs), outputs)
 
     def cloned(self, name: str, outputs: int) -> list[Stream[K, V_co, T]]:
@@ -130,7 +130,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         if isinstance(key_fn, str):
             check_name(name, location())
             return self._append(KeyNode(name, partial(KeyByField, field=key_fn)))
-        return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn))))
+        return self._append(KeyNode(name, partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))))
 
     def _split(self, name: str, logic: Logic, outputs: int) -> Any:
         checked_count(name, outputs, "number of outputs")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from malflow.diagnostics import short_repr
 from malflow.operators.batching import Batches
 from malflow.operators.distinct import Changes, Distinct
 from malflow.operators.sort import Sort
 from malflow.operators.thinning import Step
-from malflow.operators.throttle import Throttle
+from malflow.operators.throttle import SlidingLimit, TokenBuckets
 from malflow.state_kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_field_of, checked_length, malformed
+from malflow.streams.several import Throttled
 from malflow.streams.stateful import StatefulOperators
 from malflow.windows import FOREVER, Forever
 
@@ -27,6 +29,9 @@ T = TypeVar("T")
 
 _By = Callable[[V_co], Any] | str | None
 _Migrate = Callable[[Any, int], Any] | None
+
+_LIMITS = {"sliding": SlidingLimit, "bucket": TokenBuckets}
+"""The operator for each kind of limit."""
 
 
 class SelectionOperators(StatefulOperators[K, V_co, T]):
@@ -96,32 +101,45 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         return self._stateful(name, logic, StateKind.CHANGES, version, migrate)  # type: ignore[no-any-return] # as above
 
     def throttle(
-        self, name: str, n: int, *, per: Step, version: int = 1
-    ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]:
+        self, name: str, n: int, *, per: Step, kind: Literal["sliding", "bucket"] = "sliding", version: int = 1
+    ) -> Throttled[K, V_co, T]:
         """Limit each key to `n` records in `per` of event time; return those that pass, and those held back.
 
-        Each key has a token bucket: it holds `n` tokens, which are replaced one by one, each in ``per / n``; a record
-        passes if it can take one. So a burst of `n` may be followed by single records at once. A record that is older
-        than its key's newest one is judged as of that one's time.
+        Of the records that pass, at most `n` of a key are in any span of `per`, wherever it begins; two that are `per`
+        apart are in no span together. A record that is out of order passes if this stays true, and at most `n` that are
+        newer have passed.
+
+        With ``kind="bucket"``, each key has a token bucket: it holds `n` tokens, which are replaced one by one, each in
+        ``per / n``; a record passes if it can take one. So a burst of `n` may be followed by single records at once,
+        and up to ``2 * n - 1`` records pass in a span of `per`, but never more than `n` in each over a long time. A
+        record that is older than its key's newest one is judged as of that one's time.
 
         Args:
-            name: the operator's name; snapshots store the buckets under it.
-            n: how many records may pass at once.
-            per: the time in which that many tokens are replaced: a number or a timedelta.
-            version: increase it when `n` or `per` changes: the operator then starts with full buckets.
+            name: the operator's name; snapshots store the times, or the buckets, under it.
+            n: how many records.
+            per: the span: a number or a timedelta.
+            kind: ``sliding`` for a limit in any span, ``bucket`` for token buckets. A run with the other kind resumes
+                from the same snapshots: the tokens that a bucket misses are records that passed when it was last
+                looked at, and records that passed have taken tokens.
+            version: increase it when `n` or `per` changes: the operator then starts as if nothing had passed.
+
+        Raises:
+            GraphError: if `n`, `per` or `kind` is not one of these.
 
         >>> def limited(stream):
         ...     passed, held_back = stream.key_distribute("all", lambda msg: "all").throttle("limit", 2, per=6)
         ...     return passed
-        >>> run(range(7), limited)
-        [0, 1, 3, 6]
+        >>> run(range(8), limited)
+        [0, 1, 6, 7]
         """
         checked_count(name, n, "n")
         checked_length(name, per, "per")
+        if kind not in _LIMITS:
+            raise malformed(name, f"needs 'sliding' or 'bucket' as its kind; got {short_repr(kind)}")
         limit = f"at most {n} per {per}"
-        return self._stateful(  # type: ignore[no-any-return] # two streams of the same records
+        streams = self._stateful(
             name,
-            partial(Throttle, n=n, per=per),
+            partial(_LIMITS[kind], n=n, per=per),
             StateKind.THROTTLE,
             version,
             None,
@@ -129,6 +147,7 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
             panes=limit,
             outputs=2,
         )
+        return Throttled(*streams)
 
     def sort(
         self, name: str, tie: _By[V_co] = None, *, version: int = 1, migrate: _Migrate = None

@@ -22,6 +22,7 @@ from malflow.streams.arguments import (
     checked_function,
     checked_logic,
     location,
+    malformed,
 )
 from malflow.streams.handle import StreamHandle
 
@@ -42,6 +43,26 @@ _HIDDEN_OF_TIMED = (
     (CLOCK_TIMERS, StateKind.TIMERS),
     (REACHED, StateKind.EPOCHS),
 )
+
+
+_WAIT_FOR_EPOCHS = {
+    StateKind.WINDOW: "has windows that wait for epochs (watermarks)",
+    StateKind.ROLLUP: "has windows that wait for epochs (watermarks)",
+    StateKind.SESSION: "has sessions that wait for epochs (watermarks)",
+    StateKind.SORT: "has records that wait for epochs (watermarks)",
+    StateKind.JOIN: "keeps records until epochs (watermarks)",
+}
+"""What operators do until epochs come."""
+
+_NO_EPOCHS = " have passed, and an input has none; call .event_time() or .generate_epochs() before"
+
+
+def _wakes(logic: Any) -> bool:
+    """Whether a method of a logic sets a timer of event time, as far as its code tells."""
+    methods = (getattr(type(logic), name, None) for name in dir(type(logic)))
+    return any(
+        "wake" in code.co_names for code in (getattr(it, "__code__", None) for it in methods) if code is not None
+    )
 
 
 class StatefulOperators(StreamHandle[K, V_co, T]):
@@ -92,7 +113,8 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 2, 3], total)
         [1, 3, 6]
         """
-        mapper, default = checked_function(name, "mapper", mapper), checked_default(name, default)
+        mapper = checked_function(name, "mapper", mapper, "key, value, state")
+        default = checked_default(name, default)
         logic = partial(StatefulMap, mapper=mapper, default=default)
         return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate)
 
@@ -140,8 +162,11 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 2, 3, 4], pairs)
         [(1, 2), (3, 4)]
         """
-        logic, default = checked_logic(name, logic, STATEFUL_HOOKS), checked_default(name, default)
+        logic = checked_logic(name, logic, STATEFUL_HOOKS, returns=True)
+        default = checked_default(name, default)
         timed = overridden(logic, "on_timer", StatefulLogic) is not None
+        if timed and _wakes(logic) and not self._graph.has_epochs(self._input(name)):
+            raise malformed(name, f"has timers that wait for epochs (watermarks){_NO_EPOCHS}")
         return self._stateful(
             name,
             partial(TimedOp if timed else StatefulOp, logic=logic, default=default),
@@ -180,7 +205,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         >>> run(["a", "b", "a"], seen_before)
         [False, False, True]
         """
-        logic = partial(TtlMap, mapper=checked_function(name, "mapper", mapper))
+        logic = partial(TtlMap, mapper=checked_function(name, "mapper", mapper, "key, value, timestamp, expire_map"))
         return self._stateful(name, logic, StateKind.TTL_MAP, version, migrate, validate=checked_map)
 
     def _stateful(
@@ -198,9 +223,11 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
     ) -> Any:
         checked_count(name, version, "version")
         if migrate is not None:
-            checked_function(name, "migrate", migrate)
+            checked_function(name, "migrate", migrate, "old, old_version")
         ports = self._ports(name, others, keyed=True)
         placement = self._graph.placement(name, ports, location())
+        if kind in _WAIT_FOR_EPOCHS and not all(map(self._graph.has_epochs, ports)):
+            raise malformed(name, f"{_WAIT_FOR_EPOCHS[kind]}{_NO_EPOCHS}")
         node = StatefulNode(name, logic, placement, kind, version, migrate, validate, keeps_keys, **facts)
         self._graph.claim(name, location())
         port = self._add(node, *ports)

@@ -18,6 +18,7 @@ from malflow.operators.stateless import (
     Inspect,
     InspectFrontier,
     Map,
+    MapWithKey,
     Sample,
     StatelessOp,
 )
@@ -25,9 +26,9 @@ from malflow.streams.arguments import STATELESS_HOOKS, checked_field_of, checked
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
-    from malflow.streams.stream import Stream
+    from malflow.streams.stream import KeyedStream, Stream
 
-__all__ = ["StatelessOperators"]
+__all__ = ["KeyedStatelessOperators", "StatelessOperators"]
 
 K = TypeVar("K")
 V_co = TypeVar("V_co", covariant=True)
@@ -46,7 +47,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 2], lambda stream: stream.map("double", lambda value: value * 2))
         [2, 4]
         """
-        return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper)))
+        return self._stateless(name, partial(Map, callback=checked_function(name, "mapper", mapper, "value")))
 
     def filter(self, name: str, predicate: Callable[[V_co], object]) -> Stream[K, V_co, T]:
         """Keep the records whose value satisfies the predicate.
@@ -54,7 +55,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 2], lambda stream: stream.filter("even", lambda value: value % 2 == 0))
         [2]
         """
-        return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate)))
+        return self._stateless(name, partial(Filter, callback=checked_function(name, "predicate", predicate, "value")))
 
     def filter_map(self, name: str, mapper: Callable[[V_co], VO | None]) -> Stream[K, VO, T]:
         """Replace each value by ``mapper(value)``, and drop the record if that is None.
@@ -62,7 +63,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run(["1", "x"], lambda stream: stream.filter_map("digits", lambda v: int(v) if v.isdigit() else None))
         [1]
         """
-        return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper)))
+        return self._stateless(name, partial(FilterMap, callback=checked_function(name, "mapper", mapper, "value")))
 
     def sample(self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None) -> Stream[K, V_co, T]:
         """Keep a fraction of the records, chosen by a stable hash: the same ones in every run, on every worker.
@@ -98,7 +99,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run([123, 4], lambda stream: stream.flat_map("digits", digits))
         [3, 2, 1, 4]
         """
-        function = checked_function(name, "function", function, generators=True)
+        function = checked_function(name, "function", function, "value", generators=True)
         return self._stateless(name, partial(FlatMap, callback=function))
 
     def flatten(self: StatelessOperators[K, Iterable[VO], T], name: str) -> Stream[K, VO, T]:
@@ -120,7 +121,10 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         1 show
         [1]
         """
-        return self._stateless(name, partial(Inspect, callback=checked_function(name, "inspector", inspector)))
+        return self._stateless(
+            name,
+            partial(Inspect, callback=checked_function(name, "inspector", inspector, "msg, context", returns=False)),
+        )
 
     def inspect_frontier(self, name: str, inspector: Callable[[T, OperatorContext], object]) -> Stream[K, V_co, T]:
         """Call the inspector with each epoch (watermark); the last one is `MAX`, which is not a number or date.
@@ -129,7 +133,13 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         MAX
         [1]
         """
-        return self._stateless(name, partial(InspectFrontier, callback=checked_function(name, "inspector", inspector)))
+        return self._stateless(
+            name,
+            partial(
+                InspectFrontier,
+                callback=checked_function(name, "inspector", inspector, "epoch, context", returns=False),
+            ),
+        )
 
     def stateless_op(
         self,
@@ -153,3 +163,26 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
 
     def _stateless(self, name: str, logic: Logic, *, keeps_keys: bool = True) -> Any:
         return self._at(self._append(StatelessNode(name, logic, keeps_keys)))
+
+
+class KeyedStatelessOperators(StatelessOperators[K, V_co, T]):
+    """Methods of keyed streams for operators without state."""
+
+    __slots__ = ()
+
+    def map_with_key(self, name: str, mapper: Callable[[K, V_co], VO]) -> KeyedStream[K, VO, T]:
+        """Replace each value by ``mapper(key, value)``; the key stays.
+
+        This makes rows of results, which have no key of their own: those of windows, rollups, joins and aggregates.
+
+        >>> from malflow.windows import tumbling
+        >>> def rows(stream):
+        ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        ...     windows = timed.key_distribute("parity", lambda msg: msg.value % 2).window(tumbling(4))
+        ...     counts = windows.aggregate("count", agg.count())
+        ...     return counts.map_with_key("row", lambda key, it: {"odd": key, "from": it.start, "n": it.value})
+        >>> run([1, 3, 2], rows)
+        [{'odd': 1, 'from': 0, 'n': 2}, {'odd': 0, 'from': 0, 'n': 1}]
+        """
+        mapper = checked_function(name, "mapper", mapper, "key, value")
+        return self._stateless(name, partial(MapWithKey, callback=mapper))

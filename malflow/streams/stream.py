@@ -27,14 +27,13 @@ from malflow.streams.matching import MatchOperators
 from malflow.streams.rollup import RollupOperators
 from malflow.streams.routing import RoutingOperators
 from malflow.streams.selection import SelectionOperators
-from malflow.streams.stateless import StatelessOperators
+from malflow.streams.several import Timed
+from malflow.streams.stateless import KeyedStatelessOperators, StatelessOperators
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
+from malflow.type_parameters import K, T, V_co
 
-__all__ = ["KeyedStream", "NeedsEpochs", "Stream", "StreamProvider"]
+__all__ = ["KeyedStream", "KeyedTimedStream", "NeedsEpochs", "Stream", "StreamProvider", "TimedStream"]
 
-K = TypeVar("K")
-V_co = TypeVar("V_co", covariant=True)
-T = TypeVar("T")
 KO = TypeVar("KO")
 VO = TypeVar("VO")
 TO = TypeVar("TO")
@@ -145,6 +144,9 @@ class Stream(StatelessOperators[K, V_co, T], RoutingOperators[K, V_co, T], Event
     def _stream(self, port: Port, *, keyed: bool) -> Any:
         return (KeyedStream if keyed else Stream)(self._graph, port)
 
+    def _timed(self, port: Port) -> Any:
+        return (KeyedTimedStream if self._is_keyed else TimedStream)(self._graph, port)
+
 
 class KeyedStream(
     AggregateOperators[K, V_co, T],
@@ -152,6 +154,7 @@ class KeyedStream(
     JoinOperators[K, V_co, T],
     MatchOperators[K, V_co, T],
     SelectionOperators[K, V_co, T],
+    KeyedStatelessOperators[K, V_co, T],
     Stream[K, V_co, T],
 ):
     """A stream whose records have keys, with operators that keep per-key state."""
@@ -181,9 +184,38 @@ class KeyedStream(
             name: str,
             logic: StatelessLogic[K, V_co, T, VO] | Callable[[DataMessage[K, V_co, T], Output[K, VO, T]], object],
         ) -> KeyedStream[K, VO, T]: ...
+        @overload
+        def event_time(
+            self,
+            name: str,
+            assigner: Callable[[DataMessage[K, V_co, T]], TO],
+            *,
+            out_of_orderness: Any,
+            every: Step | None = ...,
+            per_part: bool = ...,
+            idle_after: timedelta | None = ...,
+            second: Units | None = ...,
+        ) -> KeyedTimedStream[K, V_co, TO]: ...
+        @overload
+        def event_time(
+            self,
+            name: str,
+            assigner: str,
+            *,
+            out_of_orderness: Any,
+            every: Step | None = ...,
+            per_part: bool = ...,
+            idle_after: timedelta | None = ...,
+            second: Units | None = ...,
+        ) -> KeyedTimedStream[K, V_co, Any]: ...
+        def event_time(self, name: str, assigner: Any, **options: Any) -> Any: ...
+        @overload
         def assign_timestamps(
             self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO]
         ) -> KeyedNeedsEpochs[K, V_co, TO]: ...
+        @overload
+        def assign_timestamps(self, name: str, assigner: str) -> KeyedNeedsEpochs[K, V_co, Any]: ...
+        def assign_timestamps(self, name: str, assigner: Any) -> Any: ...
         def generate_epochs(
             self,
             name: str,
@@ -193,7 +225,7 @@ class KeyedStream(
             per_part: bool = True,
             idle_after: timedelta | None = None,
             second: Units | None = None,
-        ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
+        ) -> Timed[KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only
             self,
             name: str,
@@ -206,6 +238,31 @@ class KeyedStream(
         @overload
         def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]: ...
         def union(self, *streams: Any, name: str | None = None) -> Any: ...
+
+
+class TimedStream(Stream[K, V_co, T]):
+    """The records on time of `Stream.event_time`; further operators return streams without late records."""
+
+    __slots__ = ()
+
+    @property
+    def late(self) -> Stream[K, V_co, T]:
+        """The records at or behind the epoch (watermark), with all epochs."""
+        return self._at(Port(self._input("late").vertex, 1))  # type: ignore[no-any-return] # its class depends on keys
+
+    def _at(self, port: Port) -> Any:
+        return self._stream(port, keyed=self._is_keyed)
+
+
+class KeyedTimedStream(KeyedStream[K, V_co, T], TimedStream[K, V_co, T]):
+    """The records on time of `Stream.event_time`, with keys."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def late(self) -> KeyedStream[K, V_co, T]: ...
 
 
 _STREAM_METHODS = frozenset(method for method in dir(KeyedStream) if not method.startswith("_"))

@@ -11,6 +11,7 @@ from malflow.message import DataMessage
 from malflow.operators.silence import Units
 from malflow.operators.thinning import Step
 from malflow.streams.arguments import malformed
+from malflow.streams.several import Timed
 
 if TYPE_CHECKING:
     from malflow.streams.stream import KeyedStream, Stream
@@ -41,7 +42,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         per_part: bool = True,
         idle_after: timedelta | None = None,
         second: Units | None = None,
-    ) -> tuple[Stream[K, V_co, T], Stream[K, V_co, T]]:
+    ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
 
         >>> def on_time(stream):
@@ -87,4 +88,4 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
             per_part: bool = True,
             idle_after: timedelta | None = None,
             second: Units | None = None,
-        ) -> tuple[KeyedStream[K, V_co, T], KeyedStream[K, V_co, T]]: ...
+        ) -> Timed[KeyedStream[K, V_co, T]]: ...

@@ -59,7 +59,7 @@ def add_window(
     kernel, windows = kernel_of(name, aggregators), options.windows
     kind, operator = _operator_of(name, windows, kernel)
     if migrate is not None:
-        checked_function(name, "migrate", migrate)
+        checked_function(name, "migrate", migrate, "old, old_version")
         migrate = _migration_of(kind, migrate)
     logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
     hidden = [(REACHED, StateKind.EPOCHS)]
@@ -110,7 +110,7 @@ def add_cogroup(
     windows, streams = options.windows, 1 + len(others)
     kind, operator = _cogroup_of(name, windows)
     if migrate is not None:
-        migrate = partial(migrated_groups, migrate=checked_function(name, "migrate", migrate))
+        migrate = partial(migrated_groups, migrate=checked_function(name, "migrate", migrate, "old, old_version"))
         migrate = _migration_of(kind, migrate)
     late_ones = [(number, it) for number, it in enumerate(late) if it is not None]
     logic: Any = partial(operator, windows=windows, streams=streams, late=tuple([number for number, _ in late_ones]))
@@ -141,7 +141,7 @@ def kernel_of(name: str, aggregators: Sequence[Any]) -> Kernel:
     try:
         return compile_kernel(aggregators)
     except GraphError as error:
-        raise malformed(name, f"can't be added: {error}") from None
+        raise malformed(name, f"can't be added: {error.reason}") from None
 
 
 def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind, Callable[..., Operator]]:

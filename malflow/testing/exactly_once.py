@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
 from malflow.errors import GraphError, MalflowError, MissingDependency
@@ -40,6 +40,7 @@ def assert_exactly_once(
     rescale: bool = True,
     seed: int | None = None,
     ticks: float | Sequence[float] = 1,
+    at_end: Literal["finish", "keep"] = "finish",
 ) -> None:
     """Check that a dataflow computes the same results whatever interrupts its runs.
 
@@ -74,13 +75,15 @@ def assert_exactly_once(
             dataflow has state under ``key_local``, which cannot be moved.
         ticks: how many seconds each tick begins after the one before; or a sequence of such numbers, of which the last
             counts for all ticks that follow. The time in a ``PAUSE(seconds)`` comes from there.
+        at_end: what the end of the input does, as in `SingleThreadRuntime`. By default windows close and timers fire,
+            so that their results are compared; with ``"keep"`` they do not.
         seed: seeds the choice of schedules; by default they are the same every time.
 
     Raises:
         AssertionError: if a schedule changes the results.
         GraphError: if the dataflow is malformed, `inputs` does not fit its sources, or an argument is invalid.
         OperatorError: if user code fails, or a state cannot be pickled.
-        MissingDependency: if hypothesis is not installed; ``malflow[testing]`` brings it.
+        MissingDependency: if hypothesis is not installed; ``pip install 'malflow[testing]'`` brings it.
 
     >>> from malflow.sinks import VecSink
     >>> from malflow.sources import SingleIteratorSource
@@ -94,6 +97,8 @@ def assert_exactly_once(
     numbers = _numbers(parallelism)
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
         raise GraphError(f"max_examples must be a positive integer; got {short_repr(max_examples)}")
+    if at_end not in ("finish", "keep"):
+        raise GraphError(f"at_end must be 'finish' or 'keep'; got {short_repr(at_end)}")
     program = built(build_dataflow)
     nodes = [vertex.node for vertex in program.vertices]
     rescale = rescale and not any(isinstance(node, StatefulNode) and node.placement is None for node in nodes)
@@ -103,7 +108,7 @@ def assert_exactly_once(
     verdicts: dict[Schedule, list[str] | MalflowError] = {}
 
     def run(schedule: Schedule) -> Outcome:
-        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale)
+        return try_out(build_dataflow, feed, schedule, times, by_worker=not rescale, finishes=at_end == "finish")
 
     def judge(schedule: Schedule) -> list[str] | MalflowError:
         workers = numbers[0] if rescale else schedule.workers
@@ -140,7 +145,7 @@ def _find(
         import hypothesis  # noqa: PLC0415 - an optional dependency
         from hypothesis.errors import NoSuchExample  # noqa: PLC0415
     except ImportError as missing:
-        raise MissingDependency("assert_exactly_once needs hypothesis; install malflow[testing]") from missing
+        raise MissingDependency("assert_exactly_once needs hypothesis; pip install 'malflow[testing]'") from missing
     undisturbed = Schedule(parallelism[0])
     if judge(undisturbed):  # no schedule is shorter than a second undisturbed run
         return undisturbed

@@ -1,10 +1,13 @@
-"""The suite for transactional sinks: whether each epoch is visible once and whole, whatever happens to the writer."""
+"""The suite for transactional sinks: whether each transaction is visible once and whole, whatever happens."""
 
 from __future__ import annotations
 
 import secrets as chance
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from typing import Any, Final
@@ -13,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import short_repr
-from malflow.errors import GraphError
+from malflow.errors import FencedError, GraphError
 from malflow.message import DataMessage
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.contract import StatelessSink
@@ -42,6 +45,8 @@ SINK_LAWS: Final = (
     "others",
     "zombie",
     "stale",
+    "restored",
+    "frozen",
     "crashes",
     "secrets",
 )
@@ -49,8 +54,13 @@ SINK_LAWS: Final = (
 _EACH_TICK = timedelta(microseconds=1)
 _SIZE = 6
 _MOST_ATTEMPTS = 50
+_SHORTLY = 0.5
 _CLAIM, _NEXT = 9, 10
 """Claims of a run and the next one, whose order is another one as texts."""
+
+_LAST = 2
+_RETURNS: Final = ((0, True), (1, True), (1, False), (_LAST, True), (_LAST, False))
+"""How many of two transactions the copy has that is put back, and whether a run is amid its third transaction then."""
 
 CRASHES: Final = (("fence", 1), ("abort", 1), ("prepare", 1), ("prepare", 3), ("commit", 1), ("commit", 2))
 """The calls at which a job crashes, and at which time."""
@@ -61,6 +71,9 @@ def assert_sink(
     read_back: Callable[[], Iterable[Any]],
     *,
     make_value: Callable[[int], Any] = lambda number: number,
+    copy_output: Callable[[], Callable[[], None]] | None = None,
+    freeze: Callable[[], AbstractContextManager[object]] | None = None,
+    timeout: float = 30.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
 ) -> None:
@@ -69,21 +82,27 @@ def assert_sink(
     Each law writes values that no other writes, under a job of its own, into the same place outside. The laws:
 
     - ``invisible``: what was written, or prepared, is not visible before it is committed.
-    - ``visible``: a committed epoch is visible, each value once.
+    - ``visible``: a committed transaction is visible, each value once.
     - ``empty``: `prepare` returns None if nothing was written since the last one.
     - ``handles``: a handle can be pickled, and is not changed afterwards.
     - ``idempotent``: committing again, by this object or the next run's, changes nothing.
-    - ``several``: several prepared epochs are committed by one call, also if the first was committed before.
+    - ``several``: several prepared transactions are committed by one call, also if the first was committed before.
     - ``heir``: the next run's object commits what an object prepared that is gone, and writes on.
-    - ``ledger``: `fence` returns the number of the last committed epoch, zero if there is none, or None.
+    - ``ledger``: `fence` returns the number of the last committed transaction, zero if there is none, or None.
     - ``abort``: what was written or prepared and is not kept never becomes visible.
     - ``keep``: `abort` leaves what is in its argument, which can be committed afterwards.
     - ``close``: `close` neither commits nor drops what is prepared, and the object can be fenced and used again.
-    - ``others``: the epochs of another sink of the same job, into the same place, are its own.
+    - ``others``: the transactions of another sink of the same job, into the same place, are its own.
     - ``zombie``: once a run with a higher claim has fenced, an object of a former run makes nothing visible.
     - ``stale``: `fence` with a lower claim raises, and does no harm to the run that has the higher one.
-    - ``crashes``: a job that crashes before and after each call writes each value once; no epoch is ever visible in
-      part.
+    - ``restored``: checked if `copy_output` is passed. Once the output has returned to a state of before the last
+      committed transaction, amid a run or between two, the next `commit`, and each `fence` whose owner knows of the
+      transaction,
+      raises: later transactions do not hide the gap. An output that has lost nothing is written on.
+    - ``frozen``: checked if `freeze` is passed. A commit to an outside system that does not answer raises within
+      `timeout`, and goes through if the system answers again soon; the next run writes each value once.
+    - ``crashes``: a job that crashes before and after each call writes each value once; no transaction is ever visible
+      in part.
     - ``secrets``: none of `secrets` is in a handle or in the ``repr`` of a sink.
 
     Args:
@@ -92,6 +111,11 @@ def assert_sink(
         read_back: returns all values that are visible outside, as `make_value` has made them, in any order.
         make_value: returns the value of a record by its number; different ones for different numbers. The number is
             the record's key and timestamp.
+        copy_output: copies the output with its ledger, all that the outside system keeps of this sink, and returns a
+            function that puts this copy in the place of what is there then: as a restored backup, a promoted standby
+            or an older disk does. A folder is copied and moved back, a server stopped, its data replaced, and started.
+        freeze: suspends the outside system while its context is open: its connections stay open, without an answer.
+        timeout: the most seconds until a frozen system is given up.
         without: the laws that are not checked.
         secrets: texts that may not show, such as passwords.
 
@@ -101,9 +125,11 @@ def assert_sink(
     """
     __tracebackhide__ = True
     laws = Laws("assert_sink", SINK_LAWS, without, secrets)
-    suite = _SinkSuite(make_sink, read_back, make_value, laws)
+    suite = _SinkSuite(make_sink, read_back, make_value, copy_output, laws)
     try:
         suite.check()
+        if freeze is not None and laws.has("frozen"):
+            suite.check_frozen(freeze, timeout)
     finally:
         suite.close()
 
@@ -114,11 +140,13 @@ class _SinkSuite:
         make_sink: Callable[[], Any],
         read_back: Callable[[], Iterable[Any]],
         make_value: Callable[[int], Any],
+        copy_output: Callable[[], Callable[[], None]] | None,
         laws: Laws,
     ) -> None:
         self._make = make_sink
         self._read_back = read_back
         self._make_value = make_value
+        self._copy_output = copy_output
         self._laws = laws
         self._numbers = count(1)
         self._made: list[Any] = []
@@ -144,6 +172,7 @@ class _SinkSuite:
             ("others", self._others),
             ("zombie", self._zombie),
             ("stale", self._stale),
+            ("restored", self._restore_all),
         ):
             if self._laws.has(name):
                 law()
@@ -180,8 +209,8 @@ class _SinkSuite:
             sink.abort(list(keep))
         return sink
 
-    def _owner(self, name: str, claim: int, sink: str = "out") -> SinkOwner:
-        return SinkOwner(f"law-{name}-{self._run}", sink, claim)
+    def _owner(self, name: str, claim: int, sink: str = "out", transaction: int = 0) -> SinkOwner:
+        return SinkOwner(f"law-{name}-{self._run}", sink, claim, transaction)
 
     def _write(self, law: str, sink: Any, size: int = 3) -> list[Any]:
         """Write some values, each under its number as the key; return them."""
@@ -195,13 +224,13 @@ class _SinkSuite:
                     sink.flush()
         return values
 
-    def _prepare(self, law: str, sink: Any, epoch: int) -> Any:
+    def _prepare(self, law: str, sink: Any, transaction: int) -> Any:
         __tracebackhide__ = True
         with self._laws.of(law):
-            handle = sink.prepare(epoch)
+            handle = sink.prepare(transaction)
         self._live.append((handle, likeness(handle)))
         if handle is None:
-            self._laws.broken(law, f"prepare({epoch}) returned None, though values were written")
+            self._laws.broken(law, f"prepare({transaction}) returned None, though values were written")
         return self._laws.pickled("handles", handle, f"the handle {short_repr(handle)}")
 
     def _commit_all(self, law: str, sink: Any, handles: Sequence[Any]) -> None:
@@ -248,7 +277,7 @@ class _SinkSuite:
             self._see("idempotent", "after a second commit()", values, 1)
         heir, last = self._fenced("ledger", "commit", _NEXT)
         if last not in (1, None) and self._laws.has("ledger"):
-            self._laws.broken("ledger", f"fence() returned {short_repr(last)} after epoch 1, instead of 1 or None")
+            self._laws.broken("ledger", f"fence() returned {short_repr(last)} after transaction 1, not 1 or None")
         if self._laws.has("idempotent"):
             self._commit_all("idempotent", heir, [handle])
             with self._laws.of("abort"):
@@ -258,21 +287,21 @@ class _SinkSuite:
     def _several(self) -> None:
         __tracebackhide__ = True
         sink, handles, values = self._begun("several", "several"), [], []
-        for epoch in (8, 9, 10):
+        for transaction in (8, 9, 10):
             values.append(self._write("several", sink))
-            handles.append(self._prepare("several", sink, epoch))
-        self._see("invisible", "after three epochs were prepared", [it for them in values for it in them], 0)
+            handles.append(self._prepare("several", sink, transaction))
+        self._see("invisible", "after three transactions were prepared", [it for them in values for it in them], 0)
         self._commit_all("several", sink, handles[:1])
-        self._see("several", "after the first of three epochs was committed", values[0], 1)
-        self._see("several", "after the first of three epochs was committed", values[1] + values[2], 0)
+        self._see("several", "after the first of three transactions was committed", values[0], 1)
+        self._see("several", "after the first of three transactions was committed", values[1] + values[2], 0)
         more = self._write("several", sink)
         self._commit_all("several", sink, handles)
-        self._see("several", "after three epochs were committed", [it for them in values for it in them], 1)
-        self._see("invisible", "after the epochs before were committed", more, 0)
+        self._see("several", "after three transactions were committed", [it for them in values for it in them], 1)
+        self._see("invisible", "after the transactions before were committed", more, 0)
         self._commit_all("several", sink, [self._prepare("several", sink, 12)])
         self._see(
             "several",
-            "after a fourth epoch, whose number is not the next,",
+            "after a fourth transaction, whose number is not the next,",
             [it for them in (*values, more) for it in them],
             1,
         )
@@ -292,7 +321,7 @@ class _SinkSuite:
         self._see("heir", "after the next run's commit()", values, 1)
         again = self._write("heir", heir)
         self._commit_all("heir", heir, [self._prepare("heir", heir, 2)])
-        self._see("heir", "after the next run's second epoch", [*values, *again], 1)
+        self._see("heir", "after the next run's second transaction", [*values, *again], 1)
         self._see("abort", "after the next run has taken over", lost, 0)
 
     def _abort(self) -> None:
@@ -304,23 +333,23 @@ class _SinkSuite:
         heir = self._begun("abort", "abort", _NEXT)
         values = self._write("abort", heir)
         self._commit_all("abort", heir, [self._prepare("abort", heir, 1)])
-        self._see("abort", "after the next run has written the epoch anew", values, 1)
+        self._see("abort", "after the next run has written the transaction anew", values, 1)
         self._see("abort", "though the next run aborted it", [*prepared, *written], 0)
         dropped = self._write("abort", heir)
         with self._laws.of("abort"):
             heir.abort([])
         values = self._write("abort", heir)
         self._commit_all("abort", heir, [self._prepare("abort", heir, 2)])
-        self._see("abort", "after an abort() amid an epoch", values, 1)
+        self._see("abort", "after an abort() amid a transaction", values, 1)
         self._see("abort", "though it was written before an abort()", dropped, 0)
 
     def _keep(self) -> None:
         __tracebackhide__ = True
         gone = self._begun("keep", "keep")
         values, handles = [], []
-        for epoch in (1, 2):
+        for transaction in (1, 2):
             values += self._write("keep", gone)
-            handles.append(self._prepare("keep", gone, epoch))
+            handles.append(self._prepare("keep", gone, transaction))
         heir = self._begun("keep", "keep", _NEXT, handles)
         self._see("invisible", "after an abort() that keeps it", values, 0)
         self._commit_all("keep", heir, handles)
@@ -344,7 +373,7 @@ class _SinkSuite:
         self._see("close", "after close(), fence() and commit()", values, 1)
         again = self._write("close", sink)
         self._commit_all("close", sink, [self._prepare("close", sink, 2)])
-        self._see("close", "after an epoch of an object that was closed before", again, 1)
+        self._see("close", "after a transaction of an object that was closed before", again, 1)
         self._see("close", "though it was not prepared before close()", lost, 0)
 
     def _others(self) -> None:
@@ -408,6 +437,79 @@ class _SinkSuite:
         self._commit_all("stale", present, [handle, self._prepare("stale", present, 2)])
         self._see("stale", "after a run with a lower claim tried to take over", [*values, *more], 1)
 
+    def _restore_all(self) -> None:
+        """Check what happens after each return of the output to an earlier state."""
+        __tracebackhide__ = True
+        if self._copy_output is not None:
+            for kept, is_amid in _RETURNS:
+                self._restore(self._copy_output, kept, is_amid=is_amid)
+
+    def _restore(self, copy_output: Callable[[], Callable[[], None]], kept: int, *, is_amid: bool) -> None:
+        """Put the output back to where it had some of two transactions, and see whether that is noticed."""
+        __tracebackhide__ = True
+        name, after = f"restored-{kept}-{is_amid}", f"after {kept} of 2 transactions were put back"
+        is_lost = kept < _LAST
+        sink, known = self._begun("restored", name), _LAST
+        put_back = copy_output()
+        for transaction in range(1, _LAST + 1):
+            self._write("restored", sink)
+            self._commit_all("restored", sink, [self._prepare("restored", sink, transaction)])
+            put_back = copy_output() if transaction == kept else put_back
+        if is_amid:
+            values = self._write("restored", sink)
+            handle = self._prepare("restored", sink, _LAST + 1)
+            (put_back if is_lost else copy_output())()
+            self._notice(f"commit() of a third, {after} amid a run,", lambda: sink.commit([handle]), is_lost=is_lost)
+            self._see("restored", f"{after} and a third was committed", values, int(not is_lost))
+            known += int(not is_lost)
+        else:
+            if hasattr(sink, "close"):
+                sink.close()
+            put_back()
+        owner = self._owner(name, _NEXT, transaction=known)
+        self._notice(f"fence() of the next run, {after},", lambda: self._sink().fence(owner), is_lost=is_lost)
+
+    def check_frozen(self, freeze: Callable[[], AbstractContextManager[object]], timeout: float) -> None:
+        """Commit while the outside system does not answer: shortly, and for longer than the sink waits."""
+        __tracebackhide__ = True
+        sink = self._begun("frozen", "frozen")
+        values = self._write("frozen", sink)
+        handle = self._prepare("frozen", sink, 1)
+        with freeze():
+            done = _in_a_thread(lambda: sink.commit([handle]))
+            time.sleep(_SHORTLY)
+        with self._laws.of("frozen"):
+            done.result(timeout)
+        self._see("frozen", "after a commit to a system that was frozen for a moment", values, 1)
+        values = self._write("frozen", sink)
+        handle = self._prepare("frozen", sink, 2)
+        with freeze():
+            done = _in_a_thread(lambda: sink.commit([handle]))
+            try:
+                raised = done.exception(timeout)
+            except TimeoutError:
+                raised = None
+            if raised is None:
+                self._laws.broken("frozen", f"commit() raised no error in {timeout:g} s of a system that is frozen")
+        after = self._begun("frozen", "frozen", _NEXT, [handle])
+        self._commit_all("frozen", after, [handle])
+        self._see("frozen", "after the system was frozen, and the next run committed", values, 1)
+
+    def _notice(self, what: str, call: Callable[[], Any], *, is_lost: bool) -> None:
+        """Check that a call raises if transactions are lost, and only then; not that another run has the output."""
+        __tracebackhide__ = True
+        if not is_lost:
+            with self._laws.of("restored"):
+                call()
+            return
+        try:
+            call()
+        except FencedError as error:
+            self._laws.broken("restored", f"{what} said that another run has the output: {error}")
+        except Exception:  # noqa: BLE001 - the connector's own
+            return
+        self._laws.broken("restored", f"{what} raised no error, though a transaction that was committed is lost")
+
     def _crash(self, call: str, when: str, nth: int) -> None:
         """Run a job that crashes at a call, and is started again until it ends."""
         __tracebackhide__ = True
@@ -416,10 +518,10 @@ class _SinkSuite:
         files = MemoryFileSystem(skip_instance_cache=True)
         files.store, files.pseudo_dirs = {}, [""]  # instances share these by default
         backend = FsspecBackend("/sink", filesystem=files, job=f"crash-{self._run}-{call}-{when}-{nth}")
-        epochs: dict[int, list[Any]] = {}
+        transactions: dict[int, list[Any]] = {}
         plan = _Plan(call, when, nth)
         for _ in range(_MOST_ATTEMPTS):
-            sink = _CrashingSink(self._sink(), plan, epochs)
+            sink = _CrashingSink(self._sink(), plan, transactions)
 
             def build(provider: StreamProvider, sink: Any = sink) -> None:
                 script = [item for number in numbers for item in (number, PAUSE)]
@@ -431,19 +533,19 @@ class _SinkSuite:
                 with self._laws.of("crashes"):
                     SingleThreadRuntime(build, backend, _EACH_TICK).execute()
             except Crash:
-                self._see_whole(where, epochs)
+                self._see_whole(where, transactions)
                 continue
             break
         self._see("crashes", f"after {where}", [self._make_value(number) for number in numbers], 1)
 
-    def _see_whole(self, where: str, epochs: dict[int, list[Any]]) -> None:
-        """Check that each epoch is visible as a whole or not at all."""
+    def _see_whole(self, where: str, transactions: dict[int, list[Any]]) -> None:
+        """Check that each transaction is visible as a whole or not at all."""
         __tracebackhide__ = True
         seen = self._visible("crashes")
-        for number, values in epochs.items():
+        for number, values in transactions.items():
             times = {seen.count(likeness(value)) for value in values}
             if times - {0, 1} or len(times) > 1:
-                self._laws.broken("crashes", f"after {where}, epoch {number} is visible in part, or twice")
+                self._laws.broken("crashes", f"after {where}, transaction {number} is visible in part, or twice")
 
 
 class _Plan:
@@ -466,13 +568,13 @@ class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
     Args:
         sink: the sink.
         plan: where to crash.
-        epochs: gets the values of each prepared epoch.
+        transactions: gets the values of each prepared transaction.
     """
 
-    def __init__(self, sink: Any, plan: _Plan, epochs: dict[int, list[Any]]) -> None:
+    def __init__(self, sink: Any, plan: _Plan, transactions: dict[int, list[Any]]) -> None:
         self._sink = sink
         self._plan = plan
-        self._epochs = epochs
+        self._transactions = transactions
         self._values: list[Any] = []
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
@@ -492,10 +594,10 @@ class _CrashingSink(TransactionalSinkImpl[Any, Any, Any, Any]):
             last: int | None = self._sink.fence(owner)
         return last
 
-    def prepare(self, epoch: int) -> Any:
+    def prepare(self, transaction: int) -> Any:
         with self._at("prepare"):
-            self._epochs[epoch], self._values = self._values, []
-            return self._sink.prepare(epoch)
+            self._transactions[transaction], self._values = self._values, []
+            return self._sink.prepare(transaction)
 
     def commit(self, handles: Sequence[Any]) -> None:
         with self._at("commit"):
@@ -519,3 +621,17 @@ def _write_batch(sink: Any, keys: Sequence[Any], values: Sequence[Any], timestam
         return
     for key, value, timestamp in zip(keys, values, timestamps, strict=True):
         sink.sink(DataMessage(key, value, timestamp))
+
+
+def _in_a_thread(call: Callable[[], object]) -> Future[object]:
+    """Call a function on a thread that nobody has to wait for."""
+    future: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from fsspec.implementations.memory import MemoryFileSystem
@@ -39,6 +39,8 @@ SOURCE_LAWS: Final = (
     "move",
     "go on",
     "committed",
+    "restored",
+    "frozen",
     "lag",
     "pickle",
     "runs",
@@ -48,6 +50,10 @@ SOURCE_LAWS: Final = (
 _REST = 0.005
 _LARGE = 1000
 _MOST_CUTS = 8
+_SHORTLY = 0.5
+_LOST = 4
+_RETURNS: Final = ((_LOST - 2, False), (3 * _LOST, False), (3 * _LOST, True))
+"""How many records are added after the input has lost some, and whether it is read meanwhile."""
 _WORKERS = (1, 2, 3, 2, 1)
 
 Record = tuple[Any, Any]
@@ -57,13 +63,17 @@ def assert_source(
     make_source: Callable[[], Any],
     *,
     count: int | None = None,
+    add_records: Callable[[int], object] | None = None,
+    copy_input: Callable[[], Callable[[], object]] | None = None,
+    freeze: Callable[[], AbstractContextManager[object]] | None = None,
     timeout: float = 30.0,
     without: Collection[str] = (),
     secrets: Sequence[str] = (),
 ) -> None:
     """Check that a source keeps the laws of the contract, so that a job that reads it is exactly-once.
 
-    The records outside must stay the same meanwhile; a few dozen, in two or more parts, are enough. The laws:
+    The records outside must stay the same meanwhile, but for those that `add_records` adds; a few dozen, in two or more
+    parts, are enough. The laws:
 
     - ``parts``: two source objects list the same parts, each once, and they are valid keys.
     - ``records``: all records come, until every part is finished or `count` have come.
@@ -75,6 +85,12 @@ def assert_source(
     - ``go on``: a reader that has been left behind continues from a later position, if ``go_on_from`` says so.
     - ``committed``: confirming a position, also twice or again after a restart, moves no reader, and loses no record
       behind it.
+    - ``restored``: checked if `add_records` and `copy_input` are passed. Once the input has returned to an earlier
+      state, amid a run or between two, and has grown again, less or more than before, a reader raises an error, or
+      returns just what was added since: there is no gap. A reader that had not passed the copy returns that, without
+      an error.
+    - ``frozen``: checked if `freeze` and `add_records` are passed. A reader of an outside system that does not answer
+      raises within `timeout`; if the system answers again soon, it reads on.
     - ``lag``: ``lag()`` is a number from zero on, or None, and zero or None after the last record.
     - ``pickle``: the source can be sent to the processes of Spark.
     - ``runs``: a run that is stopped, killed and rescaled again and again gets each record once, in the order of its
@@ -85,7 +101,11 @@ def assert_source(
         make_source: returns a new source of the same records: an implementation, a `StatefulSource`, or what
             `malflow.connect` returns.
         count: how many records there are in all parts; needed if parts never finish.
-        timeout: the most seconds to wait for records.
+        add_records: adds so many records outside, with other values than all before.
+        copy_input: copies what the outside system keeps of the input, and returns a function that puts this copy in the
+            place of what is there then: as a restored backup or a promoted standby does.
+        freeze: suspends the outside system while its context is open: its connections stay open, without an answer.
+        timeout: the most seconds to wait for records, and until a frozen system is given up.
         without: the laws that are not checked.
         secrets: texts that may not show, such as passwords.
 
@@ -97,8 +117,14 @@ def assert_source(
     >>> assert_source(lambda: ScriptedSource({"a": [1, 2, 3], "b": [4, 5]}))
     """
     __tracebackhide__ = True
-    suite = _SourceSuite(make_source, count, timeout, Laws("assert_source", SOURCE_LAWS, without, secrets))
+    laws = Laws("assert_source", SOURCE_LAWS, without, secrets)
+    suite = _SourceSuite(make_source, count, timeout, laws)
     suite.check()
+    if add_records is not None and copy_input is not None and laws.has("restored"):
+        for added, is_amid in _RETURNS:
+            suite.check_restored(add_records, copy_input, added, is_amid=is_amid)
+    if add_records is not None and freeze is not None and laws.has("frozen"):
+        suite.check_frozen(add_records, freeze)
 
 
 class _SourceSuite:
@@ -333,6 +359,149 @@ class _SourceSuite:
                 reader.committed(_copy(position))
             got = self._read(reader, len(rest), _LARGE, "committed")
         self._laws.alike("committed", f"{what}, resumed there", rest, got)
+
+    def check_restored(
+        self,
+        add_records: Callable[[int], object],
+        copy_input: Callable[[], Callable[[], object]],
+        added: int,
+        *,
+        is_amid: bool,
+    ) -> None:
+        """Put the input back to before some records, add others, and see whether that is noticed."""
+        __tracebackhide__ = True
+        with self._laws.of("restored"):
+            present = self._present()
+            put_back = copy_input()
+            source = self._source()
+            readers = self._continued(source, {part: source.build_part(part, None) for part in present})
+            for part, reader in readers.items():
+                self._read(reader, len(present[part]), _LARGE, "restored")
+            earlier = {part: _copy(reader.snapshot()) for part, reader in readers.items()}
+            add_records(_LOST)
+            readers = self._continued(source, readers)
+            self._read_more(readers, _LOST)
+            positions = {part: _copy(reader.snapshot()) for part, reader in readers.items()}
+            if not is_amid:
+                for reader in readers.values():
+                    _suspend(reader)
+            put_back()
+            add_records(added)
+            now = self._present(sum(map(len, present.values())) + added)
+        when = "amid a run" if is_amid else "between two runs"
+        for part, records in now.items():
+            rest = records[len(present.get(part, ())) :]
+            what = f"part {short_repr(part)}, after {_LOST} records were lost {when} and {added} were added,"
+            reader = readers.get(part) if is_amid else None
+            self._see_rest(what, part, reader, positions.get(part), rest)
+            with self._reader(part, earlier.get(part), "restored") as reader:
+                got = self._read(reader, len(rest), _LARGE, "restored")
+            self._laws.alike("restored", f"{what} read from a position before what was lost,", rest, got)
+
+    def check_frozen(
+        self, add_records: Callable[[int], object], freeze: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        """Poll while the outside system does not answer: shortly, and for longer than the source waits."""
+        __tracebackhide__ = True
+        source = self._source()
+        with self._laws.of("frozen"):
+            present = self._present()
+            readers = {part: source.build_part(part, None) for part in present}
+            for part, reader in readers.items():
+                self._read(reader, len(present[part]), _LARGE, "frozen")
+            with freeze():
+                self._poll_for(_SHORTLY, readers)
+            add_records(_LOST)
+            self._read_more(readers, _LOST)
+        with freeze():
+            for part, reader in readers.items():
+                is_content = False
+                with suppress(Exception):  # the connector's own
+                    self._poll_for(self._timeout, {part: reader})
+                    is_content = True
+                if is_content:
+                    what = f"part {short_repr(part)} raised no error in {self._timeout:g} s of a system that is frozen"
+                    self._laws.broken("frozen", what)
+        for reader in readers.values():
+            _suspend(reader)
+
+    @staticmethod
+    def _poll_for(seconds: float, readers: Mapping[Any, Any]) -> None:
+        """Poll readers, which are at the end, for some time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for reader in readers.values():
+                reader.poll_batch(_LARGE) if hasattr(reader, "poll_batch") else poll_until(reader, _LARGE)
+            time.sleep(_REST)
+
+    def _present(self, total: int | None = None) -> dict[Any, list[Record]]:
+        """Return all records by part, read by new readers."""
+        total = total if total is not None else self._count
+        source = self._source()
+        found: dict[Any, list[Record]] = {part: [] for part in list_parts("source", source)}
+        readers = {part: source.build_part(part, None) for part in found}
+        try:
+            deadline = time.monotonic() + self._timeout
+            while not all(reader.is_finished() for reader in readers.values()):
+                polled = {part: self._polled(reader, _LARGE, "restored") for part, reader in readers.items()}
+                for part, records in polled.items():
+                    found[part] += records
+                if total is not None and sum(map(len, found.values())) >= total:
+                    break
+                if not any(polled.values()):
+                    self._wait(deadline)
+        finally:
+            for reader in readers.values():
+                _suspend(reader)
+        return found
+
+    def _continued(self, source: StatefulSource[Any, Any, Any, Any], readers: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Return readers of all parts that there are now; one that has ended is built again, as in the next run."""
+        continued = dict(readers)
+        for part in list_parts("source", source):
+            reader = readers.get(part)
+            if reader is None or reader.is_finished():
+                position = None if reader is None else _copy(reader.snapshot())
+                if reader is not None:
+                    _suspend(reader)
+                continued[part] = source.build_part(part, position)
+        return continued
+
+    def _read_more(self, readers: Mapping[Any, Any], count: int) -> None:
+        deadline = time.monotonic() + self._timeout
+        while count > 0:
+            came = sum(len(self._polled(reader, _LARGE, "restored")) for reader in readers.values())
+            count -= came
+            if not came:
+                self._wait(deadline)
+
+    def _see_rest(self, what: str, part: Any, reader: Any, position: Any, rest: Sequence[Record]) -> None:
+        """Check that a reader raises, or returns just these records."""
+        __tracebackhide__ = True
+        got: list[Record] = []
+        deadline = time.monotonic() + self._timeout
+        try:
+            while True:
+                try:
+                    reader = reader if reader is not None else self._source().build_part(part, position)
+                    values, stamps = (
+                        reader.poll_batch(_LARGE) if hasattr(reader, "poll_batch") else poll_until(reader, _LARGE)
+                    )
+                except Exception:  # noqa: BLE001 - the connector's own
+                    return
+                got += zip(values, stamps, strict=True)
+                if not len(values) and [likeness(it) for it in got] == [likeness(it) for it in rest]:
+                    return
+                if time.monotonic() > deadline:
+                    self._laws.alike("restored", f"{what} and no error,", rest, got)
+                if reader.is_finished() and not len(values):  # the next run reads on
+                    position = _copy(reader.snapshot())
+                    _suspend(reader)
+                    reader = None
+                time.sleep(_REST)
+        finally:
+            if reader is not None:
+                _suspend(reader)
 
     def _check_pickle(self, source: StatefulSource[Any, Any, Any, Any]) -> None:
         __tracebackhide__ = True

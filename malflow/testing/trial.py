@@ -133,7 +133,13 @@ def built(build_dataflow: Build, ends: Callable[[Node], Node] | None = None) -> 
 
 
 def try_out(
-    build_dataflow: Build, feed: Feed, schedule: Schedule, times: Sequence[datetime], *, by_worker: bool
+    build_dataflow: Build,
+    feed: Feed,
+    schedule: Schedule,
+    times: Sequence[datetime],
+    *,
+    by_worker: bool,
+    finishes: bool = True,
 ) -> Outcome:
     """Run a dataflow under a schedule, with its snapshots in memory.
 
@@ -143,6 +149,7 @@ def try_out(
         schedule: the events to apply.
         times: when the tick of each record begins, and that of the end.
         by_worker: whether to record which worker holds a state.
+        finishes: whether the end of the input emits open results.
 
     Raises:
         MalflowError: whatever a run of the dataflow raises.
@@ -166,7 +173,8 @@ def try_out(
         job.process(len(feed))
         job.snapshot()
         states = job.states(by_worker=by_worker)
-        job.end()
+        if finishes:
+            job.end()
     finally:
         job.close()
     recorders = job.ends.recorders.items()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from malflow.callables import deferred
+from malflow.callables import without_result
 from malflow.connectors.codecs.contract import Decoder, Encoder
 from malflow.connectors.codecs.plain import (
     BytesDecoder,
@@ -96,8 +96,8 @@ def _named(codecs: Mapping[str, Callable[[], C]], name: str, wanted_by: str, opt
 def _require_function(function: object, wanted_by: str, option: str, kind: type) -> None:
     if isinstance(function, type) and issubclass(function, kind):
         raise GraphError(f"{wanted_by} {option} got the class {function.__name__}; write {function.__name__}(...)")
-    if not callable(function) or deferred(function):
+    if not callable(function) or without_result(function):
         raise GraphError(
             f"{wanted_by} {option} must be a name, a codec or a plain function; got "
-            f"{deferred(function) or short_repr(function)}"
+            f"{without_result(function) or short_repr(function)}"
         )

@@ -13,6 +13,7 @@ __all__ = ["BytesDecoder", "BytesEncoder", "JsonDecoder", "JsonEncoder", "TextDe
 _json = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(_json)  # type: ignore[attr-defined] # no stub
 _SPACE = " \t\n\r"
+_NOT_JSON = "pass encode=JsonEncoder(default=str), of malflow.connectors.codecs, or a formatter= that makes it JSON"
 
 
 class BytesDecoder(Decoder[bytes]):
@@ -124,5 +125,15 @@ class JsonEncoder(Encoder[Any]):
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=default).encode
 
     def encode(self, value: Any) -> bytes:
-        """Return the bytes of a value."""
-        return self._encode(value).encode("ascii")
+        """Return the bytes of a value.
+
+        Raises:
+            TypeError: if a part of it is not JSON.
+            ValueError: if a number is NaN or infinite, or the value is a part of itself.
+        """
+        try:
+            return self._encode(value).encode("ascii")
+        except TypeError as error:
+            if self._default is not None:
+                raise
+            raise TypeError(f"{error}; {_NOT_JSON}") from None

@@ -1,4 +1,4 @@
-"""Delta Lake: a sink whose epochs are commits of the table."""
+"""Delta Lake: a sink whose transactions are commits of the table."""
 
 from malflow.errors import MissingDependency
 

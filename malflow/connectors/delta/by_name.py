@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from malflow.connectors.address import Address
 from malflow.connectors.delta.sink import DeltaSink
+from malflow.connectors.lost_output import OnDataLoss
 
 __all__ = ["sink"]
 
@@ -24,6 +25,7 @@ def sink(
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
     retry_for: timedelta = timedelta(minutes=1),
+    on_data_loss: OnDataLoss = "fail",
 ) -> DeltaSink[Any, Any, Any]:
     """Return the sink into a table."""
     return DeltaSink(
@@ -34,4 +36,5 @@ def sink(
         settings=settings,
         storage_options=storage_options,
         retry_for=retry_for,
+        on_data_loss=on_data_loss,
     )

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import deltalake
 import pyarrow as pa
 
-from malflow.callables import deferred
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
+from malflow.connectors.lost_output import OnDataLoss, check_on_data_loss
 from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
 from malflow.message import DataMessage
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 from malflow.store.redaction import redacted, secrets_in
+from malflow.type_parameters import K, T, V
 
 __all__ = ["DeltaSink", "Handle"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 Handle: TypeAlias = tuple[int, bytes]
-"""An epoch, and its rows as a compressed Arrow stream."""
+"""A transaction, and its rows as a compressed Arrow stream."""
 
 _OURS = frozenset({"table_or_uri", "data", "mode", "storage_options", "commit_properties", "predicate"})
 _SETTINGS = frozenset(inspect.signature(deltalake.write_deltalake).parameters)
+
+
+_OF_DELTA = {
+    "key": "'AWS_ACCESS_KEY_ID'",
+    "secret": "'AWS_SECRET_ACCESS_KEY'",
+    "token": "'AWS_SESSION_TOKEN'",
+    "endpoint_url": "'AWS_ENDPOINT_URL', with 'AWS_ALLOW_HTTP': 'true' for http",
+    "client_kwargs": "'AWS_ENDPOINT_URL', 'AWS_REGION', and 'AWS_ALLOW_HTTP': 'true' for http",
+    "anon": "'AWS_SKIP_SIGNATURE': 'true'",
+    "profile": "'AWS_PROFILE'",
+}
+"""What s3fs calls its options, and deltalake."""
 
 
 class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
@@ -39,8 +50,8 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     A record is a dict, a dataclass or a named tuple, or a tuple if `schema` is passed. With
     ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are in the snapshot, compressed, and are
-    appended once it is durable; the log of the table tells which epochs it has. So each interval is in the table once,
-    as a whole. A run that was replaced can't commit. An interval should fit in memory.
+    appended once it is durable; the log of the table tells which transactions it has. So each interval is in the table
+    once, as a whole. A run that was replaced can't commit. An interval should fit in memory.
 
     Args:
         table: the path or URL of the table, which is created if it does not exist.
@@ -52,6 +63,8 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         settings: passed to `deltalake.write_deltalake`, such as ``{"partition_by": ["day"]}``.
         storage_options: passed to deltalake, such as credentials.
         retry_for: how long the run waits while an object store can't be reached.
+        on_data_loss: ``"fail"`` when the log of the table lacks a transaction that was committed, as after it was
+            restored from a backup or deleted, at a start or amid a run; or ``"continue"``.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -66,20 +79,17 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         *,
         schema: pa.Schema | None = None,
         delivery: Delivery = "exactly-once",
-        formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
+        formatter: Formatter | None = None,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, str] | None = None,
         retry_for: timedelta = timedelta(minutes=1),
+        on_data_loss: OnDataLoss = "fail",
     ) -> None:
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
             raise GraphError(f"DeltaSink needs the path or URL of a table; got {table!r}")
         if delivery not in ("exactly-once", "at-least-once"):
             raise GraphError(f"DeltaSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
         stored = None if schema is None else _checked_schema(schema)
-        if formatter is not None and (not callable(formatter) or deferred(formatter)):
-            raise GraphError(
-                f"DeltaSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
-            )
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:
             raise GraphError(f"DeltaSink settings can't have {ours[0]!r}, on which delivery rests")
@@ -89,13 +99,21 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise GraphError(f"DeltaSink settings can't have {unknown[0]!r}: write_deltalake takes {known}")
         if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
             raise GraphError(f"DeltaSink retry_for must be a timedelta, not negative; got {retry_for!r}")
+        check_on_data_loss("DeltaSink", on_data_loss)
+        _check_storage_options(storage_options)
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path
         self.delivery = delivery
         self._shown = redacted(uri, secrets_in(storage_options or {}, uri))
         self._schema = stored
-        self._formatter = formatter
-        self._table = Table(uri, storage_options or {}, settings or {}, retry_for.total_seconds())
+        self._formatter = checked_formatter("DeltaSink", formatter)
+        self._table = Table(
+            uri,
+            storage_options or {},
+            settings or {},
+            retry_for.total_seconds(),
+            accepts_loss=on_data_loss == "continue",
+        )
         self._begin()
         if delivery == "at-least-once":
             self.snapshot, self.restore = self._append_now, self._begin_anew
@@ -110,9 +128,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         Raises:
             UnfitRow: if a record does not fit the schema.
         """
-        rows: Sequence[Any] = values
-        if self._formatter is not None:
-            rows = [self._formatter(message) for message in map(DataMessage, keys, values, timestamps)]
+        rows = formatted(self._formatter, keys, values, timestamps)
         if self._columns.schema is None:  # more rows tell more of the types
             self._rows.extend(rows)
         elif rows:
@@ -125,36 +141,37 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._drop()
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take the table over for this sink; return the last epoch in it.
+        """Take the table over for this sink; return the last transaction in it.
 
         Raises:
             FencedError: if a run with a higher claim has it.
+            DeltaSinkError: if the log of the table lacks a transaction that was committed.
         """
         self._begin()
         last = self._table.fence(owner, self._schema)
         self._columns.schema = self._schema if self._schema is not None else self._table.schema()
         return last
 
-    def prepare(self, epoch: int) -> Handle | None:
-        """Return the rows of an epoch; None if there are none."""
+    def prepare(self, transaction: int) -> Handle | None:
+        """Return the rows of a transaction; None if there are none."""
         data = self._taken()
         if data is None:
             return None
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, data.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(data)
-        return epoch, sink.getvalue().to_pybytes()
+        return transaction, sink.getvalue().to_pybytes()
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Append epochs that are not in the table.
+        """Append transactions that are not in the table.
 
         Raises:
             FencedError: if a run with a higher claim has the table.
             DeltaSinkError: if the table can't be written.
         """
-        for epoch, data in handles:
+        for transaction, data in handles:
             with pa.ipc.open_stream(data) as reader:
-                self._table.append(epoch, reader.read_all())
+                self._table.append(transaction, reader.read_all())
 
     def abort(self, keep: Sequence[Handle]) -> None:
         """Drop what is not prepared; nothing is staged outside."""
@@ -178,7 +195,7 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
         columns = self._columns
-        columns.schema = self._table.schema()  # another writer, or epochs of the run before, may have created it since
+        columns.schema = self._table.schema()  # another writer, or commits of the run before, may have created it since
         batch = columns.make(rows)
         try:
             delta_schema(batch.schema)
@@ -197,6 +214,23 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._shown!r})"
+
+
+def _check_storage_options(options: Any) -> None:
+    """Refuse the options of other libraries, which deltalake would ignore, or fail on without a name."""
+    if options is not None and not isinstance(options, Mapping):
+        raise GraphError(
+            f"DeltaSink storage_options must be a dict of deltalake's options; got a {type(options).__name__}"
+        )
+    for name, value in (options or {}).items():
+        instead = _OF_DELTA.get(name)
+        if instead is not None:
+            raise GraphError(f"DeltaSink storage_options has {name!r}, an option of s3fs; deltalake calls it {instead}")
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise GraphError(
+                f"DeltaSink storage_options must be texts, as deltalake takes them; {name!r} is of type "
+                f"{type(value).__name__}"
+            )
 
 
 def _checked_schema(schema: Any) -> pa.Schema:

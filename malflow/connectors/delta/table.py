@@ -1,4 +1,4 @@
-"""A Delta table that epochs are appended to, each once, by the run that owns it."""
+"""A Delta table that transactions are appended to, each once, by the run that owns it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from malflow.connectors.delta.schemas import fitted
+from malflow.connectors.lost_output import Confirmed
 from malflow.errors import FencedError, MalflowError
 from malflow.filesystem import is_local
 from malflow.sinks.transactional import SinkOwner
@@ -45,20 +46,27 @@ class DeltaSinkError(MalflowError, OSError):
 class Table:
     """A table, and the run that may append to it.
 
-    The log of the table has two transaction ids for each sink. The version of ``job/sink`` is the last epoch; that of
-    ``job/sink#claim`` is the claim of the run that owns the sink. Each commit sets both, and Delta refuses a commit if
-    another one has set either of them since the table was looked at. So looking first and then committing is safe: an
-    epoch is not appended twice, nor by a run that has been replaced.
+    The log of the table has two transaction ids for each sink. The version of ``job/sink`` is the last transaction;
+    that of ``job/sink#claim`` is the claim of the run that owns the sink. Each commit sets both, and Delta refuses a
+    commit if another one has set either of them since the table was looked at. So looking first and then committing is
+    safe: a transaction is not appended twice, nor by a run that has been replaced.
 
     Args:
         uri: the path or URL.
         storage_options: passed to deltalake.
         settings: passed to `deltalake.write_deltalake`.
         retry_seconds: how long an object store is asked again while it can't be reached.
+        accepts_loss: whether the log of the table may lack transactions that were committed.
     """
 
     def __init__(
-        self, uri: str, storage_options: Mapping[str, str], settings: Mapping[str, Any], retry_seconds: float = 60
+        self,
+        uri: str,
+        storage_options: Mapping[str, str],
+        settings: Mapping[str, Any],
+        retry_seconds: float = 60,
+        *,
+        accepts_loss: bool = False,
     ) -> None:
         self._uri = uri
         self._options = dict(storage_options)
@@ -68,6 +76,7 @@ class Table:
         self._secrets = secrets_in(self._options, uri)
         self._shown = redacted(uri, self._secrets)
         self._owner: SinkOwner | None = None
+        self._confirmed = Confirmed("in its log", self._lost, accepts_loss=accepts_loss)
         self._was_missing = False
 
     def schema(self) -> pa.Schema | None:
@@ -76,35 +85,40 @@ class Table:
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def fence(self, owner: SinkOwner, schema: pa.Schema | None) -> int:
-        """Take the sink's transactions over; return the last epoch that was committed.
+        """Take the sink's ids over; return the last transaction that was committed.
 
         Args:
             owner: the run.
-            schema: of the table that is created if there is none; None to create it with the first epoch.
+            schema: of the table that is created if there is none; None to create it with the first transaction.
 
         Raises:
             FencedError: if a run with a higher claim has them.
+            DeltaSinkError: if the log of the table lacks a transaction that was committed.
         """
         self._owner = owner
         return self._attempt(lambda table: self._fence_once(owner, table, schema))
 
-    def append(self, epoch: int | None, data: pa.Table) -> None:
-        """Append an epoch, unless it is there already; without a number, append in any case.
+    def append(self, transaction: int | None, data: pa.Table) -> None:
+        """Append a transaction, unless it is there already; without a number, append in any case.
 
         Raises:
             FencedError: if a run with a higher claim has the sink.
+            DeltaSinkError: if the log of the table lacks a transaction that was committed.
         """
-        self._attempt(lambda table: self._append_once(table, epoch, data))
+        self._attempt(lambda table: self._append_once(table, transaction, data))
+        if transaction is not None:
+            self._confirmed.note(transaction)
 
     def _fence_once(self, owner: SinkOwner, table: Any, schema: pa.Schema | None) -> int:
         properties = _properties({_claim_id(owner): owner.claim})
+        self._confirmed.begin(owner, _last_transaction(owner, table))
         self._was_missing = table is None and schema is None
         if table is not None:
             self._check_claim(owner, table)
             if schema is not None:
                 self._fitted(schema.empty_table(), table)
             table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-            return int(table.transaction_version(owner.name) or 0)
+            return _last_transaction(owner, table)
         if schema is not None:
             creation = {name: self._settings[name] for name in _OF_CREATION if name in self._settings}
             deltalake.DeltaTable.create(
@@ -112,12 +126,13 @@ class Table:
             )
         return 0
 
-    def _append_once(self, table: Any, epoch: int | None, data: pa.Table) -> None:
+    def _append_once(self, table: Any, transaction: int | None, data: pa.Table) -> None:
         owner, transactions = self._owner, {}
-        if owner is not None and epoch is not None:
-            if table is not None and self._is_there(owner, table, epoch):
+        if owner is not None and transaction is not None:
+            if table is not None and self._is_there(owner, table, transaction):
                 return
-            transactions = {owner.name: epoch, _claim_id(owner): owner.claim}
+            self._confirmed.check(_last_transaction(owner, table))
+            transactions = {owner.name: transaction, _claim_id(owner): owner.claim}
         settings = dict(self._settings)
         if table is not None:
             data = self._fitted(data, table)
@@ -140,14 +155,17 @@ class Table:
             problem = f"{error}; give the table the records' columns, or start a new table"
         raise DeltaSinkError(self._shown, problem)
 
-    def _is_there(self, owner: SinkOwner, table: Any, epoch: int) -> bool:
+    def _is_there(self, owner: SinkOwner, table: Any, transaction: int) -> bool:
         self._check_claim(owner, table)
         done = table.transaction_version(owner.name)
         if self._was_missing and done is not None and table.transaction_version(_claim_id(owner)) != owner.claim:
             raise DeltaSinkError(
                 self._shown, "was created by an earlier run of this job, which has just ended its commit; start again"
             )
-        return done is not None and done >= epoch
+        return done is not None and done >= transaction
+
+    def _lost(self, told: str) -> DeltaSinkError:
+        return DeltaSinkError(self._shown, f"lacks what was committed: {told}")
 
     def _check_claim(self, owner: SinkOwner, table: Any) -> None:
         claim = table.transaction_version(_claim_id(owner))
@@ -195,6 +213,10 @@ def _retries(seconds: float) -> dict[str, str]:
         "retry_timeout": f"{int(seconds * 1000)}ms",
         "backoff_config.max_backoff": "5s",
     }
+
+
+def _last_transaction(owner: SinkOwner, table: Any) -> int:
+    return 0 if table is None else int(table.transaction_version(owner.name) or 0)
 
 
 def _claim_id(owner: SinkOwner) -> str:

@@ -13,6 +13,7 @@ from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
 from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.source import FileSource, OnReplaced
+from malflow.connectors.files.typed import FieldError, RecordTypes, Types
 from malflow.errors import GraphError
 
 __all__ = ["CsvSource"]
@@ -31,7 +32,8 @@ _REASONS = {
 class CsvSource(FileSource[Any]):
     r"""Emit each row of CSV files as a dict by field name, with its index in the file from 0 as timestamp.
 
-    Values are strings. Quoted fields may contain delimiters and line breaks, which are kept. Blank lines are skipped.
+    Values are strings, unless `types` are given. Quoted fields may contain delimiters and line breaks, which are kept.
+    Blank lines are skipped.
     If there are field names, a row must have as many fields. After a quoting error, only the line where the row
     starts counts as bad, and reading continues with the next line. Everything else (files, keys, growing files) is as
     in `TextFileSource`.
@@ -41,6 +43,9 @@ class CsvSource(FileSource[Any]):
         header: whether the first row has the field names; by default it does unless `fields` are passed. Without
             header and `fields`, a row is a list of any length.
         fields: the field names; they override a header.
+        types: the types of fields: a dict such as ``{"people": int}``, or a dataclass, of which rows become instances;
+            columns that it lacks are left out. ``int | None`` takes an empty field for None, and a function gets the
+            text. A value of another type is a bad row.
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
         encoding: the text encoding, which must be a superset of ASCII.
@@ -60,6 +65,9 @@ class CsvSource(FileSource[Any]):
     >>> fsspec.filesystem("memory").pipe("/towns.csv", b"name,people\nUlm,130000\n")
     >>> CsvSource("memory://towns.csv").build_part("memory://towns.csv", None).poll()
     ({'name': 'Ulm', 'people': '130000'}, 0)
+    >>> typed = CsvSource("memory://towns.csv", types={"people": int})
+    >>> typed.build_part("memory://towns.csv", None).poll()
+    ({'name': 'Ulm', 'people': 130000}, 0)
     >>> fsspec.filesystem("memory").rm("/towns.csv")
     """
 
@@ -69,6 +77,7 @@ class CsvSource(FileSource[Any]):
         *,
         header: bool | None = None,
         fields: Sequence[str] | None = None,
+        types: Types | None = None,
         delimiter: str = ",",
         quotechar: str | None = '"',
         encoding: str = "utf-8",
@@ -88,9 +97,14 @@ class CsvSource(FileSource[Any]):
         self._dialect = _Dialect(delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
+        self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
+        if self._types is not None and not self._header:
+            fault = "no name of a field" if self._fields is None else self._types.missing(self._fields)
+            if fault is not None:
+                raise GraphError(f"CsvSource cannot convert to types: there is {fault}; pass fields=[...]")
 
     def _new_parser(self) -> RecordParser[Any]:
-        return _CsvParser(self._dialect, self._fields, self._header)
+        return _CsvParser(self._dialect, self._fields, self._header, self._types)
 
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
@@ -140,11 +154,14 @@ class _UnevenRows(Exception):
 
 
 class _CsvParser(RecordParser[Any]):
-    def __init__(self, dialect: _Dialect, fields: tuple[str, ...] | None, has_header: bool) -> None:
+    def __init__(
+        self, dialect: _Dialect, fields: tuple[str, ...] | None, has_header: bool, types: RecordTypes | None
+    ) -> None:
         self.header = fields
         self._fields = fields
         self._dialect = dialect
         self._has_header = has_header
+        self._types = types
 
     def split(self, text: str) -> list[str]:
         return split_keeping_ends(text)
@@ -158,9 +175,9 @@ class _CsvParser(RecordParser[Any]):
         names = tuple(parsed.value)
         if self._fields is None:
             self.header = names
-            return parsed._replace(reason=_fault_in(names))
+            return parsed._replace(reason=_fault_in(names) or self._fault_in_types(names))
         if len(names) == len(self._fields):
-            return parsed
+            return parsed._replace(reason=self._fault_in_types(self._fields))
         return parsed._replace(reason=f"{len(names)} fields in the header, expected {len(self._fields)}")
 
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
@@ -172,7 +189,7 @@ class _CsvParser(RecordParser[Any]):
                 if not rows:
                     break
                 records += self._records_of(rows)
-        except (csv.Error, _UnevenRows):
+        except (csv.Error, _UnevenRows, FieldError):
             return None
         return records, reader.line_num
 
@@ -185,7 +202,12 @@ class _CsvParser(RecordParser[Any]):
             return rows
         if widths - {len(self.header)}:
             raise _UnevenRows
+        if self._types is not None:
+            return self._types.rows(self.header, rows)
         return map(dict, map(zip, repeat(self.header), rows))
+
+    def _fault_in_types(self, names: Sequence[str]) -> str | None:
+        return None if self._types is None else self._types.missing(names)
 
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
         parsed = self._parse_row(lines, at)
@@ -193,7 +215,11 @@ class _CsvParser(RecordParser[Any]):
             return parsed
         if len(parsed.value) != len(self.header):
             return parsed._replace(reason=f"{len(parsed.value)} fields, expected {len(self.header)}")
-        return parsed._replace(value=dict(zip(self.header, parsed.value, strict=True)))
+        try:
+            (record,) = self._records_of([parsed.value])
+        except FieldError as error:
+            return parsed._replace(reason=str(error))
+        return parsed._replace(value=record)
 
     def _parse_row(self, lines: LineBuffer, at: int) -> Parsed:
         reader = self._dialect.reader(lines.ahead(at))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
 from malflow.connectors.files.sink import FileSink, UnwritableValue
+from malflow.type_parameters import K, T, V
 
 __all__ = ["JsonLinesSink"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 class JsonLinesSink(FileSink[K, V, T]):

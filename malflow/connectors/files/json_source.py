@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from malflow.connectors.files.bad_records import OnError
 from malflow.connectors.files.lines import LineBuffer
 from malflow.connectors.files.parser import Parsed, RecordParser
-from malflow.connectors.files.source import FileSource
+from malflow.connectors.files.paths import Path
+from malflow.connectors.files.source import FileSource, OnReplaced
+from malflow.connectors.files.typed import FieldError, RecordTypes, Types
 
 __all__ = ["JsonLinesSource"]
 
@@ -23,6 +27,9 @@ class JsonLinesSource(FileSource[Any]):
 
     Args:
         path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
+        types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, of which values become
+            instances; items that it lacks are left out. Numbers, booleans and text are checked, all else is converted
+            from what JSON has. A value of another type is a bad line.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count it, or call
             a function with the `BadRecord` and count it.
@@ -42,15 +49,40 @@ class JsonLinesSource(FileSource[Any]):
     >>> fsspec.filesystem("memory").rm("/log.jsonl")
     """
 
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        types: Types | None = None,
+        encoding: str = "utf-8",
+        on_error: OnError = "raise",
+        on_replaced: OnReplaced = "fail",
+        storage_options: Mapping[str, Any] | None = None,
+        in_order: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            encoding=encoding,
+            on_error=on_error,
+            on_replaced=on_replaced,
+            storage_options=storage_options,
+            in_order=in_order,
+        )
+        self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
+
     def _new_parser(self) -> RecordParser[Any]:
-        return _JsonParser()
+        return _JsonParser(self._types)
 
 
 class _JsonParser(RecordParser[Any]):
+    def __init__(self, types: RecordTypes | None) -> None:
+        self._types = types
+
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
         taken = lines.lines[lines.next : lines.next + limit]
         try:
-            return list(map(_decode, filter(None, taken))), len(taken)
+            values = list(map(_decode, filter(None, taken)))
+            return values if self._types is None else list(map(self._types.record, values)), len(taken)
         except (ValueError, RecursionError):
             return None
 
@@ -59,7 +91,10 @@ class _JsonParser(RecordParser[Any]):
         if not line.strip(_BLANK):
             return Parsed(at + 1, blank=True)
         try:
-            return Parsed(at + 1, _decode(line))
+            value = _decode(line)
+            return Parsed(at + 1, value if self._types is None else self._types.record(value))
+        except FieldError as error:
+            return Parsed(at + 1, reason=str(error))
         except json.JSONDecodeError as error:
             return Parsed(at + 1, reason=f"invalid JSON: {error.msg} at column {error.colno}")
         except (ValueError, RecursionError) as error:

@@ -100,16 +100,19 @@ class LocalFile:
         path: the file; a missing directory is created.
         keep: how many of its bytes to keep; None for all.
         fence: whether to take the file over from another writer.
+        known: the position at its end, if that is known.
 
     Raises:
         SinkFileError: if another writer has it open.
     """
 
-    def __init__(self, path: Path, *, keep: int | None = None, fence: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, keep: int | None = None, fence: bool = False, known: FileSinkPosition | None = None
+    ) -> None:
         self._path = path
         self._compression = get_compression(path.name, "infer")
         self._member: Any = None
-        self._position: FileSinkPosition | None = None
+        self._position = None if known is None or not known.length else known._replace(path=str(path))
         self._process = os.getpid()
         self._is_new = not path.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,8 +159,9 @@ class LocalFile:
         _check_members(self._path)
         self._end_member()
         length = self._raw.tell()
+        self._check_in_place(length)
         if self._position is None or self._position.length != length:
-            self._check_in_place(length)
+            self._check_unchanged()
             os.fsync(self._raw.fileno())
             if self._is_new:
                 _sync_folder(self._path.parent)
@@ -215,6 +219,16 @@ class LocalFile:
                 f"was changed by another process while it was being written: it has {size} bytes, expected {length}",
             )
 
+    def _check_unchanged(self) -> None:
+        """Check that the bytes before the last position are there: a write after an older copy's end leaves a hole."""
+        known = self._position
+        if known is not None and known.length and fingerprint(self._read, known.length) != known.digest:
+            raise SinkFileError(
+                str(self._path),
+                f"was put back to an older state while it was being written: the {known.length} bytes of the last "
+                "snapshot are not there",
+            )
+
     def _read(self, start: int, end: int) -> bytes:
         self._raw.seek(start)
         data = self._raw.read(end - start)
@@ -267,7 +281,7 @@ def reopened(path: Path, position: FileSinkPosition | None, *, append: bool) -> 
     if position is not None and (position.path == str(path) or _was_moved(path, position)):
         if position.length and not _fits(path, position):
             raise SinkFileError(str(path), f"{_fault(path, position.length)}; {_BEGIN_ANEW}")
-        return _cut(path, position.length)
+        return _cut(path, position)
     size = path.stat().st_size if path.exists() else 0
     if size and not append:
         raise SinkFileError(
@@ -302,8 +316,9 @@ def _check_members(path: Path) -> None:
         )
 
 
-def _cut(path: Path, length: int) -> LocalFile:
+def _cut(path: Path, position: FileSinkPosition) -> LocalFile:
     _check_members(path)
+    length = position.length
     size = path.stat().st_size if path.exists() else 0
     if size > length:
         _LOG.info(
@@ -312,7 +327,7 @@ def _cut(path: Path, length: int) -> LocalFile:
             size,
             length,
         )
-    return LocalFile(path, keep=length, fence=True)
+    return LocalFile(path, keep=length, fence=True, known=position)
 
 
 def _fault(path: Path, length: int) -> str:

@@ -10,7 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local
-from malflow.store.redaction import shown_path
+from malflow.store.redaction import redacted, secrets_in, shown_path
 
 __all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
 
@@ -82,7 +82,7 @@ def expand(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[str
     Raises:
         InputFileError: if a path does not exist, or a glob matches no file.
     """
-    return sorted({file for path in paths for file in _matches(path, storage_options)})
+    return sorted({file for path in paths for file in _readable(path, storage_options)})
 
 
 def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
@@ -95,6 +95,14 @@ def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
         return path
     filesystem, inner = filesystem_of(path, storage_options)
     return _part(filesystem, path, inner)
+
+
+def _readable(path: str, storage_options: Mapping[str, Any]) -> list[str]:
+    try:
+        return _matches(path, storage_options)
+    except PermissionError as error:
+        said = redacted(str(error), secrets_in(storage_options, path))
+    raise InputFileError(path, f"cannot be read: access is denied ({said}); see the credentials in storage_options")
 
 
 def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from fsspec.compression import compr
 from fsspec.core import get_compression
 
-from malflow.callables import deferred
 from malflow.connectors.files.local_file import (
     FileSinkPosition,
     LocalFile,
@@ -26,16 +26,14 @@ from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
 from malflow.sinks.contract import ResumableSinkImpl
-from malflow.store.redaction import shown_path
+from malflow.sinks.formatting import Formatter, checked_formatter
+from malflow.store.redaction import redacted, secrets_in, shown_path
+from malflow.type_parameters import K, T, V
 
-__all__ = ["FileSink", "Formatter", "UnwritableValue"]
+__all__ = ["FileSink", "UnwritableValue"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
-Formatter: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
-
+_LOG = logging.getLogger("malflow")
 _SHOWN = 80
 
 
@@ -72,6 +70,7 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
     until then.
 
     Delivery to a local file is exactly once: its length is part of each snapshot, and a run that resumes truncates it.
+    Without a persistence a program that is run again writes the file anew; a warning says so if it has content.
     """
 
     on_driver = True
@@ -90,17 +89,13 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         self._local = is_local(self._path)
         self._target = local_path(self._path) if self._local else self._path
         self._append = append
-        self._formatter = formatter
         self._storage_options = dict(storage_options or {})
         self._file: LocalFile | _ObjectFile | None = None
         self._has_run = False
         self._closed = False
         if append and not self._local:
             raise GraphError(f"{self!r} cannot append: an object store takes whole files; write to a new path")
-        if formatter is not None and (not callable(formatter) or deferred(formatter)):
-            raise GraphError(
-                f"{self!r} needs a plain function as formatter; got {deferred(formatter) or repr(formatter)}"
-            )
+        self._formatter = checked_formatter(self, formatter)
 
     @property
     def target(self) -> str:
@@ -158,7 +153,8 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
         if self._local:
             self._file = reopened(Path(self._target), position, append=self._append)
         else:
-            _check_object(self._target, self._storage_options, position)
+            with _naming(self._target, self._storage_options):
+                _check_object(self._target, self._storage_options, position)
 
     def close(self) -> None:
         """Finish the file; upload it if its path is not local. A second call does nothing."""
@@ -185,18 +181,47 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
     def _ready_file(self) -> LocalFile | _ObjectFile:
         if self._file is None:
             if self._local:
-                self._file = LocalFile(Path(self._target), keep=None if self._append or self._closed else 0)
+                is_kept = self._append or self._closed
+                if not is_kept:
+                    _warn_of_local_file(Path(self._target))
+                self._file = LocalFile(Path(self._target), keep=None if is_kept else 0)
             elif self._closed:
                 raise MalflowError(
                     f"sink file '{shown_path(self._path)}' is closed, and an object store cannot append to it"
                 )
             else:
+                _warn_of_object(self._target, self._storage_options)
                 self._file = _ObjectFile(self._target, self._storage_options)
             self._closed = False
         return self._file
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown_path(self._path)!r})"
+
+
+def _warn_of_local_file(path: Path) -> None:
+    """Warn that this run replaces a file of an earlier one, as a run that resumes never does."""
+    if path.is_file() and (size := path.stat().st_size):
+        _LOG.warning(
+            "sink file '%s' is written anew: its %s bytes are replaced; pass append=True to add to them, or a "
+            "persistence to the runtime to go on where they end",
+            path,
+            size,
+        )
+
+
+def _warn_of_object(url: str, storage_options: Mapping[str, Any]) -> None:
+    filesystem, inner = filesystem_of(url, storage_options)
+    size = None
+    with suppress(OSError):  # who may write need not be allowed to look
+        size = filesystem.size(inner) if filesystem.exists(inner) else None
+    if size:
+        _LOG.warning(
+            "sink file '%s' is written anew: its %s bytes are replaced at the end of the run; write to a new path to "
+            "keep them",
+            shown_path(url),
+            size,
+        )
 
 
 class _ObjectFile:
@@ -206,9 +231,9 @@ class _ObjectFile:
         self._url = url
         self._written = 0
         with ExitStack() as opening:
-            filesystem, inner = filesystem_of(url, storage_options)
+            _, inner = filesystem_of(url, storage_options)
             body = Path(opening.enter_context(tempfile.TemporaryDirectory(prefix="malflow-")), "body")
-            opening.push(_put_after(body, filesystem, inner))
+            opening.push(_put_after(body, url, storage_options))
             raw = opening.enter_context(body.open("wb"))
             compression = get_compression(inner, "infer")
             self._file = opening.enter_context(compr[compression](raw, mode="wb")) if compression else raw
@@ -226,6 +251,19 @@ class _ObjectFile:
 
     def close(self) -> None:
         self._opened.close()
+
+
+@contextmanager
+def _naming(url: str, storage_options: Mapping[str, Any]) -> Iterator[None]:
+    """Name the object in errors of the store that say only that something is denied, or not there."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError) as error:
+        said = redacted(str(error), secrets_in(storage_options, url))
+        problem = f"could not be written: {said}; see that the bucket exists, and the credentials in storage_options"
+    else:
+        return
+    raise SinkFileError(url, problem)
 
 
 def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSinkPosition | None) -> None:
@@ -253,14 +291,16 @@ def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSi
             )
 
 
-def _put_after(body: Path, filesystem: Any, inner: str) -> Callable[..., None]:
+def _put_after(body: Path, url: str, storage_options: Mapping[str, Any]) -> Callable[..., None]:
     """Return an exit callback that uploads a file, unless an exception was raised.
 
     A file opened for writing on the object store itself would be uploaded incomplete after a failure.
     """
+    filesystem, inner = filesystem_of(url, storage_options)
 
     def put(kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            filesystem.put_file(str(body), inner)
+            with _naming(url, storage_options):
+                filesystem.put_file(str(body), inner)
 
     return put

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from malflow.connectors.files.sink import FileSink, Formatter, UnwritableValue
+from malflow.connectors.files.sink import FileSink, UnwritableValue
 from malflow.errors import GraphError
+from malflow.sinks.formatting import Formatter
+from malflow.type_parameters import K, T, V
 
 __all__ = ["TextFileSink"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 
 class TextFileSink(FileSink[K, V, T]):
@@ -34,8 +32,8 @@ class TextFileSink(FileSink[K, V, T]):
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
         encoding: the text encoding.
-        append: whether to append to an existing file, which only local files support. By default a run that starts
-            from scratch replaces it; one that resumes continues it.
+        append: whether to append to an existing file, which only local files support. By default a run
+            without a persistence replaces it, with a warning; one that resumes continues it.
         formatter: returns the text to write for a message; by default ``str`` of its value.
         storage_options: options for the file system, such as credentials.
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import random
 import re
+import socket
 import ssl
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,6 +19,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
 from urllib3.util import parse_url
 
@@ -131,6 +136,40 @@ def _segments(path: str) -> list[str]:
     return [segment for segment in path.split("/") if len(segment) >= _LONG_ENOUGH]
 
 
+class _Bounded(HTTPConnection):
+    """A connection on which an answer must begin in time, and not byte by byte: each byte would begin it anew."""
+
+    def getresponse(self) -> Any:
+        """Return the response, once its head is there."""
+        if not isinstance(self.timeout, int | float):
+            return super().getresponse()
+        timer = threading.Timer(self.timeout, _shut, (self.sock,))
+        timer.daemon = True
+        timer.start()
+        try:
+            return super().getresponse()
+        finally:
+            timer.cancel()
+
+
+class _Secure(_Bounded, HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Bounded
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _Secure
+
+
+def _shut(sock: socket.socket) -> None:
+    """End a connection on which another thread waits."""
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
 class Client:
     """Sends requests to one target, one after the other.
 
@@ -138,7 +177,7 @@ class Client:
         target: where to.
         method: the HTTP method.
         retries: how often a request is repeated.
-        timeout: seconds to wait for a connection, and for each part of the response.
+        timeout: seconds to wait for a connection, and for the whole head of the response.
         settings: passed to `urllib3.PoolManager`.
         sleep: sleeps for a number of seconds.
 
@@ -248,7 +287,9 @@ class Client:
         return self._pool
 
     def _new_pool(self) -> urllib3.PoolManager:
-        return urllib3.PoolManager(num_pools=1, maxsize=1, **self._settings)
+        pool = urllib3.PoolManager(num_pools=1, maxsize=1, **self._settings)
+        pool.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+        return pool
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection."""

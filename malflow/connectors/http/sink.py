@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from malflow.callables import deferred
+from malflow.callables import without_result
 from malflow.connectors.http.client import Client, checked_headers, target_of
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.message import DataMessage
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "HttpSink"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 Handle: TypeAlias = tuple[tuple[str, bytes], ...]
-"""The requests of an epoch: idempotency keys and bodies."""
+"""The requests of a transaction: idempotency keys and bodies."""
 
 Encode: TypeAlias = Literal["json", "json-lines"] | Callable[[list[Any]], bytes]
 
@@ -54,7 +53,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         formatter: returns what to send for a message; by default its value.
         method: the HTTP method.
         retries: how often a request is repeated; 8 times take about 2 minutes.
-        timeout: seconds to wait for a connection, and for each part of the response.
+        timeout: seconds to wait for a connection, and for the whole head of the response.
         settings: passed to `urllib3.PoolManager`, such as ``{"ca_certs": "ca.pem"}``.
 
     Raises:
@@ -72,7 +71,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         encode: Encode = "json",
         headers: Mapping[str, str] | None = None,
         delivery: Delivery = "at-least-once",
-        formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
+        formatter: Formatter | None = None,
         method: str = "POST",
         retries: int = 8,
         timeout: float = 30.0,
@@ -86,14 +85,9 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise GraphError(f"HttpSink retries must be a number, 0 or more; got {retries!r}")
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
             raise GraphError(f"HttpSink timeout must be a number of seconds above 0; got {timeout!r}")
-        if encode not in _TYPES and (not callable(encode) or deferred(encode)):
-            raise GraphError(
-                f"HttpSink encode must be 'json', 'json-lines' or a function; got {deferred(encode) or repr(encode)}"
-            )
-        if formatter is not None and (not callable(formatter) or deferred(formatter)):
-            raise GraphError(
-                f"HttpSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
-            )
+        if encode not in _TYPES and (not callable(encode) or without_result(encode)):
+            got = without_result(encode) or repr(encode)
+            raise GraphError(f"HttpSink encode must be 'json', 'json-lines' or a function; got {got}")
         kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
         given = checked_headers(headers or {})
         if any(name.lower() == _KEY.lower() for name in given):
@@ -104,7 +98,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._target = target_of(url, {**kinds, **given})
         self._client = Client(self._target, method, retries, timeout, settings or {})
         self._encode = encode
-        self._formatter = formatter
+        self._formatter = checked_formatter("HttpSink", formatter)
         self._most = batch
         self._values: list[Any] = []
         self._bodies: list[bytes] = []
@@ -119,11 +113,7 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         Raises:
             HttpSinkError: if the server refuses a request.
         """
-        formatter = self._formatter
-        if formatter is None:
-            self._values.extend(values)
-        else:
-            self._values.extend([formatter(message) for message in map(DataMessage, keys, values, timestamps)])
+        self._values.extend(formatted(self._formatter, keys, values, timestamps))
         while len(self._values) >= self._most:
             self._end_request()
 
@@ -142,11 +132,11 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         del owner
         self._drop()
 
-    def prepare(self, epoch: int) -> Handle | None:
-        """Return the requests of an epoch; None if there are none."""
+    def prepare(self, transaction: int) -> Handle | None:
+        """Return the requests of a transaction; None if there are none."""
         self._end_request()
         bodies, self._bodies = self._bodies, []
-        del epoch  # a run from an older snapshot has other records under its number, and must not have the same keys
+        del transaction  # a run from an older snapshot has other records under its number, which need other keys
         return tuple((str(uuid4()), body) for body in bodies) or None
 
     def commit(self, handles: Sequence[Handle]) -> None:

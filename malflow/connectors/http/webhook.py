@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
-from malflow.callables import deferred
+from malflow.callables import without_result
+from malflow.connectors.http.guard import LOG, Guard, connection_limits
 from malflow.connectors.http.inbox import Inbox
 from malflow.errors import GraphError, MalflowError
 from malflow.message import NoKey, NoKeyType
@@ -32,6 +33,10 @@ Acknowledge: TypeAlias = Literal["queue", "snapshot"]
 _LOG = logging.getLogger("malflow")
 _DECODERS: dict[str, Callable[[bytes], Any]] = {"json": json.loads, "text": bytes.decode, "bytes": bytes}
 _NO_PATH = frozenset("{}?#%")
+_ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
+"""What a body may be compressed with; aiohttp refuses those of which it lacks the library."""
+
+_HEAD_SECONDS = 15.0
 _SHORT_WAIT = 0.02
 _CLOSING_SECONDS = 1.0
 _MOST = 1 << 62
@@ -52,6 +57,7 @@ class _Options:
     acknowledge: Acknowledge
     timeout: float
     max_body: int
+    max_connections: int
 
 
 class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
@@ -78,7 +84,9 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
             until there is room, at most `timeout`.
         acknowledge: see above.
         timeout: how many seconds a request waits at most, before it is answered with 503; or with 408, if its body has
-            not arrived by then.
+            not arrived by then. A connection on which no whole head comes is closed after that long too, or 15 seconds.
+        max_connections: how many connections are open at most, and no more than a third of the files that the process
+            may open; others are closed at once.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -101,21 +109,25 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         on_full: OnFull = "429",
         acknowledge: Acknowledge = "queue",
         timeout: float = 60.0,
+        max_connections: int = 1000,
     ) -> None:
         _check_place(host, port, path, token)
         _check_limits(max_queue=max_queue, max_queue_bytes=max_queue_bytes, max_body=max_body, timeout=timeout)
+        _check_limits(max_connections=max_connections)
         if on_full not in ("429", "503", "wait"):
             raise GraphError(f"WebhookSource on_full must be '429', '503' or 'wait'; got {on_full!r}")
         if acknowledge not in ("queue", "snapshot"):
             raise GraphError(f"WebhookSource acknowledge must be 'queue' or 'snapshot'; got {acknowledge!r}")
-        if decode not in _DECODERS and (not callable(decode) or deferred(decode)):
+        if decode not in _DECODERS and (not callable(decode) or without_result(decode)):
             raise GraphError(
                 "WebhookSource decode must be 'json', 'text', 'bytes' or a function; "
-                f"got {deferred(decode) or repr(decode)}"
+                f"got {without_result(decode) or repr(decode)}"
             )
         decoder = decode if callable(decode) else _DECODERS[decode]
         secret = None if token is None else token.encode()
-        self._options = _Options(host, port, path, secret, decoder, on_full, acknowledge, timeout, max_body)
+        self._options = _Options(
+            host, port, path, secret, decoder, on_full, acknowledge, timeout, max_body, max_connections
+        )
         self._limits = (max_queue, max_queue_bytes)
         self._inbox = Inbox(*self._limits)
         self._server: _Server | None = None
@@ -231,12 +243,18 @@ class _Server:
         options = self._options
         app = web.Application(client_max_size=options.max_body)
         app.router.add_post(options.path, self._receive)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSING_SECONDS)
+        seconds = min(options.timeout, _HEAD_SECONDS)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_CLOSING_SECONDS, logger=LOG, lingering_time=seconds
+        )
+        server: asyncio.Server | None = None
         try:
+            most, at_once = connection_limits(options.max_connections)
+            guard = Guard(lambda: _made_by(runner), most, seconds)
+            app.middlewares.append(guard.heard)
             await runner.setup()
-            site = web.TCPSite(runner, options.host, options.port)
-            await site.start()
-            host, port = runner.addresses[0][:2]
+            server = await self._loop.create_server(guard, options.host, options.port, backlog=at_once)
+            host, port = server.sockets[0].getsockname()[:2]
             self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}{options.path}"
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits
             await runner.cleanup()
@@ -245,11 +263,15 @@ class _Server:
         started.set_result(None)
         await self._done.wait()
         self._inbox.give_up()  # from now on nothing is accepted
+        server.close()
         await runner.cleanup()
 
     async def _receive(self, request: web.Request) -> web.Response:
         if not self._is_allowed(request.headers.get("Authorization", "")):
             return web.Response(status=401, text="wrong or missing token", headers={"WWW-Authenticate": "Bearer"})
+        if request.headers.get("Content-Encoding", "identity").strip().lower() not in _ENCODINGS:
+            accepted = {"Accept-Encoding": ", ".join(_ENCODINGS[1:])}
+            return _closing(415, "the Content-Encoding is not known", accepted)
         deadline = self._loop.time() + self._options.timeout
         try:
             async with asyncio.timeout_at(deadline):
@@ -314,9 +336,16 @@ class _Server:
         return hmac.compare_digest(sent, token) and scheme.lower() == "bearer"
 
 
-def _closing(status: int, text: str) -> web.Response:
+def _made_by(runner: web.AppRunner) -> asyncio.Protocol:
+    """Return aiohttp's protocol for a new connection."""
+    server = runner.server
+    assert server is not None  # noqa: S101 - it is set up
+    return server()
+
+
+def _closing(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return an answer after which the connection is closed."""
-    response = web.Response(status=status, text=text)
+    response = web.Response(status=status, text=text, headers=headers)
     response.force_close()
     return response
 

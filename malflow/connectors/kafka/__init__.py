@@ -1,5 +1,14 @@
 """A source and a sink for Apache Kafka."""
 
+from malflow.errors import MissingDependency
+
+try:
+    import confluent_kafka as _confluent_kafka
+except ImportError as _missing:
+    raise MissingDependency(
+        "malflow.connectors.kafka needs confluent-kafka; pip install 'malflow[kafka]'"
+    ) from _missing
+
 from malflow.connectors.kafka.errors import BadKafkaRecord, KafkaDataLost, KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.reader import KafkaRecord
 from malflow.connectors.kafka.sink import KafkaSink
@@ -14,3 +23,5 @@ __all__ = [
     "KafkaSource",
     "UnwritableKafkaRecord",
 ]
+
+del _confluent_kafka

@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from malflow.connectors.kafka.errors import KafkaFailed
-from malflow.errors import GraphError, MissingDependency, short_repr
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
-try:
-    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-    from confluent_kafka.admin import AdminClient
-except ImportError as missing:
-    raise MissingDependency("Kafka needs confluent-kafka; pip install 'malflow[kafka]'") from missing
+from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.errors import GraphError, short_repr
 
 __all__ = ["LOG", "ClientSettings", "KafkaClientError", "server_list"]
 

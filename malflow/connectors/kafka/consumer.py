@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -11,14 +10,12 @@ from typing import Literal, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from malflow.connectors.kafka.buffer import ANOTHER_HISTORY, Buffer, Mark, Part
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaDataLost, KafkaFailed
 from malflow.connectors.kafka.topics import MISSING, PASSING, REQUEST_SECONDS, TopicWatch, describe_known
 
-__all__ = ["Buffer", "OnDataLoss", "Part", "SharedConsumer"]
-
-Part: TypeAlias = tuple[str, int]
-"""A topic and the number of a partition."""
+__all__ = ["OnDataLoss", "SharedConsumer"]
 
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 
@@ -30,79 +27,9 @@ _CHUNK = 1000
 _MOST_BYTES = 64 << 20
 """Bytes after which no more messages are taken in one go."""
 
-_FULL_MESSAGES = 16_384
-_FULL_BYTES = 32 << 20
 _REPEATED_EVERY = 30.0
 _LOOK_AGAIN = 0.1
-
-
-class Buffer:
-    """What has been read of one partition and not yet emitted.
-
-    Attributes:
-        part: the partition.
-        topic_id: the id of its topic.
-        next: the offset after the last message that was taken, or of the end that was reached then.
-        messages: those that wait.
-    """
-
-    def __init__(self, part: Part, topic_id: str, offset: int) -> None:
-        self.part = part
-        self.topic_id = topic_id
-        self.messages: deque[Message] = deque()
-        self.error: KafkaError | None = None
-        self.lost: str | None = None
-        self.paused = False
-        self.had_turn = True
-        self.go_to(offset)
-
-    def go_to(self, offset: int) -> None:
-        """Forget what waits and go on at an offset."""
-        self.next = self._expected = self._end = offset
-        self._bytes = 0
-        self.messages.clear()
-        self.error = self.lost = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more would be too much."""
-        return len(self.messages) >= _FULL_MESSAGES or self._bytes >= _FULL_BYTES
-
-    @property
-    def starves(self) -> bool:
-        """Whether nothing waits although the end was not reached."""
-        return not self.messages and self._end < self._expected
-
-    def add(self, messages: list[Message]) -> None:
-        """Append messages; those from before a seek are dropped."""
-        if _offset(messages[0]) < self._expected:
-            messages = [it for it in messages if _offset(it) >= self._expected]
-        if not messages:
-            return
-        self.messages.extend(messages)
-        self._bytes += sum(map(len, messages))
-        self._expected = _offset(messages[-1]) + 1
-
-    def reach_end(self, offset: int) -> None:
-        """Note that nothing is before an offset but what has been added."""
-        if offset >= self._expected:
-            self._expected = self._end = offset
-
-    def take(self, limit: int) -> list[Message]:
-        """Remove and return up to `limit` messages."""
-        waiting = self.messages
-        if len(waiting) <= limit:
-            taken = list(waiting)
-            waiting.clear()
-            self._bytes = 0
-        else:
-            taken = [waiting.popleft() for _ in range(limit)]
-            self._bytes -= sum(map(len, taken))
-        if taken:
-            self.next = _offset(taken[-1]) + 1
-        if not waiting:
-            self.next = max(self.next, self._end)
-        return taken
+_TOUCH_LOST = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 class SharedConsumer:
@@ -122,6 +49,7 @@ class SharedConsumer:
         self._buffers: dict[Part, Buffer] = {}
         self._to_commit: dict[Part, int] = {}
         self._told: dict[str, float] = {}
+        self._has_lost_touch = False
         self._ids: dict[str, str] = {}
         self._users_on_error: Callable[[KafkaError], object] | None = settings.settings.get("error_cb")
         self._consumer: Consumer = settings.consumer(on_commit=self._on_commit, error_cb=self._on_error)
@@ -178,11 +106,17 @@ class SharedConsumer:
                 self._consumer.list_topics(part[0], REQUEST_SECONDS)
             time.sleep(_LOOK_AGAIN)
 
-    def assign(self, part: Part, offset: int) -> Buffer:
-        """Begin to read a partition at an offset."""
-        buffer = self._buffers[part] = Buffer(part, self.topic_id(part[0]), offset)
+    def assign(self, part: Part, offset: int, mark: Mark | None = None) -> Buffer:
+        """Begin to read a partition at an offset.
+
+        Args:
+            part: the partition.
+            offset: that of the next record.
+            mark: that of the record before, which must still be there; None if that is not known.
+        """
+        buffer = self._buffers[part] = Buffer(part, self.topic_id(part[0]), offset, mark)
         self._watch.watch(part[0])
-        self._consumer.incremental_assign([TopicPartition(*part, offset)])
+        self._consumer.incremental_assign([_place_of(buffer, buffer.doubt())])
         return buffer
 
     def unassign(self, part: Part) -> None:
@@ -244,12 +178,25 @@ class SharedConsumer:
 
     def seek(self, buffer: Buffer, offset: int) -> None:
         """Go on at another offset."""
+        buffer.go_to(offset)
+        buffer.topic_id = self.topic_id(buffer.part[0])
+        self._reassign(buffer, offset)
+
+    def _reassign(self, buffer: Buffer, offset: int) -> None:
         if buffer.paused:
             self._set_paused([buffer], paused=False)
         self._consumer.incremental_unassign([TopicPartition(*buffer.part)])
-        buffer.go_to(offset)
-        buffer.topic_id = self.topic_id(buffer.part[0])
-        self._consumer.incremental_assign([TopicPartition(*buffer.part, offset)])
+        self._consumer.incremental_assign([_place_of(buffer, offset)])
+
+    def _look_back(self) -> None:
+        """Read the last record of each partition again: the broker that comes back may have lost it, and have others.
+
+        A broker that lost the end of its log may have grown past the position before the client is back.
+        """
+        self._has_lost_touch = False
+        for buffer in self._buffers.values():
+            if buffer.mark is not None and buffer.doubted is None:
+                self._reassign(buffer, buffer.doubt())
 
     def _fill(self, limit: int) -> None:
         """Take messages from the client and pass them to their buffers."""
@@ -264,6 +211,9 @@ class SharedConsumer:
         while most > 0 and size < _MOST_BYTES:
             wanted = min(most, _CHUNK)
             messages = self._consumer.consume(wanted, 0)
+            if self._has_lost_touch:
+                self._look_back()
+                return
             if messages:
                 self._deal(messages)
             if len(messages) < wanted:
@@ -310,7 +260,7 @@ class SharedConsumer:
         elif error is None:
             buffer.add([message])
         elif error.code() == KafkaError._PARTITION_EOF:
-            buffer.reach_end(_offset(message))
+            buffer.reach_end(message.offset() or 0)
         elif error.code() in PASSING:
             self._on_error(error)
         elif error.code() in MISSING:
@@ -323,7 +273,12 @@ class SharedConsumer:
         """Raise what stopped a partition, or go on where the user said."""
         error, reason = buffer.error, buffer.lost
         if reason is None and error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            reason = "records were deleted before they were read"
+            doubted = buffer.doubted
+            if doubted is not None and self.offsets(buffer.part)[0] > doubted.offset:  # its time was over
+                buffer.trust()
+                self._reassign(buffer, buffer.next)
+                return
+            reason = _reason(buffer.next, self.offsets(buffer.part))
         if reason is None:
             topic, partition = buffer.part
             assert error is not None  # noqa: S101 - one of them is set
@@ -365,6 +320,8 @@ class SharedConsumer:
             self._tell(f"offsets of group '{self._group}' were not committed: {self._settings.text(failed)}")
 
     def _on_error(self, error: KafkaError) -> None:
+        if error.code() in _TOUCH_LOST:
+            self._has_lost_touch = True
         self._tell(self._settings.text(error))
         if self._users_on_error is not None:
             self._users_on_error(error)
@@ -381,5 +338,18 @@ def _place(message: Message) -> tuple[str | None, int | None]:
     return message.topic(), message.partition()
 
 
-def _offset(message: Message) -> int:
-    return message.offset() or 0  # only a message that was not yet sent has none
+def _place_of(buffer: Buffer, offset: int) -> TopicPartition:
+    """Return where to read; a broker that has another history than was read then refuses."""
+    mark = buffer.mark
+    if mark is None or mark.epoch < 0:
+        return TopicPartition(*buffer.part, offset)
+    return TopicPartition(*buffer.part, offset, leader_epoch=mark.epoch)
+
+
+def _reason(wanted: int, available: tuple[int, int]) -> str:
+    low, high = available
+    if wanted < low:
+        return "records were deleted before they were read"
+    if wanted > high:
+        return "it ends before what was read of it"
+    return ANOTHER_HISTORY

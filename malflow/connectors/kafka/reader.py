@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from confluent_kafka import Message
 
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder
-from malflow.connectors.kafka.consumer import Buffer, Part, SharedConsumer
+from malflow.connectors.kafka.buffer import Buffer, Part
+from malflow.connectors.kafka.consumer import SharedConsumer
 from malflow.connectors.kafka.errors import BadKafkaRecord
 from malflow.errors import error_text, short_repr
 from malflow.sources.contract import StatefulSourcePartition
@@ -20,8 +21,13 @@ __all__ = ["KafkaPartition", "KafkaRecord", "OnError", "Position", "ReadOptions"
 OnError: TypeAlias = Literal["fail", "skip"] | Callable[[BadKafkaRecord], Any]
 """What to do with a record that cannot be decoded: end the run, skip it, or emit what the function returns for it."""
 
-Position: TypeAlias = tuple[str, int, int]
-"""The id of the topic, the next offset, and how many records were skipped."""
+Position: TypeAlias = tuple[Any, ...]
+"""The id of the topic, the next offset, how many records were skipped, and the mark of the last record: plain values.
+
+The mark is missing before the first record, and in positions of older versions."""
+
+_PLACE = 3
+"""Items of a position without the mark."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -112,25 +118,29 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
             self._failing = messages  # an error leaves them here, so that they are not passed over
             columns = self._decoded(messages) or self._one_by_one(messages)
             self._last = messages[-1].offset() or 0
+            done = len(messages) - len(self._failing)
+            if done:
+                self._buffer.seen = messages[done - 1]
         if self._is_open and not self._failing:
             self._next = self._reached()
         return columns
 
     def is_finished(self) -> bool:
         """Whether the offset was reached at which the partition ends for this run."""
-        return self._stop_at is not None and self._next >= self._stop_at
+        return self._stop_at is not None and self._next >= self._stop_at and self._buffer.doubted is None
 
     def snapshot(self) -> Position:
-        """Return the id of the topic, the next offset, and how many records were skipped."""
-        return self._buffer.topic_id, self._next, self._skipped
+        """Return the id of the topic, the next offset, how many records were skipped, and the last one's mark."""
+        mark = self._buffer.mark
+        return self._buffer.topic_id, self._next, self._skipped, *(() if mark is None else (tuple(mark),))
 
     def go_on_from(self, position: Position) -> bool:
         """Continue if this reader is where the other one came to."""
-        return self._is_open and not self._failing and tuple(position) == self.snapshot()
+        return self._is_open and not self._failing and tuple(position)[:_PLACE] == self.snapshot()[:_PLACE]
 
     def has_repeated(self, position: Position) -> bool:
         """Whether as many records lie before the same offset: compaction has removed none of them."""
-        return self._last < position[1]
+        return bool(self._last < position[1])
 
     def committed(self, state: Position) -> None:
         """Commit an offset for the group, if there is one."""

@@ -6,30 +6,31 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, Producer
 
-from malflow.callables import deferred
+from malflow.aggregators.fields import read_of_message
+from malflow.callables import without_result
 from malflow.connectors.codecs.contract import CodecUnavailable
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.kafka.client import LOG, ClientSettings
 from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
 from malflow.connectors.kafka.topics import describe_known
-from malflow.connectors.kafka.transactions import MarkedWriter
+from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage, NoKey
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "KafkaSink"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 Handle: TypeAlias = tuple[int, int, tuple[Record, ...], int]
-"""The number of an epoch, that of the one written before it, its records, and the claim of the run that made it."""
+"""The number of a transaction, that of the one written before, its records, and the claim of the run that made it."""
 
 OfMessage: TypeAlias = Callable[[DataMessage[Any, Any, Any]], Any]
 
@@ -56,10 +57,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
     """Write messages to a topic of Kafka, or several.
 
     At-least-once, the default: records are acknowledged by the brokers at the end of each tick; after a restart those
-    since the last snapshot are written again. Exactly-once: the records of an epoch are kept in the snapshot, and are
-    written by one transaction when it is durable. Readers with ``isolation.level=read_committed`` see each epoch as a
-    whole and once, at the interval of snapshots. The number of the epoch is part of the transaction, in the offset of
-    a group that nobody consumes as: ``malflow/<job>/<sink>``, also the transactional id.
+    since the last snapshot are written again. Exactly-once: the records of a transaction are kept in the snapshot, and
+    are written by one transaction of Kafka when it is durable. Readers with ``isolation.level=read_committed`` see each
+    one as a whole and once, at the interval of snapshots. Its number is written with it, as the offset of a group that
+    nobody consumes as: ``malflow/<job>/<sink>``, also the transactional id.
 
     A value of None is written as a tombstone.
 
@@ -67,18 +68,21 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         topic: the topic, which must exist, or a function of the message that returns it.
         servers: addresses of brokers, ``"host:9092"``, several separated by commas.
         delivery: ``"at-least-once"`` or ``"exactly-once"``.
+        formatter: returns the value of the record for a message; by default the message's value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function.
-        key: a function of the message that returns the record's key: bytes, text or None. By default the message's
-            key, if it is bytes, text or an integer (in decimal); None if the message has none.
+        key: a function of the message that returns the record's key, or the name of a field of the value: bytes, text
+            or None. By default the message's key, if it is bytes, text or an integer (in decimal); None if the message
+            has none.
         headers: a function of the message that returns pairs of name and bytes, which may be None.
-        timestamp: a function of the message that returns the record's time: milliseconds since 1970 or an aware
-            datetime. By default the message's timestamp if it is an aware datetime, else the present time.
+        timestamp: a function of the message that returns the record's time, or the name of a field of the value:
+            milliseconds since 1970 or an aware datetime. By default the message's timestamp if it is an aware datetime,
+            else the present time.
         marker_topic: with ``"exactly-once"``, the topic whose partition 0 the group's offset is of; needed if `topic`
             is a function.
         on_lost_marker: what to do if a run resumes and the group's offset is gone, which brokers delete a week
-            (``offsets.retention.minutes``) after the last commit: ``"fail"``, or assume that the snapshot's epoch is
-            in the topic (``"drop"`` it) or that it is not (``"write"`` it).
-        timeout: how long brokers may take to acknowledge a tick or commit an epoch.
+            (``offsets.retention.minutes``) after the last commit: ``"fail"``, or assume that the snapshot's transaction
+            is in the topic (``"drop"`` it) or that it is not (``"write"`` it).
+        timeout: how long brokers may take to acknowledge a tick or commit a transaction.
         settings: settings of librdkafka, such as ``compression.type``. Never shown.
 
     Raises:
@@ -95,9 +99,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         servers: str | Iterable[str],
         delivery: Delivery = "at-least-once",
         encode: Encode = "bytes",
-        key: OfMessage | None = None,
+        formatter: Formatter | None = None,
+        key: OfMessage | str | None = None,
         headers: OfMessage | None = None,
-        timestamp: OfMessage | None = None,
+        timestamp: OfMessage | str | None = None,
         marker_topic: str | None = None,
         on_lost_marker: Literal["fail", "drop", "write"] = "fail",
         timeout: timedelta = timedelta(minutes=2),
@@ -112,11 +117,10 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:
             raise GraphError(f"{me} whose topic is a function needs marker_topic='...', to keep its marker in")
-        for name, function in (("topic", topic), ("key", key), ("headers", headers), ("timestamp", timestamp)):
-            if deferred(function):
-                raise GraphError(f"{me} {name} must be a plain function; got {deferred(function)}")
-            if name != "topic" and function is not None and not callable(function):
-                raise GraphError(f"{me} {name} must be a function of the message; got {short_repr(function)}")
+        key, headers = _of_message(me, "key", key), _of_message(me, "headers", headers, fields=False)
+        timestamp = _of_message(me, "timestamp", timestamp)
+        if without_result(topic):
+            raise GraphError(f"{me} topic must be a plain function; got {without_result(topic)}")
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
             raise GraphError(f"{me} timeout must be a positive timedelta; got {timeout!r}")
         usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(timeout)}
@@ -124,6 +128,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self.delivery = delivery
         self.on_driver = delivery == "exactly-once"  # type: ignore[misc] # each process may write what can be repeated
         self._topic, self._key, self._headers, self._timestamp = topic, key, headers, timestamp
+        self._formatter = checked_formatter(me, formatter)
         self._encoder = encoder_of(encode, me)
         self._marker_topic = marker_topic or (topic if isinstance(topic, str) else "")
         self._on_lost_marker = on_lost_marker
@@ -137,14 +142,14 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._unflushed = False
         self._writer: MarkedWriter | None = None
         self._rows: list[Record] = []
-        self._last_epoch = self._claim = 0
+        self._last_transaction = self._last_committed = self._claim = 0
 
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message."""
         self.sink_batch([msg.key], [msg.value], [msg.timestamp])
 
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
-        """Write a batch of messages; with ``"exactly-once"``, keep them for the epoch's transaction.
+        """Write a batch of messages; with ``"exactly-once"``, keep them for the transaction.
 
         Raises:
             UnwritableKafkaRecord: if one cannot be encoded or is too large.
@@ -190,11 +195,11 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._rows = []
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take over the transactional id; return the last epoch that was committed.
+        """Take over the transactional id; return the last transaction that was committed.
 
         Raises:
             FencedError: if a run with a higher claim writes.
-            KafkaFailed: if the topic does not exist, the brokers do not answer, or they have lost epochs.
+            KafkaFailed: if the topic does not exist, the brokers do not answer, or they have lost transactions.
         """
         known = [self._topic] if isinstance(self._topic, str) else []
         describe_known(self._settings, list(dict.fromkeys([*known, self._marker_topic])))
@@ -202,21 +207,23 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             self._writer.close()
         self._writer = MarkedWriter(self._settings, owner, self._marker_topic, self._seconds)
         self._rows = []
-        self._last_epoch, self._claim = self._writer.take_over(), owner.claim
-        if self._last_epoch < owner.epoch:
-            self._tell_of_loss(self._last_epoch, owner.epoch)
-        return self._last_epoch
+        self._last_transaction, self._claim = self._writer.take_over(), owner.claim
+        if self._last_transaction < owner.transaction:
+            self._tell_of_loss(self._last_transaction, owner.transaction)
+        self._writer.accept_loss()
+        self._last_committed = self._last_transaction
+        return self._last_transaction
 
-    def prepare(self, epoch: int) -> Handle | None:
-        """Return the epoch's records; None if there are none."""
+    def prepare(self, transaction: int) -> Handle | None:
+        """Return the transaction's records; None if there are none."""
         if not self._rows:
             return None
-        handle = (epoch, self._last_epoch, tuple(self._rows), self._claim)
-        self._rows, self._last_epoch = [], epoch
+        handle = (transaction, self._last_transaction, tuple(self._rows), self._claim)
+        self._rows, self._last_transaction = [], transaction
         return handle
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Write epochs, each by a transaction; those that are written already are left out.
+        """Write transactions, each by one of Kafka; those that are written already are left out.
 
         Raises:
             FencedError: if a run with a higher claim writes.
@@ -225,40 +232,49 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         writer = self._writer
         if writer is None:
             raise KafkaFailed(f"{self!r} was not fenced")
-        for epoch, before, records, claim in handles:
+        for transaction, before, records, claim in handles:
             marker = writer.marker
-            is_lost = marker.epoch < before or (marker.epoch < epoch and claim < marker.since)
-            if is_lost and not self._write_without_marker(writer, epoch, before):
+            is_lost = marker.transaction < before or (marker.transaction < transaction and claim < marker.since)
+            if is_lost and not self._write_without_marker(writer, transaction, before):
                 records = ()  # noqa: PLW2901 - the marker alone
-            writer.write(epoch, records)
-            self._last_epoch = max(self._last_epoch, epoch)
+            try:
+                writer.write(transaction, records)
+            except MarkerLost:
+                told = writer.marker.transaction
+                self._tell_of_loss(told, self._last_committed)
+                writer.accept_loss()
+                writer.write(transaction, records if self._write_without_marker(writer, transaction, before) else ())
+            self._last_committed = transaction
+            self._last_transaction = max(self._last_transaction, transaction)
 
     def abort(self, keep: Sequence[Handle]) -> None:
-        """Drop the open epoch; nothing of it is outside."""
+        """Drop the open transaction; nothing of it is outside."""
         del keep
         self._rows = []
 
     def _tell_of_loss(self, last: int, known: int) -> None:
-        """Raise an error if the brokers have lost epochs; an offset that is gone has only expired, as a rule."""
-        told = f"{self!r}: epoch {known} was committed, and the group's offset of topic '{self._marker_topic}'"
-        if last and self._on_lost_marker == "fail":
+        """Raise an error, or warn, that the brokers lack transactions that they had confirmed."""
+        told = f"{self!r}: transaction {known} was committed, and the group's offset of topic '{self._marker_topic}'"
+        if self._on_lost_marker == "fail":
             raise KafkaFailed(
-                f"{told} says {last}: the brokers have lost what they had confirmed, or another topic had the "
-                "marker meanwhile. Restore a snapshot from before, or go on without it by on_lost_marker='drop'"
+                f"{told} {f'says {last}' if last else 'is gone'}: the brokers have lost what they had confirmed, the "
+                "topic was made anew, another one had the marker meanwhile, or 'offsets.retention.minutes' have passed "
+                "since the last commit. Look at the topic; restore a snapshot from before what is missing (restore=), "
+                "or pass on_lost_marker='drop' to continue with the next transaction"
             )
-        LOG.warning("%s is gone or older; if the topic was made anew, so are the epochs until then", told)
+        LOG.warning("%s is gone or older; if the topic was made anew, so are the transactions until then", told)
 
-    def _write_without_marker(self, writer: MarkedWriter, epoch: int, before: int) -> bool:
-        """Return whether to write an epoch of which it is not known whether it is in the topic."""
+    def _write_without_marker(self, writer: MarkedWriter, transaction: int, before: int) -> bool:
+        """Return whether to write a transaction of which it is not known whether it is in the topic."""
         if self._on_lost_marker != "fail":
             return self._on_lost_marker == "write"
-        known = f"epoch {before} was committed" if before else "an earlier run had one"
+        known = f"transaction {before} was committed" if before else "an earlier run had one"
         raise KafkaFailed(
             f"the marker of {self!r} is lost: {known}, and the group's offset of topic "
-            f"'{self._marker_topic}' says {writer.marker.epoch}; brokers delete it 'offsets.retention.minutes' after "
-            "the last commit, or with the topic, and another marker_topic has another one. Whether "
-            f"epoch {epoch} was written is not known: look, and pass on_lost_marker='drop' if it was, or 'write' if it "
-            "was not"
+            f"'{self._marker_topic}' says {writer.marker.transaction}; brokers delete it 'offsets.retention.minutes' "
+            "after the last commit, or with the topic, and another marker_topic has another one. Whether "
+            f"transaction {transaction} was written is not known: look, and pass on_lost_marker='drop' if it was, or "
+            "'write' if it was not"
         )
 
     @property
@@ -277,7 +293,8 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             raise failed
 
     def _encoded(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> list[Record]:
-        raws = self._raw_values(values)
+        contents = formatted(self._formatter, keys, values, timestamps)
+        raws = self._raw_values(contents)
         views = map(DataMessage, keys, values, timestamps)
         if self._topic.__class__ is str and self._key is self._headers is self._timestamp is None:
             topic = self._topic
@@ -287,12 +304,12 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             ]
         else:
             records = [self._record(msg, raw) for msg, raw in zip(views, raws, strict=True)]
-        for record, value in zip(records, values, strict=True):
+        for record, value in zip(records, contents, strict=True):
             if _size(record) > self._largest:
                 self._refuse_size(record, value)
         return records
 
-    def _raw_values(self, values: Sequence[V]) -> Sequence[bytes | None]:
+    def _raw_values(self, values: Sequence[Any]) -> Sequence[bytes | None]:
         try:
             if None not in values:
                 return self._encoder.encode_column(values)
@@ -302,7 +319,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
             pass
         return [self._raw_value(value) for value in values]
 
-    def _raw_value(self, value: V) -> bytes | None:
+    def _raw_value(self, value: Any) -> bytes | None:
         if value is None:
             return None
         try:
@@ -336,6 +353,23 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {"_producer": None, "_writer": None, "_rows": [], "_unflushed": False}
         return {**self.__dict__, **fresh, "_failures": Failures(self._settings)}
+
+
+def _of_message(me: str, role: str, given: OfMessage | str | None, *, fields: bool = True) -> OfMessage | None:
+    """Return a function of the message, also for the name of a field of its value.
+
+    Raises:
+        GraphError: if it is neither.
+    """
+    if fields and isinstance(given, str):
+        return partial(read_of_message, given)
+    if given is None:
+        return None
+    if isinstance(given, str) or not callable(given):
+        raise GraphError(f"{me} {role} must be a function of the message; got {short_repr(given)}")
+    if without_result(given):
+        raise GraphError(f"{me} {role} must be a plain function; got {without_result(given)}")
+    return given
 
 
 def _size(record: Record) -> int:

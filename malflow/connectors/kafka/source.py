@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from malflow.callables import deferred
 from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.kafka.buffer import Mark, Part
 from malflow.connectors.kafka.client import LOG, ClientSettings
-from malflow.connectors.kafka.consumer import OnDataLoss, Part, SharedConsumer
+from malflow.connectors.kafka.consumer import OnDataLoss, SharedConsumer
 from malflow.connectors.kafka.errors import KafkaFailed
 from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, ReadOptions
 from malflow.connectors.kafka.topics import Topic, describe_known
@@ -23,6 +24,8 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime
 
 _LONGEST_LOOK = 10.0
 _LONGEST_NAME = 249
+_MARK = 3
+"""Where the mark is in a position."""
 
 _ASSIGNED = "partitions are assigned by malflow, and positions are in its snapshots"
 _FIXED: dict[str, tuple[Any, str]] = {
@@ -62,8 +65,9 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         timestamps: how the times of records are given: ``"milliseconds"`` since 1970, or ``"datetime"`` in UTC.
         on_error: how to handle a record that cannot be decoded: ``"fail"`` with a `BadKafkaRecord`, ``"skip"`` and
             count it, or call a function with it, whose result is emitted instead unless it is None.
-        on_data_loss: how to go on if records were deleted before they were read, or the topic was made anew: ``"fail"``
-            with `KafkaDataLost`, or read on at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
+        on_data_loss: how to go on if records were deleted before they were read, the topic was made anew, or its log
+            lost what was read (its brokers were restored from an older copy, or lost writes): ``"fail"`` with
+            `KafkaDataLost`, or read on at the ``"earliest"`` or ``"latest"`` offset with a warning in the log.
         discover_every: how often new partitions are looked for; None: never.
         group: the group for which offsets are committed after each snapshot, for tools that show lag. No other program
             may consume as this group.
@@ -158,7 +162,8 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         part = (topic, number)
         consumer = self._consumer_without(part)
         offset = self._first_offset(consumer, part, start) if state is None else state[1]
-        buffer = consumer.assign(part, offset)
+        mark = Mark(*state[_MARK]) if state is not None and len(state) > _MARK else None
+        buffer = consumer.assign(part, offset, mark)
         try:
             if state is not None and state[0] != buffer.topic_id:
                 reason = f"the topic was deleted and made again (its id is {buffer.topic_id}, it was {state[0]})"

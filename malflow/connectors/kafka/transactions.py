@@ -1,4 +1,4 @@
-"""Transactions with a marker: records and the number of their epoch become visible together, once."""
+"""Transactions with a marker: records and the number of their transaction become visible together, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from malflow.connectors.kafka.topics import describe
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
-__all__ = ["MarkedWriter", "Marker"]
+__all__ = ["MarkedWriter", "Marker", "MarkerLost"]
 
 _REQUEST_SECONDS = 30.0
 _PAUSE = 0.2
@@ -51,23 +51,28 @@ _FINAL = frozenset(
 
 
 class Marker(NamedTuple):
-    """What a sink has committed: the last epoch, and the claims of the runs that wrote this and the first marker."""
+    """The last transaction that is committed, and the claims of the runs that wrote this and the first marker."""
 
-    epoch: int = 0
+    transaction: int = 0
     claim: int = 0
     since: int = 0
 
     @property
     def text(self) -> str:
         """The metadata of an offset that stores it."""
-        return f"malflow epoch {self.epoch} claim {self.claim} since {self.since}"
+        return f"malflow epoch {self.transaction} claim {self.claim} since {self.since}"
+
+
+class MarkerLost(Exception):
+    """The servers have an older marker than they had confirmed, or none."""
 
 
 class MarkedWriter:
-    """Writes epochs by transactions that also commit an offset, whose metadata is the marker.
+    """Writes by Kafka's transactions, which also commit an offset whose metadata is the marker.
 
     The transactional id and the group are functions of the owner's name, so that a run finds what its predecessor has
-    committed, and ends what it has not.
+    committed, and ends what it has not. A broker may come back with an older disk while the job runs: each transaction
+    reads the marker before its commit, when its own beginning is at the broker.
 
     Args:
         settings: those of a producer.
@@ -85,73 +90,80 @@ class MarkedWriter:
         self._failures = Failures(settings)
         self._producer: Producer | None = None
         self._consumer: Consumer = settings.reader_of_offsets(self._name, "read_committed")
+        self._onlooker: Consumer = settings.reader_of_offsets(self._name, "read_uncommitted")
+        self._confirmed = 0
         self.marker = Marker()
 
     def take_over(self) -> int:
-        """End the transactions of earlier runs, write the claim, and return the last epoch that was committed.
+        """End the transactions of earlier runs, write the claim, and return the last transaction that was committed.
 
         Raises:
             FencedError: if a run with a higher claim writes.
             KafkaFailed: if that is not possible.
         """
         self._write((), None)
-        return self.marker.epoch
+        return self.marker.transaction
 
-    def write(self, epoch: int, records: Sequence[Record]) -> None:
-        """Make an epoch visible, unless it is.
+    def accept_loss(self) -> None:
+        """Continue from the marker that there is."""
+        self._confirmed = self.marker.transaction
+
+    def write(self, transaction: int, records: Sequence[Record]) -> None:
+        """Make a transaction visible, unless it is.
 
         Raises:
             FencedError: if a run with a higher claim writes.
             KafkaFailed: if that is not possible; whether it has happened is found out by the next call.
+            MarkerLost: if the servers lack a transaction that they had confirmed.
         """
-        if epoch > self.marker.epoch:
-            self._write(records, epoch)
+        if transaction > self.marker.transaction:
+            self._write(records, transaction)
 
     def close(self) -> None:
         """Release the clients; an open transaction is left to be aborted."""
         self._drop_producer()
         self._consumer.close()
+        self._onlooker.close()
 
-    def _write(self, records: Sequence[Record], epoch: int | None) -> None:
+    def _write(self, records: Sequence[Record], transaction: int | None) -> None:
         deadline = time.monotonic() + self._seconds
         while True:
             try:
                 self._drop_troubled()
                 if self._producer is None:
                     self._renew(deadline)
+                    self._check_marker()
                 wanted = self.marker._replace(
-                    claim=self._owner.claim, epoch=self.marker.epoch if epoch is None else epoch
+                    claim=self._owner.claim,
+                    transaction=self.marker.transaction if transaction is None else transaction,
                 )
-                if self.marker == wanted or (epoch is not None and self.marker.epoch >= epoch):
+                if self.marker == wanted or (transaction is not None and self.marker.transaction >= transaction):
                     return
                 self._attempt(records, wanted, deadline)
             except KafkaException as error:
                 self._drop_producer()  # it is dead, or the outcome is in doubt: the next one finds out
                 self._consider(error, deadline, records)
+            except MarkerLost:
+                self._drop_producer()
+                raise
             else:
                 self.marker = wanted
+                self._confirmed = wanted.transaction
                 self._failures.forget()
                 return
 
     def _renew(self, deadline: float) -> None:
         """Begin with a new producer: what the last one left open is ended, and the marker says how."""
-        self._check_claim(deadline)
+        self._read_marker(self._onlooker, deadline)  # one that is fenced must not disturb its successor
         self._producer = producer = self._settings.producer(
             **{"transactional.id": self._name, "on_delivery": self._failures.note, "error_cb": self._failures.hear}
         )
         producer.init_transactions(_left(deadline))
         self._read_marker(self._consumer, deadline)
 
-    def _check_claim(self, deadline: float) -> None:
-        """Check that no later run writes: one that is fenced must not disturb its successor.
-
-        The transaction that is to be ended may be open, so this does not wait for it.
-        """
-        consumer = self._settings.reader_of_offsets(self._name, "read_uncommitted")
-        try:
-            self._read_marker(consumer, deadline)
-        finally:
-            consumer.close()
+    def _check_marker(self) -> None:
+        if self.marker.transaction < self._confirmed:
+            raise MarkerLost
 
     def _read_marker(self, consumer: Consumer, deadline: float) -> None:
         found = consumer.committed([TopicPartition(self._topic, 0)], _left(deadline))[0]
@@ -200,8 +212,10 @@ class MarkedWriter:
         assert producer is not None  # noqa: S101 - narrows the type
         producer.begin_transaction()
         produce_all(producer, records, deadline)
-        offset = TopicPartition(self._topic, 0, wanted.epoch, wanted.text)
+        offset = TopicPartition(self._topic, 0, wanted.transaction, wanted.text)
         producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _left(deadline))
+        self._read_marker(self._onlooker, deadline)
+        self._check_marker()
         producer.commit_transaction(_left(deadline))
 
     def _consider(self, failure: KafkaException, deadline: float, records: Sequence[Record]) -> None:

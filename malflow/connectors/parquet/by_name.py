@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from malflow.connectors.address import Address
 from malflow.connectors.files.source import OnReplaced
+from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.parquet.rows import Nanoseconds
 from malflow.connectors.parquet.sink import ParquetSink
 from malflow.connectors.parquet.source import ParquetSource
@@ -60,6 +61,7 @@ def sink(
     settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     retry_for: timedelta = timedelta(minutes=1),
+    on_data_loss: OnDataLoss = "fail",
 ) -> ParquetSink[Any, Any, Any]:
     """Return the sink into a folder.
 
@@ -79,4 +81,5 @@ def sink(
         settings=settings,
         storage_options=storage_options,
         retry_for=retry_for,
+        on_data_loss=on_data_loss,
     )

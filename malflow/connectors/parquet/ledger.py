@@ -1,4 +1,4 @@
-"""A ledger beside a sink's output: who may commit, and up to which epoch it was done."""
+"""A ledger beside a sink's output: who may commit, and up to which transaction it was done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+from malflow.connectors.lost_output import Confirmed
 from malflow.errors import FencedError, MalflowError
+from malflow.sinks.transactional import SinkOwner
 from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.retry import Retry
 
@@ -23,8 +25,8 @@ class Entry:
 
     Attributes:
         claim: that of the run that wrote it.
-        begun: the last epoch whose commit has begun.
-        done: the last epoch whose commit is complete.
+        begun: the last transaction whose commit has begun.
+        done: the last transaction whose commit is complete.
         token: unique, by which a run knows its own entry again.
     """
 
@@ -44,43 +46,66 @@ class Ledger:
         store: where the entries are.
         target: what the ledger is for, for errors.
         retry: how long the store is asked again while it can't be reached.
+        confirmed: what the ledger must have.
     """
 
-    def __init__(self, store: Store, target: str, retry: Retry) -> None:
+    def __init__(self, store: Store, target: str, retry: Retry, confirmed: Confirmed) -> None:
         self._store = store
         self._target = target
         self._retry = retry
+        self._confirmed = confirmed
         self._number = 0
         self.last = Entry()
 
-    def claim(self, claim: int) -> None:
+    def claim(self, owner: SinkOwner) -> None:
         """Take the output over.
 
         Raises:
             FencedError: if a run with a higher claim has it.
+            SinkFileError: if the ledger lacks a transaction that was committed.
         """
+        claim = owner.claim
         while True:
             self._number, self.last = self._newest()
             if self.last.claim > claim:
                 raise self._fenced(self.last.claim)
+            self._confirmed.begin(owner, self.last.done)
             if self._written(replace(self.last, claim=claim)):
                 return
 
-    def begin(self, epoch: int) -> None:
-        """Note that epochs up to this one are about to become visible.
+    def begin(self, transaction: int) -> None:
+        """Note that transactions up to this one are about to become visible.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
+            SinkFileError: if the ledger lacks a transaction that was committed.
         """
-        self._append(replace(self.last, begun=max(self.last.begun, epoch)))
+        self._check_last()
+        self._append(replace(self.last, begun=max(self.last.begun, transaction)))
 
     def finish(self) -> None:
-        """Note that all epochs that were begun are visible.
+        """Note that all transactions that were begun are visible.
 
         Raises:
             FencedError: if a run with a higher claim has the output.
         """
         self._append(replace(self.last, done=self.last.begun))
+        self._confirmed.note(self.last.done)
+
+    def settle(self) -> None:
+        """Note that what was begun is complete or dropped, if that is not noted."""
+        if self.last.done < self.last.begun:
+            self.finish()
+
+    def _check_last(self) -> None:
+        """Check that this run's last entry is the newest: a folder that was put back has older ones, or none."""
+        number, entry = self._newest()
+        if (number, entry) == (self._number, self.last):
+            return
+        if entry.claim > self.last.claim:
+            raise self._fenced(entry.claim)
+        self._confirmed.check(entry.done)
+        self._number, self.last = number, replace(entry, claim=self.last.claim)
 
     def _append(self, entry: Entry) -> None:
         if not self._written(entry):

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from malflow.callables import deferred
+from malflow.callables import without_result
 from malflow.connectors.parquet.texts import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
 from malflow.rows import Rows
@@ -57,10 +57,9 @@ def row_options(
     for what, given in (("row", row), ("timestamp", timestamp)):
         if given is None and what == "timestamp":
             continue
-        if not isinstance(given, str) and (not callable(given) or deferred(given)):
-            raise GraphError(
-                f"{me} {what} must be the name of a column or a function; got {deferred(given) or short_repr(given)}"
-            )
+        if not isinstance(given, str) and (not callable(given) or without_result(given)):
+            got = without_result(given) or short_repr(given)
+            raise GraphError(f"{me} {what} must be the name of a column or a function; got {got}")
     if columns is None:
         return RowOptions(None, row, timestamp, nanoseconds)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,33 +12,32 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from malflow.callables import deferred
 from malflow.connectors.files.local_file import SinkFileError
+from malflow.connectors.lost_output import Confirmed, OnDataLoss, check_on_data_loss
 from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.parquet.ledger import Ledger
 from malflow.connectors.parquet.places import HIDDEN, Place, Staged, StagedFile, open_place
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.filesystem import is_local, local_path
 from malflow.message import DataMessage
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 from malflow.store.contract import KeyExists, KeyMissing, Store
 from malflow.store.opening import open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
+from malflow.type_parameters import K, T, V
 
 __all__ = ["Handle", "ParquetSink"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 Handle: TypeAlias = tuple[int, Staged]
-"""An epoch, and its staged file."""
+"""A transaction, and its staged file."""
 
 _SCHEMA = "schema.arrow"
 _SCHEMA_LIMIT = 1 << 20
@@ -68,6 +67,8 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
             compression is zstd.
         storage_options: options for the file system, such as credentials.
         retry_for: how long the run waits while S3 can't be reached.
+        on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, as after the folder was
+            restored from a backup or deleted, at a start or amid a run; or ``"continue"``.
 
     Raises:
         GraphError: if an argument is not valid, or the folder is neither local nor on S3.
@@ -76,17 +77,18 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
     ParquetSink('/data/orders')
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them a user's
         self,
         folder: str | os.PathLike[str],
         *,
         schema: pa.Schema | None = None,
         delivery: Delivery = "exactly-once",
-        formatter: Callable[[DataMessage[K, V, T]], Any] | None = None,
+        formatter: Formatter | None = None,
         row_group_rows: int = 100_000,
         settings: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         retry_for: timedelta = timedelta(minutes=1),
+        on_data_loss: OnDataLoss = "fail",
     ) -> None:
         self._options = dict(storage_options or {})
         self._folder = _checked_folder(folder)
@@ -94,19 +96,17 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         if delivery not in ("exactly-once", "at-least-once"):
             raise GraphError(f"ParquetSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
         schema = None if schema is None else _checked_schema(schema)
-        if formatter is not None and (not callable(formatter) or deferred(formatter)):
-            raise GraphError(
-                f"ParquetSink needs a plain function as formatter; got {deferred(formatter) or short_repr(formatter)}"
-            )
         if isinstance(row_group_rows, bool) or not isinstance(row_group_rows, int) or row_group_rows < 1:
             raise GraphError(f"ParquetSink row_group_rows must be a positive number; got {row_group_rows!r}")
         if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
             raise GraphError(f"ParquetSink retry_for must be a timedelta, not negative; got {retry_for!r}")
+        check_on_data_loss("ParquetSink", on_data_loss)
         self.delivery = delivery
         self._retry_for = retry_for.total_seconds()
         self._shown = redacted(self._folder, secrets_in(self._options, self._folder))
+        self._accepts_loss = on_data_loss == "continue"
         self._schema = schema
-        self._formatter = formatter
+        self._formatter = checked_formatter("ParquetSink", formatter)
         self._most = row_group_rows
         self._output: _Output | None = None
         self._owned = ""
@@ -125,10 +125,7 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         Raises:
             UnfitRow: if a record does not fit the schema.
         """
-        formatter = self._formatter
-        rows: Sequence[Any] = values
-        if formatter is not None:
-            rows = [formatter(message) for message in map(DataMessage, keys, values, timestamps)]
+        rows = formatted(self._formatter, keys, values, timestamps)
         if self._columns.schema is None:  # more rows tell more of the types
             self._rows.extend(rows)
             if len(self._rows) >= self._most:
@@ -143,10 +140,11 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         self._drop()
 
     def fence(self, owner: SinkOwner) -> int:
-        """Take the folder over; return the last epoch whose commit was begun.
+        """Take the folder over; return the last transaction whose commit was begun.
 
         Raises:
             FencedError: if a run with a higher claim has it.
+            SinkFileError: if the ledger lacks a transaction that was committed.
         """
         digest = blake2b(owner.name.encode(), digest_size=4).hexdigest()
         slug = re.sub(r"[^A-Za-z0-9]+", "-", owner.name)[:60].strip("-")
@@ -155,29 +153,30 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
         with self._named():
             _make_folder(self._folder)
         store = open_store(f"{self._folder}/{HIDDEN}/{sub}", self._options)
-        ledger = Ledger(store, self._shown, self._retry)
-        ledger.claim(owner.claim)
+        confirmed = Confirmed(f"below {HIDDEN}", self._lost, accepts_loss=self._accepts_loss)
+        ledger = Ledger(store, self._shown, self._retry, confirmed)
+        ledger.claim(owner)
         place = open_place(self._folder, self._options, f"{sub}/staged", self._retry)
         self._output = _Output(place, f"part-{digest}-{owner.claim:06d}-", self._retry, store, ledger)
         self._owned = f"part-{digest}-"
         self._columns.schema = self._schema if self._schema is not None else self._kept_schema(store)
         return ledger.last.begun
 
-    def prepare(self, epoch: int) -> Handle | None:
-        """Finish the file of an epoch, durable and not visible; return None if there were no records."""
+    def prepare(self, transaction: int) -> Handle | None:
+        """Finish the file of a transaction, durable and not visible; return None if there were no records."""
         staged = self._finished()
-        return None if staged is None else (epoch, staged)
+        return None if staged is None else (transaction, staged)
 
     def commit(self, handles: Sequence[Handle]) -> None:
         """Make files visible.
 
         Raises:
             FencedError: if a run with a higher claim has the folder.
-            SinkFileError: if a prepared file is gone.
+            SinkFileError: if a prepared file is gone, or the ledger lacks a transaction that was committed.
         """
         output = self._claimed()
         ledger = output.ledger
-        due = [(epoch, staged) for epoch, staged in handles if ledger is not None and epoch > ledger.last.done]
+        due = [(number, staged) for number, staged in handles if ledger is not None and number > ledger.last.done]
         if due and ledger is not None:
             ledger.begin(due[-1][0])
             for _, staged in due:
@@ -187,7 +186,10 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
     def abort(self, keep: Sequence[Handle]) -> None:
         """Drop the open file, and all staged ones but those of `keep`."""
         self._drop()
-        self._claimed().place.sweep(self._owned, [staged for _, staged in keep])
+        output = self._claimed()
+        if output.ledger is not None and not any(number <= output.ledger.last.begun for number, _ in keep):
+            output.ledger.settle()
+        output.place.sweep(self._owned, [staged for _, staged in keep])
 
     def _reset(self) -> None:
         self._columns = Columns(self._shown, self._schema, stored_type)
@@ -266,6 +268,9 @@ class ParquetSink(TransactionalSinkImpl[K, V, T, Handle]):
 
     def _begin_anew(self, position: object) -> None:
         """Do nothing: the records since the snapshot are written again."""
+
+    def _lost(self, told: str) -> SinkFileError:
+        return SinkFileError(self._shown, f"lacks what was committed: {told}")
 
     def _claimed(self) -> _Output:
         if self._output is None:

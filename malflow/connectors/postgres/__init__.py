@@ -13,11 +13,12 @@ from malflow.connectors.postgres.changes import PostgresChanges
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
 from malflow.connectors.postgres.sink import PostgresSink
 from malflow.connectors.postgres.source import PostgresSource
-from malflow.connectors.tables.change import UNCHANGED, Change, Unchanged
+from malflow.connectors.tables.change import UNCHANGED, Change, NotSent, Unchanged
 
 __all__ = [
     "UNCHANGED",
     "Change",
+    "NotSent",
     "PositionLost",
     "PostgresChanges",
     "PostgresError",

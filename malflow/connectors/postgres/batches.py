@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from malflow.connectors.postgres.copy_text import copy_text
 from malflow.connectors.postgres.names import Table
-from malflow.connectors.tables.epoch_rows import Operation, RowBatch
+from malflow.connectors.tables.transaction_rows import Operation, RowBatch
 
 __all__ = ["Batch", "as_text"]
 
@@ -17,7 +17,8 @@ class Batch(NamedTuple):
 
     Attributes:
         operation: what is done with them.
-        columns: the columns of the text; those of an update begin with the key that finds the row.
+        columns: the columns of the text; those of an update begin with the key that finds the row. The text of a merge
+            has one before them, whether the row is deleted.
         size: how many rows.
         text: the rows, as the text of a COPY.
     """
@@ -26,6 +27,9 @@ class Batch(NamedTuple):
     columns: tuple[str, ...]
     size: int
     text: bytes
+
+
+_DELETED = ("whether it is deleted", 16, False)
 
 
 def as_text(batch: RowBatch, table: Table, text: Collection[str]) -> Batch:
@@ -40,4 +44,6 @@ def as_text(batch: RowBatch, table: Table, text: Collection[str]) -> Batch:
         PostgresError: if a value can't be written.
     """
     columns = [(name, table.type_of(name), name in text) for name in batch.columns]
+    if batch.operation == "merge":
+        columns.insert(0, _DELETED)
     return Batch(batch.operation, batch.columns, len(batch.rows), copy_text(columns, batch.rows, table.shown))

@@ -10,16 +10,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import psycopg
 
-from malflow.connectors.postgres.background import Background
+from malflow.connectors.attention import ServerSilent
+from malflow.connectors.background import Background
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
 from malflow.connectors.postgres.names import Table, types_below
 from malflow.connectors.postgres.overlap import Overlap
 from malflow.connectors.postgres.pgoutput import Relation, lsn_number
-from malflow.connectors.postgres.replication import ReplicationStream, create_slot
+from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
 from malflow.connectors.postgres.slots import (
     check_slot,
+    check_timeline,
     drop_slot,
     ensure_publication,
     forget_beginning,
@@ -29,6 +31,8 @@ from malflow.connectors.postgres.slots import (
     slot_exists,
     slot_position,
     system_identifier,
+    tables_without_old,
+    timeline_at,
 )
 from malflow.connectors.postgres.transactions import TransactionReader
 from malflow.connectors.postgres.visible import CopyState
@@ -38,8 +42,9 @@ from malflow.sources.contract import StatefulSourcePartition
 __all__ = ["ChangeOptions", "ChangesPartition", "Position", "check_new"]
 
 Position: TypeAlias = tuple[Any, ...]
-"""Plain values: ``("start",)``, then ``("copy", system, lsn, copied)``, then ``("stream", system, end of the last
-whole transaction, changes taken of the next one, its commit, what was copied if changes of it may still come)``."""
+"""Plain values: ``("start",)``, then ``("copy", system, lsn, copied, timeline)``, then ``("stream", system, end of the
+last whole transaction, changes taken of the next one, its commit, what was copied if changes of it may still come,
+timeline)``. The server's timeline is missing in positions of older versions."""
 
 _LOG = logging.getLogger("malflow")
 _LAG_SECONDS = 5.0
@@ -62,16 +67,19 @@ class ChangeOptions:
     until_now: bool
     replace_slot: bool
     page_rows: int
+    require_old: bool | None
 
 
 class _Copying(NamedTuple):
     system: str
+    history: Sequence[Timeline]
     lsn: int
     reader: CopyReader
 
 
 class _Streaming(NamedTuple):
     system: str
+    history: Sequence[Timeline]
     stream: ReplicationStream
     reader: TransactionReader
     copied: CopyState | None
@@ -106,6 +114,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def __init__(self, slot: str, options: ChangeOptions, position: Position, clock: Callable[[], float]) -> None:
         self._slot, self._options, self._clock = slot, options, clock
         self._position = position
+        self._attention = options.server.attention()
         self._opening: Background[_Copying | _Streaming] | None = None
         self._open: _Copying | _Streaming | None = None
         self._fetching: Background[Page | None] | None = None
@@ -114,6 +123,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self._target: int | None = None
         self._finished = self._has_copied = self._has_begun = False
         self._server_end: Background[int] | None = None
+        self._has_looked_for_old = False
         self._known_end = 0
         self._asked_at = float("-inf")
 
@@ -140,10 +150,13 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         """Return the position after the last change returned."""
         now = self._open
         if isinstance(now, _Copying):
-            self._position = ("copy", now.system, now.lsn, now.reader.state.plain())
+            timeline = timeline_at(now.history, now.lsn)
+            self._position = ("copy", now.system, now.lsn, now.reader.state.plain(), timeline)
         elif now is not None:
             copied = now.copied.plain() if now.copied is not None and now.reader.overlaps else ()
-            self._position = ("stream", now.system, *now.reader.position, copied)
+            end, taken, commit = now.reader.position
+            timeline = timeline_at(now.history, commit if taken else end)
+            self._position = ("stream", now.system, end, taken, commit, copied, timeline)
         return self._position
 
     def go_on_from(self, position: Position) -> bool:
@@ -207,14 +220,23 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         if self._opening is None:
             position = self._position
             self._opening = Background(lambda: self._connect(position))
+            self._attention.heard()
             if position[0] == "start":
                 self._opening.join(_BEGIN_SECONDS)
         if not self._opening.done:
+            self._check_silence()
             return False
         opening, self._opening = self._opening, None
         self._open = opening.result()
         self._lost_since = None
         return True
+
+    def _check_silence(self) -> None:
+        """Raise if the server stops answering while a slot is opened; libpq would wait for ever."""
+        try:
+            self._attention.check()
+        except ServerSilent as silent:
+            raise psycopg.OperationalError(str(silent)) from None
 
     def _poll_stream(self, now: _Streaming, limit: int, *, parts: bool) -> tuple[Sequence[Change], Sequence[datetime]]:
         changes = now.reader.read(now.stream, limit, parts=parts)
@@ -266,33 +288,51 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
 
     def _end_copy(self, now: _Copying) -> None:
         self._release()
-        self._position = ("stream", now.system, now.lsn, 0, 0, now.reader.state.plain())
+        timeline = timeline_at(now.history, now.lsn)
+        self._position = ("stream", now.system, now.lsn, 0, 0, now.reader.state.plain(), timeline)
 
     def _connect(self, position: Position) -> _Copying | _Streaming:
         server, options = self._options.server, self._options
         with server.connect() as connection:
             tables = self._tables(connection, is_new=position[0] == "start")
-            system = system_identifier(connection)
+            self._look_for_old(connection, tables)
+            system, history = system_identifier(connection), timelines(server)
             if self._target is None and options.until_now:
                 self._target = _end(connection)
             if position[0] == "start":
                 if options.copy:
                     note_beginning(connection, options.publication, options.slot)
                     lsn, copy = begin_copy(server, options.slot, self._wanted(tables))
-                    return _Copying(system, lsn, copy)
+                    return _Copying(system, history, lsn, copy)
                 position = ("stream", system, self._begin_without_copy(connection), 0, 0, ())
             if position[0] == "copy":
-                _, wanted, lsn, copied = position
-                check_slot(connection, options.slot, lsn, wanted)
-                return _Copying(system, lsn, resume_copy(server, self._wanted(tables), CopyState.of_plain(copied)))
-            _, wanted, end, taken, commit, copied = position
-            check_slot(connection, options.slot, end, wanted)
+                _, wanted, lsn, copied, *timeline = position
+                self._check(connection, wanted, history, lsn, lsn, timeline)
+                copy = resume_copy(server, self._wanted(tables), CopyState.of_plain(copied))
+                return _Copying(system, history, lsn, copy)
+            _, wanted, end, taken, commit, copied, *timeline = position
+            self._check(connection, wanted, history, end, commit if taken else end, timeline)
             state = CopyState.of_plain(copied) if copied else None
             overlap = Overlap(server, tables, state) if state is not None and state.seen_until > end else None
             wanted = _wanted_of(tables) if options.tables else _any
-            reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap, wanted)
+            old = bool(options.require_old)
+            reader = TransactionReader((end, taken, commit), options.text, self._bases, overlap, wanted, needs_old=old)
             stream = self._stream(connection, end)
-            return _Streaming(system, stream, reader, state, overlap)
+            return _Streaming(system, history, stream, reader, state, overlap)
+
+    def _check(
+        self,
+        connection: psycopg.Connection[tuple[Any, ...]],
+        system: str,
+        history: Sequence[Timeline],
+        end: int,
+        read: int,
+        timeline: Sequence[int],
+    ) -> None:
+        """Check that the slot can stream everything after the end of a transaction, on the history that was read."""
+        check_slot(connection, self._options.slot, end, system)
+        if timeline:
+            check_timeline(history, self._options.slot, read, timeline[0])
 
     def _stream(self, connection: psycopg.Connection[tuple[Any, ...]], position: int) -> ReplicationStream:
         begun = self._clock()
@@ -318,6 +358,26 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def _tables(self, connection: psycopg.Connection[tuple[Any, ...]], *, is_new: bool) -> list[Table]:
         options = self._options
         return ensure_publication(connection, options.publication, options.tables, is_new=is_new, copies=options.copy)
+
+    def _look_for_old(self, connection: psycopg.Connection[tuple[Any, ...]], tables: Sequence[Table]) -> None:
+        """Say once, or refuse, that rows before updates and deletes do not come."""
+        options = self._options
+        if options.require_old is False or self._has_looked_for_old:
+            return
+        self._has_looked_for_old = True
+        lacking = ", ".join(tables_without_old(connection, options.publication, tables))
+        cure = "alter table ... replica identity full, of partitions too"
+        if lacking and options.require_old:
+            raise PostgresError(f"slot '{self._slot}' needs rows before changes (require_old), of {lacking}: {cure}")
+        if lacking:
+            _LOG.warning(
+                "slot '%s': updates and deletes come without the row before, since the replica identity is not full: "
+                "%s. `old` is None, or the key alone. Where you read it: %s, and pass require_old=True; where you "
+                "don't: require_old=False",
+                self._slot,
+                lacking,
+                cure,
+            )
 
     def _wanted(self, tables: Sequence[Table]) -> Wanted:
         options = self._options
@@ -352,7 +412,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         now = self._clock()
         if self._lost_since is None:
             self._lost_since = now
-            _LOG.info("slot '%s' was cut off; connecting again: %s", self._slot, server.without_secrets(str(error)))
+            _LOG.warning("slot '%s' was cut off; connecting again: %s", self._slot, server.without_secrets(str(error)))
         elif now - self._lost_since > server.retry_for:
             raise server.failure(f"reading slot '{self._slot}'", error) from None
 

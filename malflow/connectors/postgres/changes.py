@@ -41,6 +41,8 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         until: ``"now"`` ends the source when all is read that was committed when the run began.
         replace_slot: whether a job that starts without a position drops an existing slot of the name, rather than fail.
         page_rows: rows of a page of the first copy.
+        require_old: whether `old` must be the whole row before each update and delete: if a table's replica identity is
+            not full, the run fails at its start, or at the change. None: a warning in the log instead; False: nothing.
         retry_for: how long a lost connection is tried again before the run fails.
 
     Raises:
@@ -61,6 +63,7 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         until: Literal["now"] | None = None,
         replace_slot: bool = False,
         page_rows: int = 5_000,
+        require_old: bool | None = None,
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         me = "PostgresChanges"
@@ -75,9 +78,20 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
             raise GraphError(f"{me} until must be 'now' or None; got {until!r}")
         if page_rows < 1:
             raise GraphError(f"{me} page_rows must be at least 1; got {page_rows}")
+        if require_old not in (None, True, False):
+            raise GraphError(f"{me} require_old must be True, False or None; got {require_old!r}")
         server = Server(dsn, retry_for, me)
         self._options = ChangeOptions(
-            server, slot, publication or slot, names, frozenset(text), copy, until == "now", replace_slot, page_rows
+            server,
+            slot,
+            publication or slot,
+            names,
+            frozenset(text),
+            copy,
+            until == "now",
+            replace_slot,
+            page_rows,
+            require_old,
         )
 
     def list_parts(self) -> Sequence[str]:

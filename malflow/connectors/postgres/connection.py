@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo
 
+from malflow.connectors.attention import Attention, ServerSilent
+from malflow.connectors.background import Background
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.retrying import repeated
 from malflow.errors import GraphError
+from malflow.stopping import is_stopping
 
 __all__ = ["Server", "is_lost", "reason"]
 
@@ -22,6 +26,13 @@ _REFUSED = {
     "replication": "the connector sets it where it needs it",
     "client_encoding": "the connector reads and writes UTF-8",
 }
+_KEEPALIVES = {"keepalives_idle": "20", "keepalives_interval": "5", "keepalives_count": "3"}
+"""Of connections that something between has forgotten, the system hears after half a minute."""
+
+_LONGEST_CONNECT, _SHORTEST_CONNECT = 10.0, 2.0
+_STEP = 0.1
+_SERVERS_OWN = "FATAL:"
+
 _SESSION = (
     "set client_encoding to 'UTF8'; set timezone to 'UTC'; set datestyle to 'ISO'; set intervalstyle to 'postgres';"
     "set extra_float_digits to 1; set bytea_output to 'hex'"
@@ -44,8 +55,49 @@ _LOST = ("08", "57P", "53")
 _IDLE = "25P03"
 """SQLSTATE of a session that the server ended since it did nothing within a transaction for too long."""
 
-_AGAIN = ("40001", "40P01")
-"""SQLSTATE of a transaction that may be tried again: not serialisable, or chosen to end a deadlock."""
+_AGAIN = ("40001", "40P01", "57014")
+"""SQLSTATE of what may be tried again: not serialisable, chosen to end a deadlock, or a cancelled statement."""
+
+
+class AttendedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection on which nothing waits for a server that does not answer on others either.
+
+    Attributes:
+        attention: notices that; None while the connection is made.
+    """
+
+    attention: Attention | None = None
+
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        """Wait for the server.
+
+        Raises:
+            psycopg.OperationalError: if it does not answer; the connection is closed then.
+        """
+        if self.attention is None:
+            return super().wait(gen, *args, **options)
+        try:
+            return super().wait(_attended(gen, self.attention), *args, **options)
+        except ServerSilent as silent:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(str(silent)) from None
+
+
+def _attended(gen: Generator[Any, Any, T], attention: Attention) -> Generator[Any, Any, T]:
+    """Pass a wait of psycopg on, which hears each tenth of a second that nothing has come."""
+    attention.heard()
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if ready:
+                attention.heard()
+            else:
+                attention.check()
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        value: T = end.value
+        return value
 
 
 class Server:
@@ -76,9 +128,15 @@ class Server:
         for name, why in _REFUSED.items():
             if settings.get(name) is not None:
                 raise GraphError(f"{user} got a DSN with '{name}'; remove it: {why}")
-        self._settings: dict[str, Any] = {"connect_timeout": "10", "application_name": "malflow", **settings}
-        self._secrets = [str(settings[name]) for name in _SECRETS if settings.get(name)]
         self.retry_for = retry_for.total_seconds()
+        patience = str(int(min(_LONGEST_CONNECT, max(_SHORTEST_CONNECT, self.retry_for))))
+        self._settings: dict[str, Any] = {
+            "connect_timeout": patience,
+            "application_name": "malflow",
+            **_KEEPALIVES,
+            **settings,
+        }
+        self._secrets = [str(settings[name]) for name in _SECRETS if settings.get(name)]
 
     @property
     def application(self) -> str:
@@ -92,12 +150,38 @@ class Server:
             psycopg.OperationalError: if there is no connection; its text has no secret.
         """
         try:
-            connection = psycopg.connect(**{**self._settings, **more}, autocommit=True)
+            connection = self._opened({**self._settings, **more})
         except psycopg.Error as error:
             raise psycopg.OperationalError(self.without_secrets(str(error))) from None
+        connection.attention = self.attention()
         connection.execute(_SESSION)
         connection.prepare_threshold = None  # a pooler between may give each transaction another session
         return connection
+
+    def attention(self) -> Attention:
+        """Return what notices that the server does not answer any more."""
+        return Attention(self._answers, self.retry_for)
+
+    def _opened(self, settings: dict[str, Any]) -> AttendedConnection:
+        """Return a connection that is made on another thread: a run that is to stop does not wait for it."""
+        opening = Background(lambda: AttendedConnection.connect(**settings, autocommit=True))
+        stopping_since: float | None = None
+        while not opening.done:
+            opening.join(_STEP)
+            if is_stopping():
+                stopping_since = stopping_since or time.monotonic()
+                if time.monotonic() - stopping_since > 1 and not opening.done:
+                    Background(lambda: opening.result().close())
+                    raise psycopg.OperationalError("the run stops, and the server has not answered")
+        return opening.result()
+
+    def _answers(self) -> bool:
+        """Whether the server answers on another connection; an error of its own is an answer."""
+        try:
+            psycopg.connect(**self._settings).close()
+        except psycopg.Error as error:
+            return _SERVERS_OWN in str(error)
+        return True
 
     def without_secrets(self, text: str) -> str:
         """Return a message without the DSN's passwords."""
@@ -112,7 +196,7 @@ class Server:
             PostgresError: if it is lost for longer, or the server refuses what is done.
         """
         try:
-            return repeated(action, self.retry_for, is_lost)
+            return repeated(action, self.retry_for, is_lost, lambda error: self.failure(what, error))
         except psycopg.Error as error:
             raise self.failure(what, error) from None
 

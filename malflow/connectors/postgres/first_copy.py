@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.background import Background, close_after
+from malflow.connectors.background import Background
+from malflow.connectors.postgres.background import close_after
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, identifiers, raw_sql
 from malflow.connectors.postgres.pgoutput import lsn_number
 from malflow.connectors.postgres.replication import create_slot
@@ -113,13 +115,7 @@ class CopyReader:
             identifiers(key),
             sql.Literal(self._wanted.rows),
         )
-        try:
-            rows = self._connection.execute(query).fetchall()
-        except psycopg.DataError as error:
-            raise PostgresError(
-                f"table {table.shown}: a value can't be read ({error}); pass text=[column] to get a column as "
-                "Postgres writes it"
-            ) from None
+        rows = fetched(self._connection.execute(query), f"table {table.shown}", "pass text=[{column!r}]")
         last = len(rows) < self._wanted.rows
         self._heads[table.shown] = (rows[-1][len(columns) :] if rows else after, last)
         return Page(table.shown, columns, rows, last)

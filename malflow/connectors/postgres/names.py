@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -30,7 +32,13 @@ select c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
   array(select a.attname::text from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attnotnull order by a.attnum),
   array(select a.attname::text from pg_attribute a
-        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attidentity = 'a')
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attidentity = 'a'),
+  c.relkind <> 'p' and exists(select from pg_inherits where inhparent = c.oid),
+  array(select a.attname::text from pg_attribute a left join pg_collation l on l.oid = a.attcollation
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypmod = -1
+              and coalesce((to_jsonb(l)->>'collisdeterministic')::bool, true)),
+  (select count(*) from pg_index i where i.indrelid = c.oid and i.indisunique),
+  (select count(*) from pg_constraint k where k.conrelid = c.oid and k.contype in ('c', 'x'))
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
 """
 
@@ -50,6 +58,21 @@ where i.indrelid = %s and i.indisunique and i.indisvalid and i.indpred is null a
 """
 
 
+_EXACT: Mapping[int, frozenset[type]] = {
+    16: frozenset({bool}),
+    17: frozenset({bytes}),
+    20: frozenset({int}),
+    21: frozenset({int}),
+    23: frozenset({int}),
+    25: frozenset({str}),
+    1043: frozenset({str}),
+    1082: frozenset({date}),
+    1700: frozenset({int}),
+    2950: frozenset({UUID}),
+}
+"""By the oid of a type: those of Python whose values are equal when the server's are. No floats: NaN; no times."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table: its columns with their types, and what makes a row of it unique.
@@ -62,7 +85,11 @@ class Table:
         uniques: the columns of each unique index that is checked with each row.
         deferrable: those of each that may be checked at the end of a transaction.
         is_partitioned: whether its rows are in other tables, those of its partitions.
+        is_inherited: whether a query of it has the rows of other tables too, whose keys are apart from its own.
         numbered: columns to which the server gives a number, unless a statement overrides it.
+        whole: columns whose values the server takes as they are: no length or precision, no collation of its own.
+        unique_indexes: how many there are of any kind.
+        conditions: how many checks and exclusions it has.
     """
 
     oid: int
@@ -79,6 +106,14 @@ class Table:
     deferrable: tuple[frozenset[str], ...]
     numbered: frozenset[str]
     is_partitioned: bool
+    is_inherited: bool
+    whole: frozenset[str]
+    unique_indexes: int
+    conditions: int
+
+    def exact_types(self, column: str) -> frozenset[type]:
+        """Return the types of Python whose values are equal if, and only if, they are in this column."""
+        return _EXACT.get(self.type_of(column), frozenset()) if column in self.whole else frozenset()
 
     @property
     def shown(self) -> str:
@@ -116,7 +151,8 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
     if found is None:
         mend = 'write the name as in SQL, with its schema: public.orders, or "Orders" in double quotes'
         raise PostgresError(f"{asked_by} finds no table {name!r}; {mend}")
-    oid, schema, relation, kind, replica, columns, types, casts, not_null, numbered = found
+    oid, schema, relation, kind, replica, columns, types, casts, not_null, numbered, *more = found
+    is_inherited, whole, unique_indexes, conditions = more
     primary: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     uniques: dict[bool, list[frozenset[str]]] = {True: [], False: []}
@@ -142,6 +178,10 @@ def describe(connection: psycopg.Connection[Any], name: str, asked_by: str) -> T
         deferrable=tuple(uniques[False]),
         numbered=frozenset(numbered),
         is_partitioned=kind == "p",
+        is_inherited=is_inherited,
+        whole=frozenset(whole),
+        unique_indexes=unique_indexes,
+        conditions=conditions,
     )
 
 

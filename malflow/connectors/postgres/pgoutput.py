@@ -11,7 +11,7 @@ from psycopg import pq
 
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import shown_name
-from malflow.connectors.tables.change import UNCHANGED
+from malflow.connectors.tables.change import UNCHANGED, KeyOnly
 
 __all__ = ["Relation", "lsn_number", "lsn_text", "read_relation"]
 
@@ -74,7 +74,7 @@ class Relation:
         row, at = self.row(data, at)
         if kind == ord("O"):
             return row, at
-        return {name: value for name, value in row.items() if name in self._keys}, at
+        return KeyOnly((name, value) for name, value in row.items() if name in self._keys), at
 
     def _undecodable(self, text: bytes, column: str, error: Exception) -> PostgresError:
         value = text.decode(errors="backslashreplace")

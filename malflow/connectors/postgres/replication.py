@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from struct import Struct
+from typing import TypeAlias
 
 import psycopg
 from psycopg import pq
 
+from malflow.connectors.attention import ServerSilent
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
 
-__all__ = ["ReplicationStream", "create_slot", "postgres_time"]
+__all__ = ["ReplicationStream", "Timeline", "create_slot", "postgres_time", "timelines"]
+
+Timeline: TypeAlias = tuple[int, int | None]
+"""The number of a timeline, and where the server's log left it; None if it has not."""
 
 _DATA = ord("w")
 _STATUS = Struct(">cqqqqb").pack
 _KEEPALIVE = Struct(">qqb").unpack_from
+_UNHEARD_MILLISECONDS = "30000"
+"""How long the system tries to send a status, a few bytes, before the connection counts as lost."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_US = 946_684_800_000_000
 _STATUS_SECONDS = 2.0
@@ -41,7 +48,8 @@ class ReplicationStream:
     """
 
     def __init__(self, server: Server, slot: str, start: int, publication: str) -> None:
-        self._connection = server.connect(replication="database")
+        self._connection = server.connect(replication="database", tcp_user_timeout=_UNHEARD_MILLISECONDS)
+        self._attention = server.attention()
         self._pg = self._connection.pgconn
         row = self._connection.execute(_TIMEOUT).fetchone()
         self._status_seconds = min(_STATUS_SECONDS, row[0] / 4) if row and row[0] else _STATUS_SECONDS
@@ -49,6 +57,7 @@ class ReplicationStream:
         self.idle_at = 0
         self._next_status = 0.0
         self._until_clock = 0
+        self._is_silent = False
         publications = _quoted(publication).replace("'", "''")
         options = f"(proto_version '1', publication_names '{publications}')"
         command = f"START_REPLICATION SLOT {_quoted(slot)} LOGICAL {lsn_text(start)} {options}"
@@ -57,6 +66,7 @@ class ReplicationStream:
             self.close()
             raise _failure(result)
         self._pg.nonblocking = 1
+        self._attention.heard()
 
     def receive(self) -> bytes | None:
         """Return the next message of the stream with its header of 25 bytes; None if there is none now.
@@ -72,6 +82,7 @@ class ReplicationStream:
                 self._look_at_clock()
             size, data = get(1)
             if size > 0:
+                self._is_silent = False
                 if data[0] == _DATA:
                     return bytes(data)
                 end, _sent, wanted = _KEEPALIVE(data, 1)
@@ -82,6 +93,7 @@ class ReplicationStream:
                 raise self._ended()
             elif looked:
                 self._until_clock = 0
+                self._check_silence()
                 return None
             else:
                 self._pg.consume_input()
@@ -97,6 +109,17 @@ class ReplicationStream:
         """Close the connection; the slot can be read by another one."""
         self._connection.close()
 
+    def _check_silence(self) -> None:
+        """Notice that the server, asked for an answer each two seconds, does not give one."""
+        if not self._is_silent:
+            self._attention.heard()
+            self._is_silent = True
+            return
+        try:
+            self._attention.check()
+        except ServerSilent as silent:
+            raise psycopg.OperationalError(str(silent)) from None
+
     def _look_at_clock(self) -> None:
         self._until_clock = _BETWEEN_CLOCKS
         if time.monotonic() >= self._next_status:
@@ -105,7 +128,7 @@ class ReplicationStream:
     def _answer(self) -> None:
         now = int(time.time() * 1_000_000) - _EPOCH_US
         written = max(self.idle_at, self._confirmed)  # lets the server shut down before anything is confirmed
-        self._pg.put_copy_data(_STATUS(b"r", written, self._confirmed, self._confirmed, now, 0))
+        self._pg.put_copy_data(_STATUS(b"r", written, self._confirmed, self._confirmed, now, int(self._is_silent)))
         self._pg.flush()
         self._next_status = time.monotonic() + self._status_seconds
 
@@ -127,6 +150,27 @@ def create_slot(connection: psycopg.Connection[tuple[object, ...]], slot: str) -
         raise _failure(result)
     point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
     return lsn_number((point or b"0/0").decode()), (snapshot or b"").decode()
+
+
+def timelines(server: Server) -> list[Timeline]:
+    """Return the timelines of which the server's log consists, the present one last.
+
+    A server begins another one when it is promoted, or restored to a point in time.
+    """
+    with server.connect(replication="database") as connection:
+        _system, now = _answer(connection, "IDENTIFY_SYSTEM")
+        before = _answer(connection, f"TIMELINE_HISTORY {now}")[1] if int(now) > 1 else ""
+    lines = [line.split("\t") for line in before.splitlines() if line.strip() and not line.startswith("#")]
+    return [*((int(number), lsn_number(left)) for number, left, *_ in lines), (int(now), None)]
+
+
+def _answer(connection: psycopg.Connection[tuple[object, ...]], command: str) -> tuple[str, str]:
+    """Return the first two columns of the answer to a command of the replication protocol."""
+    result = connection.pgconn.exec_(command.encode())
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise _failure(result)
+    first, second = ((result.get_value(0, column) or b"").decode(errors="replace") for column in (0, 1))
+    return first, second
 
 
 def postgres_time(microseconds: int) -> datetime:

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import psycopg
 
+from malflow.connectors.lost_output import Confirmed, OnDataLoss
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
-from malflow.connectors.postgres.writing import Stages, TableWriter
-from malflow.connectors.tables.epoch_rows import EpochRows
-from malflow.connectors.tables.options import OnDataLoss, check_loss, check_options, chosen_shape
+from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
+from malflow.connectors.tables.options import check_options, chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
+from malflow.connectors.tables.transaction_rows import TransactionRows
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
 
 __all__ = ["PostgresSink"]
 
 Handle: TypeAlias = tuple[int, bool, tuple[tuple[Any, ...], ...]]
-"""An epoch: its number, whether the table is emptied first, and its batches. Plain values."""
+"""A transaction: its number, whether the table is emptied first, and its batches. Plain values."""
 
 
 _DURABLE = """
 select set_config('synchronous_commit', 'local', false) where current_setting('synchronous_commit') = 'off'
 """
 """What is committed survives a crash of the server: the next snapshot no longer has its rows."""
+
+
+class _Waiting(Exception):
+    """A row refers to one that another sink has yet to write."""
 
 
 class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
@@ -43,13 +49,14 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
     columns). A `Change` of `PostgresChanges` is applied: also deletes, changes of the key, and truncations. Without a
     key rows are appended.
 
-    Exactly once: the rows of an epoch are part of the snapshot, and are written in one transaction with a row of the
-    `ledger`, which has the number of the epoch and the run that owns the sink. Rows are visible after the snapshot. The
-    server checks types and NULL before the snapshot, everything else when the rows are written.
+    Exactly once: the rows of a transaction are part of the snapshot, and are written and committed together with a row
+    of the `ledger`, which has the transaction's number and the run that owns the sink. Rows are visible after the
+    snapshot. The server checks types and NULL before the snapshot, everything else when the rows are written.
 
     Args:
         dsn: a libpq connection string or URL; every setting of libpq is passed through.
         table: the table's name as in SQL, such as ``public.orders``.
+        formatter: returns the row for a message; by default its value.
         key: the columns that make a row unique; there must be a unique index of them. None: the primary key; ``()``:
             append.
         columns: the columns that are written; None: all that are not generated.
@@ -57,7 +64,8 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         text: columns whose values are text as Postgres writes it, such as those of `PostgresChanges` ``text``.
         ledger: the table of the ledger, made if it does not exist.
         retry_for: how long a lost connection is tried again before the run fails.
-        on_data_loss: ``"fail"`` when a run starts and the ledger lacks an epoch that was committed, or ``"continue"``.
+        on_data_loss: ``"fail"`` when the ledger lacks a transaction that was committed, at a start or amid a run, or
+            ``"continue"``.
 
     Raises:
         GraphError: if an argument is invalid.
@@ -70,6 +78,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         dsn: str,
         table: str,
         *,
+        formatter: Formatter | None = None,
         key: Iterable[str] | None = None,
         columns: Iterable[str] | None = None,
         delivery: Delivery = "exactly-once",
@@ -87,29 +96,30 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         self._key = None if key is None else tuple(key)
         self._columns = None if columns is None else tuple(columns)
         self._text = frozenset(text)
+        self._formatter = checked_formatter(me, formatter)
         self.delivery = delivery
-        self._accepts_loss = on_data_loss == "continue"
+        self._confirmed = Confirmed(ledger, PostgresError, accepts_loss=on_data_loss == "continue")
         self._owner: SinkOwner | None = None
-        self._rows: EpochRows | None = None
+        self._rows: TransactionRows | None = None
         self._writer: TableWriter | None = None
         self._staged: dict[int, Stages] = {}
+        self._pending: dict[int, Handle] = {}
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
         """Add one row."""
         self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
-        """Add rows to the epoch, or to the tick.
+        """Add rows to the transaction, or to the tick.
 
         Raises:
             PostgresError: if a value is no row of the table.
         """
-        del timestamps
         rows = self._rows
         if rows is None:
             rows = self._server.retry(self._new_rows, f"describing table {self._table_name}")
             self._rows = rows
-        rows.add(keys, values)
+        rows.add(keys, formatted(self._formatter, keys, values, timestamps))
 
     def flush(self) -> None:
         """Write the rows of the tick, if the delivery is at-least-once."""
@@ -119,34 +129,52 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
                 self._server.retry(lambda: self._write_tick(batches, cleared=cleared), self._writing)
 
     def fence(self, owner: SinkOwner) -> int:
-        """Become the owner in the ledger; return the last epoch that was committed.
+        """Become the owner in the ledger; return the last transaction that was committed.
 
         Raises:
             FencedError: if a later run is the owner.
-            PostgresError: if the ledger lacks an epoch that was committed, or the server refuses something.
+            PostgresError: if the ledger lacks a transaction that was committed, or the server refuses something.
         """
         self._owner = owner
         return self._server.retry(partial(self._take_over, owner), f"taking over sink '{owner.sink}'")
 
-    def prepare(self, epoch: int) -> Handle | None:
-        """Return the rows of the epoch; the server has seen them in temporary tables."""
+    def prepare(self, transaction: int) -> Handle | None:
+        """Return the rows of the transaction; the server has seen them in temporary tables.
+
+        If the table has checks, or unique indexes beside the key, they are also written and rolled back: what it
+        refuses must not get into a snapshot, from which no run could continue.
+
+        Raises:
+            PostgresError: if the server refuses a row.
+        """
         batches, cleared = self._take_rows()
         if not batches and not cleared:
             return None
-        self._staged.pop(epoch, None)
-        self._server.retry(lambda: self._stage(epoch, batches), self._writing)
-        return epoch, cleared, tuple(map(tuple, batches))
+        self._staged.pop(transaction, None)
+        self._pending = {number: it for number, it in self._pending.items() if number < transaction}
+        handle = transaction, cleared, tuple(map(tuple, batches))
+        self._server.retry(lambda: self._stage(transaction, batches), self._writing)
+        self._server.retry(lambda: self._try_out([*self._pending.values(), handle]), self._writing)
+        self._pending[transaction] = handle
+        return handle
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """Write epochs that the ledger does not have, each in one transaction."""
+        """Write transactions that the ledger does not have, each as a whole.
+
+        Raises:
+            FencedError: if a later run is the owner.
+            PostgresError: if the ledger lacks a transaction that was committed, or the server refuses something.
+        """
         for handle in handles:
-            self._server.retry(partial(self._write_epoch, handle), self._writing)
+            self._server.retry(partial(self._write_transaction, handle), self._writing)
+            self._pending.pop(handle[0], None)
 
     def abort(self, keep: Sequence[Handle]) -> None:
         """Forget the rows that are not committed; the server has none of them."""
         kept = {handle[0] for handle in keep}
         self._rows = None
-        self._staged = {epoch: stages for epoch, stages in self._staged.items() if epoch in kept}
+        self._staged = {number: stages for number, stages in self._staged.items() if number in kept}
+        self._pending = {handle[0]: handle for handle in keep}
 
     def close(self) -> None:
         """Close the connection."""
@@ -162,30 +190,50 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         with self._reliably():
             ledger.make(connection)
             with connection.transaction():
-                epoch = ledger.take_over(connection)
-                if not self._accepts_loss:
-                    check_loss(owner, epoch, self._ledger_name, PostgresError)
-                return epoch
+                transaction = ledger.take_over(connection)
+                self._confirmed.begin(owner, transaction)
+                return transaction
 
-    def _stage(self, epoch: int, batches: Sequence[Batch]) -> None:
+    def _stage(self, transaction: int, batches: Sequence[Batch]) -> None:
         writer = self._connected()
         with self._reliably(), writer.connection.transaction():
-            self._staged[epoch] = writer.stage(batches)
+            self._staged[transaction] = writer.stage(batches)
 
-    def _write_epoch(self, handle: Handle) -> None:
-        epoch, cleared, batches = handle
+    def _try_out(self, handles: Sequence[Handle]) -> None:
+        """Write transactions, and undo that, if more than the server's types decides whether the table takes them."""
+        writer = self._connected()
+        table, shape = self._described
+        if table.conditions + table.unique_indexes <= bool(shape.key):
+            return
+        with self._reliably(), suppress(_Waiting), writer.connection.transaction(force_rollback=True):
+            try:
+                for transaction, cleared, batches in handles:
+                    stages = self._staged.get(transaction) or writer.stage(Batch(*batch) for batch in batches)
+                    if cleared:
+                        writer.clear()
+                    writer.apply(stages, strict=True)
+                writer.check_constraints()
+            except Refused as error:
+                if not error.may_pass:
+                    raise
+                raise _Waiting from None
+
+    def _write_transaction(self, handle: Handle) -> None:
+        transaction, cleared, batches = handle
         writer, ledger = self._connected(), self._ledger()
-        stages = self._staged.get(epoch)
+        stages = self._staged.get(transaction)
         with self._reliably(), writer.connection.transaction():
-            if ledger.last_epoch(writer.connection) >= epoch:
+            last = ledger.last_committed(writer.connection, self._confirmed)
+            if last >= transaction:
                 return
             if stages is None:
                 stages = writer.stage(Batch(*batch) for batch in batches)
             if cleared:
                 writer.clear()
             writer.apply(stages, strict=True)
-            ledger.note(writer.connection, epoch)
-        self._staged.pop(epoch, None)
+            ledger.note(writer.connection, transaction)
+        self._confirmed.note(transaction)
+        self._staged.pop(transaction, None)
         writer.release(stages)
 
     def _write_tick(self, batches: Sequence[Batch], *, cleared: bool) -> None:
@@ -207,9 +255,10 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         rows.reset()
         return batches, cleared
 
-    def _new_rows(self) -> EpochRows:
+    def _new_rows(self) -> TransactionRows:
         self._connected()
-        return EpochRows(self._described[1])
+        table, shape = self._described
+        return TransactionRows(shape, [table.exact_types(name) for name in shape.key])
 
     def _ledger(self) -> Ledger:
         if self._owner is None:
@@ -255,7 +304,7 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
             writer.connection.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_writer": None, "_rows": None, "_staged": {}}
+        return {**self.__dict__, "_writer": None, "_rows": None, "_staged": {}, "_pending": {}}
 
     def __repr__(self) -> str:
         return f"PostgresSink({self._server!r}, {self._table_name!r})"

@@ -14,9 +14,11 @@ from malflow.connectors.postgres.connection import Server, reason
 from malflow.connectors.postgres.errors import PositionLost, PostgresError
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.pgoutput import lsn_number, lsn_text
+from malflow.connectors.postgres.replication import Timeline
 
 __all__ = [
     "check_slot",
+    "check_timeline",
     "drop_slot",
     "ensure_publication",
     "forget_beginning",
@@ -26,6 +28,8 @@ __all__ = [
     "slot_exists",
     "slot_position",
     "system_identifier",
+    "tables_without_old",
+    "timeline_at",
 ]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -33,6 +37,11 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 _SLOT = """
 select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status
 from pg_replication_slots where slot_name = %s
+"""
+_IS_FULL = """
+with tree as (select %(oid)s::oid as oid union select relid from pg_partition_tree(%(oid)s::oid::regclass))
+select coalesce(bool_and(c.relreplident = 'f'), true) from pg_class c join tree on tree.oid = c.oid
+where c.relkind <> 'p'
 """
 _ANEW = "to begin anew, drop the slot and start the job without its snapshots"
 _PATIENCE = 2.0
@@ -60,6 +69,26 @@ def slot_position(connection: Connection, slot: str) -> int:
     if row is None or row[0] != "pgoutput" or row[3] is None:
         raise PostgresError(f"slot '{slot}' is not a logical slot of plugin pgoutput; choose another name")
     return lsn_number(row[3])
+
+
+def timeline_at(history: Sequence[Timeline], position: int) -> int:
+    """Return the timeline on which everything before a position was written."""
+    return next(number for number, end in history if end is None or position <= end)
+
+
+def check_timeline(history: Sequence[Timeline], slot: str, position: int, wanted: int) -> None:
+    """Check that the server's log has the position: it has not left the timeline before.
+
+    Raises:
+        PositionLost: if it has.
+    """
+    left = dict(history).get(wanted, 0)
+    if left is not None and left < position:
+        here = f"left timeline {wanted} at {lsn_text(left)}" if left else f"did not come from timeline {wanted}"
+        raise PositionLost(
+            f"slot '{slot}', position {lsn_text(position)} of timeline {wanted}: the server is on timeline "
+            f"{history[-1][0]}, which {here}: it was restored, or promoted, from a copy that had less; {_ANEW}"
+        )
 
 
 def check_slot(connection: Connection, slot: str, position: int, wanted_system: str) -> None:
@@ -155,6 +184,14 @@ def ensure_publication(
     if copies:
         _check_identities(wanted or published, copies=copies)
     return wanted or published
+
+
+def tables_without_old(connection: Connection, publication: str, tables: Sequence[Table]) -> list[str]:
+    """Return the tables of which updates and deletes are published without the row before."""
+    query = "select pubupdate or pubdelete from pg_publication where pubname = %s"
+    if connection.execute(query, (publication,)).fetchone() != (True,):
+        return []
+    return [table.shown for table in tables if connection.execute(_IS_FULL, {"oid": table.oid}).fetchone() != (True,)]
 
 
 def note_beginning(connection: Connection, publication: str, slot: str) -> None:

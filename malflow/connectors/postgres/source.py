@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import Any, ClassVar, TypeAlias, cast
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.postgres.background import Background, close_after
+from malflow.connectors.background import Background
+from malflow.connectors.postgres.background import close_after
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
+from malflow.connectors.postgres.fetching import fetched
 from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -30,6 +33,7 @@ Connection: TypeAlias = psycopg.Connection[Row]
 _NOT_AS_VALUES = frozenset({1186, 1266, 3802})
 """Types whose values in Python are not exact, or not written as read: interval, timetz, jsonb; text in a key."""
 
+_LOG = logging.getLogger("malflow")
 _PATIENCE = 5.0
 """Seconds that `suspend` waits for a connection that is being made."""
 
@@ -145,6 +149,7 @@ class _Statement:
     key: tuple[str, ...]
     casts: tuple[str, ...]
     as_text: tuple[bool, ...]
+    may_repeat: bool
 
     def after(self, key: Row) -> sql.Composed:
         """Return the condition on rows that follow a key."""
@@ -298,9 +303,9 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         condition = read.after(after) if after else sql.SQL("")
         most = sql.Literal(options.page_rows + 1)
         statement = query.format(read.cells(), read.select, condition, read.order(), most)
-        rows = self._connection.execute(statement).fetchall()
+        rows = fetched(self._connection.execute(statement), self._what, "pass query='select column::text ...'")
         last = len(rows) <= options.page_rows
-        if options.query is not None:
+        if read.may_repeat:
             self._check_keys([row[len(read.names) :] for row in rows], read, last=last)
         return _Page(read.names, rows[: options.page_rows], last=last)
 
@@ -311,7 +316,10 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             raise PostgresError(f"{what} is NULL in a row; exclude such rows")
         twice = next((key for key, next_key in pairwise(keys) if key == next_key), None)
         if twice is not None:
-            raise PostgresError(f"{what} is {short_repr(twice)} in two rows; add columns that make it unique")
+            mend = "add columns that make it unique"
+            if self._options.query is None:
+                mend = "tables that inherit from it have keys of their own; pass query='select ... from only ...'"
+            raise PostgresError(f"{what} is {short_repr(twice)} in two rows; {mend}")
 
     def _has_null(self, read: _Statement) -> bool:
         """Whether a row has no key, so that it follows none; asked once, when all others are read."""
@@ -330,7 +338,7 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
             self._check(names, options.key)
             oids = {column.name: column.type_code for column in found or ()}
             types = [oids[name] for name in options.key]
-            return _Statement(query, names, options.key, type_names(connection, types), _as_text(types))
+            return _Statement(query, names, options.key, type_names(connection, types), _as_text(types), True)
         table = describe(connection, options.table or "", "PostgresSource")
         key = options.key or table.primary_key
         names = options.columns or _all_columns(connection, table)
@@ -344,7 +352,8 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         self._check(names, ())
         select = sql.SQL("select {} from {}").format(identifiers(_with(names, key)), table.identifier)
         casts = tuple(table.casts[table.columns.index(name)] for name in key)
-        return _Statement(select, _with(names, key), key, casts, _as_text([table.type_of(name) for name in key]))
+        as_text = _as_text([table.type_of(name) for name in key])
+        return _Statement(select, _with(names, key), key, casts, as_text, may_repeat=table.is_inherited)
 
     def _check(self, names: tuple[str, ...], key: tuple[str, ...]) -> None:
         wanted = (*key, *([self._options.timestamp] if self._options.timestamp else ()))
@@ -359,15 +368,13 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
 
     def _tolerate(self, error: psycopg.Error) -> None:
         server, now = self._options.server, self._clock()
-        self._lost_since = self._lost_since or now
+        since = now if self._lost_since is None else self._lost_since
         self._not_before = now + 0.1
-        if isinstance(error, psycopg.DataError) and error.sqlstate is None:
-            raise PostgresError(
-                f"{self._what}: a value can't be read ({error}); pass query='select column::text ...' to get a "
-                "column as Postgres writes it"
-            ) from None
-        if not is_lost(error) or now - self._lost_since > server.retry_for:
+        if not is_lost(error) or now - since > server.retry_for:
             raise server.failure(f"reading {self._what}", error) from None
+        if self._lost_since is None:
+            _LOG.warning("%s; trying again for %g s", server.failure(f"reading {self._what}", error), server.retry_for)
+        self._lost_since = since
 
 
 def _as_text(types: Iterable[int]) -> tuple[bool, ...]:

@@ -17,7 +17,7 @@ _INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _NEW, _FULL = 
 _OF_ROWS = frozenset(b"IUDT")
 _ALL = 1 << 62
 _WHOLE = 1_000
-"""Changes of a transaction that is never parted, so that it is in one snapshot's epoch."""
+"""Changes of a transaction that is never parted, so that one snapshot has all of it."""
 _INT = Struct(">i").unpack_from
 _BEGUN = Struct(">qqI").unpack_from
 _LSN = Struct(">q").unpack_from
@@ -56,6 +56,7 @@ class TransactionReader:
         bases: returns the types below domains.
         unseen: what is left of a change that a copy shows; None if no copy overlaps.
         is_wanted: whether changes of a table are emitted.
+        needs_old: whether an update or delete must come with the whole row before.
     """
 
     def __init__(
@@ -65,11 +66,14 @@ class TransactionReader:
         bases: Callable[[Iterable[int]], Mapping[int, int]],
         unseen: ChangeFilter | None,
         is_wanted: Callable[[Relation], bool] = lambda _: True,
+        *,
+        needs_old: bool = False,
     ) -> None:
         self.position = position
         """The position after the last change returned."""
         self._end, self._taken, self._commit = position
         self._text, self._bases, self._unseen, self._is_wanted = text, bases, unseen, is_wanted
+        self._needs_old = needs_old
         self._overlap_ends = unseen.until if unseen is not None else 0
         self._relations: dict[int, Relation] = {}
         self._skip = 0
@@ -167,6 +171,7 @@ class TransactionReader:
 
     def _update(self, relation: Relation, data: bytes) -> Change:
         kind, at = data[30], 31
+        self._check_old(kind, relation, "an update")
         if kind == _NEW:
             return self._change("update", relation, None, relation.row(data, at)[0])
         old, at = relation.old_row(data, at, kind)
@@ -177,7 +182,16 @@ class TransactionReader:
         return self._change("update", relation, old, new)
 
     def _delete(self, relation: Relation, data: bytes) -> Change:
+        self._check_old(data[30], relation, "a delete")
         return self._change("delete", relation, relation.old_row(data, 31, data[30])[0], None)
+
+    def _check_old(self, kind: int, relation: Relation, what: str) -> None:
+        if self._needs_old and kind != _FULL:
+            raise PostgresError(
+                f"table {relation.table}: {what} came without the row before, at {lsn_text(self._commit)}, and "
+                "require_old=True is passed. alter table ... replica identity full, of partitions too; a change from "
+                "before that is passed over only by a job that begins anew"
+            )
 
     def _change(self, kind: Kind, relation: Relation, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Change:
         return Change(kind, relation.table, old, new, self._commit, self._time)

@@ -13,10 +13,22 @@ from malflow.connectors.postgres.connection import reason
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.names import Table, identifiers
 
-__all__ = ["Stages", "TableWriter"]
+__all__ = ["Refused", "Stages", "TableWriter"]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 Stages: TypeAlias = list[tuple[Batch, sql.Identifier]]
+
+
+class Refused(PostgresError):
+    """The table refuses a row.
+
+    Attributes:
+        may_pass: whether it may take the row later, when another sink has written the one that it refers to.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class TableWriter:
@@ -41,7 +53,7 @@ class TableWriter:
         stages = []
         for batch in batches:
             stage = self._take(batch)
-            columns = identifiers(_stage_names(len(batch.columns)))
+            columns = identifiers((*("d",) * (batch.operation == "merge"), *_stage_names(len(batch.columns))))
             statement = sql.SQL("copy {} ({}) from stdin").format(stage, columns)
             try:
                 with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -66,16 +78,39 @@ class TableWriter:
             PostgresError: if the table refuses a row.
         """
         for batch, stage in stages:
-            try:
-                done = self._connection.execute(self._statement(batch, stage)).rowcount
-            except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.CardinalityViolation) as error:
-                raise PostgresError(f"table {self._table.shown} can't have a row: {reason(error)}") from None
+            done = self._apply_one(batch, stage)
             if strict and batch.operation == "update" and done != batch.size:
                 raise PostgresError(
                     f"table {self._table.shown}: {batch.size - done} rows that were to be updated are not there, and "
                     "their unchanged values are not known; copy the table anew"
                 )
             self._connection.execute(sql.SQL("truncate {}").format(stage))
+
+    def check_constraints(self) -> None:
+        """Check now what else is checked when the transaction is committed.
+
+        Raises:
+            Refused: if a row is refused.
+        """
+        try:
+            self._connection.execute("set constraints all immediate")
+        except psycopg.IntegrityError as error:
+            raise self._refused(error) from None
+
+    def _apply_one(self, batch: Batch, stage: sql.Identifier) -> int:
+        try:
+            return [self._connection.execute(it).rowcount for it in self._statements(batch, stage)][-1]
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.CardinalityViolation) as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: psycopg.Error) -> Refused:
+        said = f"table {self._table.shown} can't have a row: {reason(error)}"
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            said += (
+                "; where rows exchange a unique value between two snapshots, make its constraint one that is "
+                "'deferrable initially deferred'"
+            )
+        return Refused(said, may_pass=isinstance(error, psycopg.errors.ForeignKeyViolation))
 
     def release(self, stages: Stages) -> None:
         """Use the temporary tables again, once the transaction that applied them is committed."""
@@ -91,12 +126,17 @@ class TableWriter:
         columns = self._stage_columns(batch)
         query = sql.SQL("create temporary table {} as select {} from {} with no data")
         self._connection.execute(query.format(sql.Identifier(f"malflow_{self._made}"), columns, self._table.identifier))
-        if batch.operation == "insert":  # pages are filled in no order
+        if batch.operation == "merge":
+            self._connection.execute(sql.SQL("alter table {} add d boolean not null").format(stage))
+        if batch.operation in ("insert", "merge"):  # pages are filled in no order
             self._connection.execute(sql.SQL("alter table {} add n bigint generated always as identity").format(stage))
         for place, name in enumerate(batch.columns):
             if name in self._table.not_null:
                 column = sql.Identifier(f"c{place}")
-                self._connection.execute(sql.SQL("alter table {} alter {} set not null").format(stage, column))
+                change = "alter table {} alter {} set not null"
+                if batch.operation == "merge" and name not in self._key:
+                    change = "alter table {0} add constraint {1} check (d or {1} is not null)"
+                self._connection.execute(sql.SQL(change).format(stage, column))
         return stage
 
     def _stage_columns(self, batch: Batch) -> sql.Composed:
@@ -106,12 +146,24 @@ class TableWriter:
         ]
         return sql.SQL(", ").join(cells)
 
+    def _statements(self, batch: Batch, stage: sql.Identifier) -> list[sql.Composed]:
+        if batch.operation != "merge":
+            return [self._statement(batch, stage)]
+        delete = sql.SQL("delete from {} as t using {} as s where s.d and {}")
+        matches = self._matches([batch.columns.index(name) for name in self._key])
+        key = sql.SQL(", ").join(sql.Identifier(f"c{batch.columns.index(name)}") for name in self._key)
+        last = sql.SQL("(select distinct on ({0}) * from {1} order by {0}, n desc) as s where not d").format(key, stage)
+        return [delete.format(self._table.identifier, stage, matches), self._insert(batch, last)]
+
     def _statement(self, batch: Batch, stage: sql.Identifier) -> sql.Composed:
         if batch.operation == "delete":
             query = sql.SQL("delete from {} as t using {} as s where {}")
-            return query.format(self._table.identifier, stage, self._matches())
+            return query.format(self._table.identifier, stage, self._matches(range(len(self._key))))
         if batch.operation == "update":
             return self._update(batch, stage)
+        return self._insert(batch, stage)
+
+    def _insert(self, batch: Batch, stage: sql.Composable) -> sql.Composed:
         query = sql.SQL("insert into {} ({}) {} select {} from {}")
         cells = identifiers(_stage_names(len(batch.columns)))
         numbers = sql.SQL("overriding system value" if self._table.numbered.intersection(batch.columns) else "")
@@ -120,7 +172,10 @@ class TableWriter:
 
     def _on_conflict(self, batch: Batch) -> sql.Composed:
         key = [sql.Identifier(f"c{batch.columns.index(name)}") for name in self._key]
-        rest = [sql.Identifier(name) for name in batch.columns if name not in self._key]
+        same = self._key  # a merge also writes the key: as it was written last
+        if batch.operation == "merge" and not self._table.is_partitioned:
+            same = tuple(self._table.numbered)
+        rest = [sql.Identifier(name) for name in batch.columns if name not in same]
         sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in rest)
         action = sql.SQL("update set ") + sets if rest else sql.SQL("nothing")
         query = sql.SQL(" order by {} on conflict ({}) do {}")
@@ -134,12 +189,13 @@ class TableWriter:
             if place >= width
         ]
         query = sql.SQL("update {} as t set {} from {} as s where {}")
-        return query.format(self._table.identifier, sql.SQL(", ").join(sets), stage, self._matches())
+        matches = self._matches(range(width))
+        return query.format(self._table.identifier, sql.SQL(", ").join(sets), stage, matches)
 
-    def _matches(self) -> sql.Composed:
+    def _matches(self, places: Iterable[int]) -> sql.Composed:
         pairs = [
             sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(f"c{place}"))
-            for place, name in enumerate(self._key)
+            for place, name in zip(places, self._key, strict=True)
         ]
         return sql.SQL(" and ").join(pairs)
 
@@ -157,9 +213,12 @@ def _where(batch: Batch, error: psycopg.Error) -> str:
     if error.diag.column_name and error.diag.column_name.startswith("c"):
         name = batch.columns[int(error.diag.column_name[1:])]
         said = f"NULL in column {name}, which is not null"
+    if (error.diag.constraint_name or "").startswith("c") and isinstance(error, psycopg.errors.CheckViolation):
+        name = batch.columns[int((error.diag.constraint_name or "")[1:])]
+        said = f"NULL in column {name}, which is not null"
     if "line " in context:
         line = int(context.split("line ", 1)[1].split(":")[0].split(",")[0])
-        row = batch.text.split(b"\n")[line - 1].decode().split("\t")
+        row = batch.text.split(b"\n")[line - 1].decode().split("\t")[-len(batch.columns) :]
         shown = ", ".join(f"{name}={cell[:50]}" for name, cell in zip(batch.columns, row, strict=False))
         return f"{said} ({context.split(', ', 1)[-1][:200]}); the row is {shown}"
     return f"{said}; {context}"

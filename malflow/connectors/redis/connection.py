@@ -90,7 +90,7 @@ class RedisPlace:
             RedisFailed: if it can't be reached for longer than `retry_for`, or refuses.
         """
         try:
-            return repeated(action, self.retry_for, self.is_lost)
+            return repeated(action, self.retry_for, self.is_lost, lambda error: self.failure(what, error))
         except redis.RedisError as error:
             raise self.failure(what, error) from None
 

@@ -5,34 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from malflow.callables import deferred
+from malflow.callables import without_result
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
 from malflow.connectors.redis.connection import RedisPlace
 from malflow.connectors.redis.errors import UnwritableRow
-from malflow.connectors.redis.table import EpochRows, RedisTable
+from malflow.connectors.redis.table import RedisTable, TransactionRows
 from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage, NoKey
+from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
+from malflow.type_parameters import K, T, V
 
 __all__ = ["RedisSink"]
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
 
 _LOG = logging.getLogger("malflow")
 
 
-class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
+class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
     """Keep the newest value of each key in Redis: in a hash, or as a key for each.
 
-    Exactly once (the default): what was written between two snapshots is an epoch. A snapshot carries its rows, one for
-    each key, and once it is durable one Lua script writes them together with the epoch's number into a ledger beside
-    the table. An epoch that is written already stays as it is, and a run that another one has replaced is refused.
-    Readers see an epoch as a whole; one of more than `rows_per_call` rows appears in parts, and its number last.
+    Exactly once (the default): all that was written between two snapshots is a transaction. A snapshot carries its
+    rows, one for each key, and once it is durable one Lua script writes them, and the transaction's number into a
+    ledger beside the table. A transaction that is written already stays as it is, and a run that another one has
+    replaced is refused. Readers see a transaction as a whole; one of more than `rows_per_call` rows appears in parts,
+    and its number last.
 
     At least once: rows are written with each tick. After a crash older values may appear again, until the run has
     caught up: the table converges.
@@ -41,12 +41,13 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
         url: ``redis://host:6379/0``, ``rediss://`` for TLS.
         table: the key of a hash whose fields are the records' keys.
         prefix: instead of `table`: each record's key is a key, after this prefix.
+        formatter: returns what is encoded for a message; by default its value.
         encode: the encoder of values: ``"bytes"``, ``"text"``, ``"json"``, an `Encoder`, or a function; by default
             bytes and text are written as they are, and numbers in decimal.
         encode_key: the same for keys.
-        delete: whether a value removes its key; by default None does.
+        delete: whether a value, as it is encoded, removes its key; by default None does.
         delivery: ``"exactly-once"`` or ``"at-least-once"``.
-        on_data_loss: ``"fail"`` if the server has lost an epoch that it confirmed, or ``"continue"``.
+        on_data_loss: ``"fail"`` if the server has lost a transaction that it confirmed, or ``"continue"``.
         retry_for: how long an unreachable server is waited for.
         rows_per_call: how many rows one call of the script writes.
         settings: arguments of `redis.Redis`, such as ``ssl_ca_certs``. Never shown.
@@ -64,6 +65,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
         *,
         table: str | None = None,
         prefix: str | None = None,
+        formatter: Formatter | None = None,
         encode: Encode | None = None,
         encode_key: Encode | None = None,
         delete: Callable[[V], bool] | None = None,
@@ -84,7 +86,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
             raise GraphError(f"RedisSink on_data_loss must be 'fail' or 'continue'; got {on_data_loss!r}")
         if not isinstance(rows_per_call, int) or not 1 <= rows_per_call <= _MOST_ROWS:
             raise GraphError(f"RedisSink rows_per_call must be from 1 to {_MOST_ROWS}; got {rows_per_call!r}")
-        if delete is not None and (not callable(delete) or deferred(delete)):
+        if delete is not None and (not callable(delete) or without_result(delete)):
             raise GraphError(f"RedisSink delete must be a plain function; got {short_repr(delete)}")
         self.delivery = delivery
         self._place = RedisPlace(url, settings, retry_for, "RedisSink")
@@ -92,6 +94,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
         self._table = RedisTable(self._place, table, prefix or "", rows_per_call)
         self._encode = _PLAIN if encode is None else encoder_of(encode, "RedisSink")
         self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink")
+        self._formatter = checked_formatter("RedisSink", formatter)
         self._delete = delete
         self._accept_loss = on_data_loss == "continue"
         self._rows: dict[bytes, bytes | None] = {}
@@ -107,8 +110,7 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
         Raises:
             UnwritableRow: if a key or value can't be encoded.
         """
-        del timestamps
-        delete = self._delete
+        delete, values = self._delete, formatted(self._formatter, keys, values, timestamps)
         gone = [value is None if delete is None else delete(value) for value in values]
         try:
             fields = self._encode_key.encode_column(keys)
@@ -133,47 +135,56 @@ class RedisSink(TransactionalSinkImpl[K, V, T, EpochRows]):
             self._table.write(list(rows), list(rows.values()))
 
     def fence(self, owner: SinkOwner) -> int:
-        """Claim the ledger; return the last epoch that it has.
+        """Claim the ledger; return the last transaction that it has.
 
         Raises:
             FencedError: if another run has claimed the ledger.
-            RedisDataLost: if the ledger lacks an epoch that was confirmed.
+            RedisDataLost: if the ledger lacks a transaction that was confirmed.
             RedisFailed: if the server can't be reached for longer than `retry_for`.
         """
         self._rows = {}
         self._last = self._table.fence(owner, accept_loss=self._accept_loss)
         if self._place.retry(self._table.is_durable, "reading the configuration") is False:
             _LOG.warning(
-                "Redis at %r confirms writes before they are on disk: a crash of its machine may lose epochs of sink "
-                "'%s'; set appendonly yes and appendfsync always",
+                "Redis at %r confirms writes before they are on disk: a crash of its machine may lose transactions of "
+                "sink '%s'; set appendonly yes and appendfsync always",
                 self._place,
+                owner.sink,
+            )
+        evicting = self._place.retry(self._table.eviction, "reading the configuration")
+        if evicting is not None:
+            _LOG.warning(
+                "Redis at %r has maxmemory-policy %s: it deletes rows of sink '%s', or its ledger, when its memory is "
+                "full, and says nothing; set maxmemory-policy noeviction",
+                self._place,
+                evicting,
                 owner.sink,
             )
         return self._last
 
-    def prepare(self, epoch: int) -> EpochRows | None:
-        """Return the rows since the last epoch."""
+    def prepare(self, transaction: int) -> TransactionRows | None:
+        """Return the rows since the last transaction."""
         if not self._rows:
             return None
         rows, self._rows = self._rows, {}
-        handle = (epoch, self._last, list(rows), list(rows.values()))
-        self._last = epoch
+        handle = (transaction, self._last, list(rows), list(rows.values()))
+        self._last = transaction
         return handle
 
-    def commit(self, handles: Sequence[EpochRows]) -> None:
-        """Write epochs, each unless the ledger has it.
+    def commit(self, handles: Sequence[TransactionRows]) -> None:
+        """Write transactions, each unless the ledger has it.
 
         Raises:
             FencedError: if another run has claimed the ledger.
-            RedisDataLost: if the ledger lacks an epoch that was confirmed.
+            RedisDataLost: if the ledger lacks a transaction that was confirmed.
             RedisFailed: if the server can't be reached for longer than `retry_for`.
         """
         for handle in handles:
-            self._table.write_epoch(handle, accept_loss=self._accept_loss)
+            self._table.write_transaction(handle, accept_loss=self._accept_loss)
             self._last = max(self._last, handle[0])
 
-    def abort(self, keep: Sequence[EpochRows]) -> None:
-        """Drop rows that are in no epoch; nothing of an epoch is in Redis before its commit."""
+    def abort(self, keep: Sequence[TransactionRows]) -> None:
+        """Drop rows that are in no transaction; nothing of a transaction is in Redis before its commit."""
         del keep
         self._rows = {}
 
@@ -222,6 +233,5 @@ def _try(encoder: Encoder[Any], it: Any, what: str, row: tuple[Any, Any]) -> Non
         raise
     except Exception as error:
         option = "encode_key" if what == "key" else "encode"
-        raise UnwritableRow(
-            *row, f"the {what} can't be encoded: {error}; pass {option}='json' or a function"
-        ) from error
+        instead = "" if "pass encode=" in str(error) else f"; pass {option}='json' or a function"
+        raise UnwritableRow(*row, f"the {what} can't be encoded: {error}{instead}") from error

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import redis
@@ -17,12 +18,16 @@ from malflow.sources.contract import StatefulSourcePartition
 
 __all__ = ["OnDataLoss", "Position", "StreamReader"]
 
-Position: TypeAlias = tuple[str, int | None]
-"""The id of the last entry read, and how many entries the stream had been given until then, if that is known."""
+Position: TypeAlias = tuple[Any, ...]
+"""The id of the last entry read, how many entries the stream had been given until then, if that is known, and a digest
+of that entry; without it before the first entry, and in positions of older versions."""
 
 OnDataLoss: TypeAlias = Literal["fail", "earliest", "latest"]
 
 _LOG = logging.getLogger("malflow")
+_DIGEST = 2
+"""Where the digest is in a position."""
+_DIGEST_BYTES = 8
 _LAST_IN_MILLISECOND = 2**64 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,6 +57,7 @@ class _Look(NamedTuple):
         first: the id of its first entry; None if it has none.
         last: the highest id it ever had.
         entries: those after the position.
+        present: the entry at the position; None if it is not there any more.
     """
 
     added: int
@@ -59,6 +65,7 @@ class _Look(NamedTuple):
     first: _Id | None
     last: _Id
     entries: Sequence[Entry]
+    present: Entry | None = None
 
 
 class StreamReader(StatefulSourcePartition[Any, Any, Position]):
@@ -79,6 +86,8 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._client = place.client()
         self._at = _ZERO
         self._count: int | None = 0
+        self._last: Entry | None = None
+        self._digest: bytes | None = None
         self._stop: _Id | None = None
         self._finished = False
         self._added: int | None = None
@@ -92,7 +101,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             RedisFailed: if the server can't be reached, or is too old.
         """
         if position is not None:
-            self._at, self._count = _Id.of(position[0]), position[1]
+            self._go_to(position)
             if not stops:
                 return
         look = self._place.retry(lambda: self._look(1), f"looking at stream '{self._stream}'")
@@ -140,11 +149,13 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
 
     def snapshot(self) -> Position:
         """Return the position after the last record returned."""
-        return str(self._at), self._count
+        if self._last is not None:
+            self._digest, self._last = _digest(self._last), None
+        return str(self._at), self._count, *(() if self._digest is None else (self._digest,))
 
     def go_on_from(self, position: Position) -> bool:
         """Continue from a position that another reader of the stream has reached, with the same connection."""
-        self._at, self._count = _Id.of(position[0]), position[1]
+        self._go_to(position)
         self._finished = self._stop is not None and self._at >= self._stop
         return True
 
@@ -162,12 +173,17 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         """Close the connection."""
         self._client.close()
 
+    def _go_to(self, position: Position) -> None:
+        self._at, self._count = _Id.of(position[0]), position[1]
+        self._last, self._digest = None, position[2] if len(position) > _DIGEST else None
+
     def _look(self, limit: int) -> _Look:
         with self._client.pipeline(transaction=True) as pipe:
             queue: Callable[..., Any] = pipe.execute_command  # has no types
             queue("XINFO STREAM", self._stream)
             queue("XREAD", "COUNT", limit, "STREAMS", self._stream, str(self._at))
-            info, read = pipe.execute(raise_on_error=False)
+            queue("XRANGE", self._stream, str(self._at), str(self._at))
+            info, read, present = pipe.execute(raise_on_error=False)
         if isinstance(read, Exception):
             raise read
         if isinstance(info, Exception):
@@ -176,7 +192,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             raise info
         if "entries-added" not in info:
             raise redis.ResponseError("XINFO STREAM has no 'entries-added': the server must be Redis 7.0 or newer")
-        return _look_of(info, read[0][1] if read else ())
+        return _look_of(info, read[0][1] if read else ())._replace(present=present[0] if present else None)
 
     def _wait(self, error: redis.RedisError) -> None:
         now = time.monotonic()
@@ -192,11 +208,19 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         is_entry = self._at.number != _LAST_IN_MILLISECOND  # not a time, which may be in the future
         if (is_entry and look.last < self._at) or (read is not None and look.added < read):
             return "it was deleted and made again, or the server has lost writes"
+        if look.present is not None and self._has_changed(look.present):
+            return "it has another entry than was read: it was deleted and made again, or the server restored"
         behind_gap = look.first is None or look.first > self._at
         if behind_gap and look.gone > 0 and (self._count is None or look.gone > self._count):
             unread = "" if self._count is None else f"{look.gone - self._count} "
             return f"{unread}entries were trimmed before they were read"
         return None
+
+    def _has_changed(self, present: Entry) -> bool:
+        """Whether the entry at the position is another one than was read."""
+        if self._last is not None:
+            return present[1] != self._last[1]
+        return self._digest is not None and _digest(present) != self._digest
 
     def _go_on(self, look: _Look, lost: str) -> tuple[Sequence[Any], Sequence[Any]]:
         """Go to where reading goes on after a loss; nothing is read before the next look."""
@@ -206,6 +230,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             raise RedisDataLost(f"{text}; to continue without what is lost, pass on_data_loss='earliest' or 'latest'")
         _LOG.warning("%s; reading goes on at the %s", text, self._on_data_loss)
         self._at, self._count = _beginning(look, self._on_data_loss)
+        self._last = self._digest = None
         return (), ()
 
     def _take(self, look: _Look, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -215,7 +240,7 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             self._finished = True
         values, timestamps = self._decoder.decode(self._stream, entries) if entries else ((), ())
         if entries:
-            self._at = _Id.of(entries[-1][0])
+            self._at, self._last = _Id.of(entries[-1][0]), entries[-1]
         if len(look.entries) < limit:
             self._count = look.added - (len(look.entries) - len(entries))
             self._finished = self._stop is not None
@@ -223,6 +248,15 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
             self._count += len(entries)
         self._added = look.added
         return values, timestamps
+
+
+def _digest(entry: Entry) -> bytes:
+    """Return what tells the fields of an entry from those of another one with its id."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for part in (part for pair in entry[1].items() for part in pair):
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return digest.digest()
 
 
 def _look_of(info: Mapping[str, Any], entries: Sequence[Entry]) -> _Look:

@@ -1,4 +1,4 @@
-"""A table in Redis with a ledger: rows and the number of their epoch are written by one script, by the owner alone."""
+"""A table in Redis with a ledger: one script writes rows and the number of their transaction, for the owner alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from malflow.connectors.redis.errors import RedisDataLost, RedisFailed
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
 
-__all__ = ["EpochRows", "RedisTable"]
+__all__ = ["RedisTable", "TransactionRows"]
 
-EpochRows: TypeAlias = tuple[int, int, list[bytes], list[bytes | None]]
-"""An epoch in a snapshot: its number, that of the one before, the fields of its rows, and their values or None."""
+TransactionRows: TypeAlias = tuple[int, int, list[bytes], list[bytes | None]]
+"""A transaction in a snapshot: its number, that of the one before, the fields of its rows, and their values or None."""
 
 _FENCE = """
 local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
@@ -26,8 +26,8 @@ redis.call('HSET', KEYS[1], 'claim', ARGV[1])
 return tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 """
 _WRITE = """
--- ARGV: claim, epoch, the epoch before, whether the epoch is complete with this call, the number of rows to set; then
--- their fields and values, then the fields to remove. Lua bears some 8,000 arguments of one call.
+-- ARGV: claim, transaction, the transaction before, whether it is complete with this call, the number of rows to set;
+-- then their fields and values, then the fields to remove. Lua bears some 8,000 arguments of one call.
 local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
 if claim > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. claim) end
 local done = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
@@ -64,18 +64,18 @@ class RedisTable:
         self._claim = 0
 
     def fence(self, owner: SinkOwner, *, accept_loss: bool) -> int:
-        """Write the claim into the ledger; return the last epoch that is written whole.
+        """Write the claim into the ledger; return the last transaction that is written whole.
 
         Raises:
             FencedError: if the ledger has a higher claim.
-            RedisDataLost: if the ledger lacks an epoch that the owner knows to be committed.
+            RedisDataLost: if the ledger lacks a transaction that the owner knows to be committed.
         """
         self._claim = owner.claim
         self._ledger = ledger_key(self._table if self._table is not None else self._prefix.decode(), owner.name)
-        epoch: int = self._call(_FENCE, [self._ledger], [self._claim])
-        if epoch < owner.epoch and not accept_loss:
-            raise self._lost(epoch)
-        return epoch
+        transaction: int = self._call(_FENCE, [self._ledger], [self._claim])
+        if transaction < owner.transaction and not accept_loss:
+            raise self._lost(transaction)
+        return transaction
 
     def is_durable(self) -> bool | None:
         """Whether the server confirms a write when it is on disk; None if it doesn't say."""
@@ -85,14 +85,23 @@ class RedisTable:
             return None
         return str(policy.get("appendonly")) == "yes" and str(policy.get("appendfsync")) == "always"
 
-    def write_epoch(self, epoch: EpochRows, *, accept_loss: bool) -> None:
-        """Write an epoch, unless it is written already: at once, or in parts if it has many rows.
+    def eviction(self) -> str | None:
+        """Return the policy by which the server deletes keys that never expire; None if it has none, or doesn't say."""
+        try:
+            answer: Any = self._connected().config_get("maxmemory-policy")
+        except redis.ResponseError:
+            return None
+        policy = str(answer.get("maxmemory-policy") or "noeviction")
+        return policy if policy.startswith("allkeys") else None
+
+    def write_transaction(self, transaction: TransactionRows, *, accept_loss: bool) -> None:
+        """Write a transaction, unless it is written already: at once, or in parts if it has many rows.
 
         Raises:
             FencedError: if the ledger has a higher claim.
-            RedisDataLost: if the ledger lacks the epoch before.
+            RedisDataLost: if the ledger lacks the transaction before.
         """
-        number, previous, fields, values = epoch
+        number, previous, fields, values = transaction
         for start in range(0, len(fields), self._size):
             stop = start + self._size
             sets, removes = self._split(fields[start:stop], values[start:stop])
@@ -150,11 +159,11 @@ class RedisTable:
             )
         return self._lost(int(told[2]))
 
-    def _lost(self, epoch: int) -> RedisDataLost:
+    def _lost(self, transaction: int) -> RedisDataLost:
         return RedisDataLost(
-            f"the ledger '{self._ledger}' at {self._place!r} is at epoch {epoch}, and later ones were confirmed: the "
-            "server has lost writes, or is not the one that had them. Restore a snapshot from before, or pass "
-            "on_data_loss='continue'; with appendfsync=always a server loses none"
+            f"the ledger '{self._ledger}' at {self._place!r} is at transaction {transaction}, and later ones were "
+            "confirmed: the server has lost writes, or is not the one that had them. Restore a snapshot from before, "
+            "or pass on_data_loss='continue'; with appendfsync=always a server loses none"
         )
 
     def _connected(self) -> redis.Redis:

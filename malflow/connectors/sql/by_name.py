@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.address import Address
+from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.sql.sink import SqlSink
-from malflow.connectors.tables.options import OnDataLoss
 from malflow.errors import GraphError
+from malflow.sinks.formatting import Formatter
 from malflow.sinks.transactional import Delivery
 
 __all__ = ["sink"]
@@ -22,6 +23,7 @@ def sink(
     address: Address,
     /,
     *,
+    formatter: Formatter | None = None,
     key: Iterable[str] | None = None,
     columns: Iterable[str] | None = None,
     delivery: Delivery = "exactly-once",

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from malflow.connectors.attention import Attention, ServerSilent, attended
 from malflow.connectors.retrying import repeated
 from malflow.connectors.sql.errors import SqlError
 from malflow.errors import GraphError, MissingDependency
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 
-__all__ = ["Database", "is_lost", "reason"]
+__all__ = ["Database", "is_lost", "largest_packet", "reason"]
 
 T = TypeVar("T")
 
@@ -42,8 +45,20 @@ _CONTENTION = re.compile(
     r"database (table |schema )?is locked|deadlock|lock wait timeout|could not serialize|can't serialize|ORA-08177",
     re.IGNORECASE,
 )
+_INTERRUPTED = 1317  # by KILL QUERY
+_PACKET = "malflow_packet"
 _STRICT = "set session sql_mode = concat_ws(',', nullif(@@session.sql_mode, ''), 'STRICT_ALL_TABLES')"
 _PASSWORD = re.compile(r"(?:pwd|password)\s*=\s*(\{[^}]*\}|[^;]*)", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt at an action, on a thread; it may be given up before the thread has ended."""
+
+    is_over: bool = False
+
+
+_ATTEMPT: ContextVar[_Attempt | None] = ContextVar("malflow_sql_attempt", default=None)
 
 
 class Database:
@@ -99,7 +114,8 @@ class Database:
             self._check_transactions(connection)
             with connection.begin() as transaction:
                 yield connection
-                if undo:
+                attempt = _ATTEMPT.get()
+                if undo or (attempt is not None and attempt.is_over):
                     transaction.rollback()
 
     def retry(self, action: Callable[[], T], what: str) -> T:
@@ -109,9 +125,39 @@ class Database:
             SqlError: if it is lost for longer, or the database refuses what is done.
         """
         try:
-            return repeated(action, self.retry_for, is_lost)
-        except exc.SQLAlchemyError as error:
+            return repeated(
+                lambda: self._attended(action), self.retry_for, is_lost, lambda error: self.failure(what, error)
+            )
+        except (exc.SQLAlchemyError, ServerSilent) as error:
             raise self.failure(what, error) from None
+
+    def _attended(self, action: Callable[[], T]) -> T:
+        """Return what `action` does, unless a server does not answer: then its transactions are not committed."""
+        if self._url.get_backend_name() == "sqlite":  # a file
+            return action()
+        attempt = _Attempt()
+
+        def run() -> T:
+            _ATTEMPT.set(attempt)  # of this thread
+            return action()
+
+        try:
+            return attended(run, Attention(self._answers, self.retry_for))
+        except ServerSilent:
+            attempt.is_over = True
+            self.close()
+            raise
+
+    def _answers(self) -> bool:
+        """Whether the server answers on another connection; an error of its own is an answer."""
+        engine = self._new_engine()
+        try:
+            with engine.connect():
+                return True
+        except exc.DBAPIError as error:
+            return not is_lost(error)
+        finally:
+            engine.dispose()
 
     def failure(self, what: str, error: BaseException) -> SqlError:
         """Return an error that says what failed, where, and the database's reason."""
@@ -134,7 +180,7 @@ class Database:
 
     def _new_engine(self) -> sa.Engine:
         try:
-            engine = sa.create_engine(self._url, hide_parameters=True, **self._settings)
+            engine = sa.create_engine(self._url, hide_parameters=True, **{**_pool_of(self._url), **self._settings})
         except ImportError as error:
             driver = self._url.get_dialect().driver
             raise MissingDependency(
@@ -146,7 +192,8 @@ class Database:
             said = self.without_secrets(str(error))
             raise GraphError(f"{self._asked_by} got a setting that SQLAlchemy refuses for {self!r}: {said}") from None
         if engine.dialect.name in ("mysql", "mariadb"):
-            sa.event.listen(engine, "connect", _refuse_unfit_values)
+            sa.event.listen(engine, "connect", _prepare_session)
+            sa.event.listen(engine, "before_cursor_execute", _split_statements)
         return engine
 
     def _check_transactions(self, connection: sa.Connection) -> None:
@@ -171,20 +218,53 @@ class Database:
         return f"{self._url.drivername}://{host}{port}/{self._url.database or ''}"
 
 
-def _refuse_unfit_values(connection: Any, _: object) -> None:
-    """Make the mode of a session strict: a value that does not fit its column is refused, not cut until it does."""
+def _pool_of(url: sa.URL) -> dict[str, Any]:
+    """Return settings that open a file of SQLite for each transaction: one that was replaced must be seen."""
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return {"poolclass": sa.NullPool} if is_file and not url.query else {}
+
+
+def _prepare_session(connection: Any, record: Any) -> None:
+    """Make the mode of a session strict: a value that does not fit its column is refused, not cut until it does.
+
+    Note how large a statement may be.
+    """
     with closing(connection.cursor()) as cursor:
         cursor.execute(_STRICT)
+        cursor.execute("select @@max_allowed_packet")
+        record.info[_PACKET] = int(cursor.fetchone()[0])
+
+
+def _split_statements(connection: sa.Connection, cursor: Any, *_: object) -> None:
+    """Make drivers that write many rows by one statement keep it within what the server takes."""
+    if hasattr(cursor, "max_stmt_length"):
+        most = connection.info.get(_PACKET)
+        if most is not None:
+            cursor.max_stmt_length = min(cursor.max_stmt_length, max(1, most - 1024))
+
+
+def largest_packet(connection: sa.Connection) -> int | None:
+    """Return how many bytes a statement may have; None if the database has no such bound."""
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return None
+    return int(connection.exec_driver_sql("select @@max_allowed_packet").scalar_one())
 
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error is one of the connection or of contention, so that a later attempt may succeed."""
+    if isinstance(error, ServerSilent):
+        return True
     if not isinstance(error, exc.DBAPIError):
         return False
-    if error.connection_invalidated or _CONTENTION.search(str(error.orig)):
+    if error.connection_invalidated or _CONTENTION.search(str(error.orig)) or _code(error) == _INTERRUPTED:
         return True
     outside = isinstance(error, exc.OperationalError | exc.InterfaceError) and error.statement is None
     return outside and not _PERMANENT.search(str(error.orig))
+
+
+def _code(error: exc.DBAPIError) -> object:
+    arguments = getattr(error.orig, "args", ())
+    return arguments[0] if arguments else None
 
 
 def reason(error: BaseException) -> str:

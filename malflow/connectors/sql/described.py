@@ -26,6 +26,7 @@ class SqlTable:
         table: it, for statements.
         columns: the columns that can be written.
         counted: those to which the database gives a number if they are NULL.
+        has_conditions: whether it has checks, or unique indexes of parts of rows.
     """
 
     shown: str
@@ -34,6 +35,14 @@ class SqlTable:
     counted: frozenset[str]
     primary_key: tuple[str, ...]
     uniques: tuple[frozenset[str], ...]
+    has_conditions: bool = False
+
+    def exact_types(self, column: str) -> frozenset[type]:
+        """Return the types of Python whose values are equal if, and only if, they are in this column.
+
+        Of text they are not: its collation may ignore case or trailing spaces.
+        """
+        return frozenset({int}) if isinstance(self.table.c[column].type, sa.Integer) else frozenset()
 
 
 def described(connection: sa.Connection, name: str, asked_by: str, where: object, *, needs_undo: bool) -> SqlTable:
@@ -64,7 +73,17 @@ def described(connection: sa.Connection, name: str, asked_by: str, where: object
     uniques = {frozenset(primary), *_uniques(inspector, plain, schema or None)} - {frozenset()}
     names = tuple(it["name"] for it in found if not _is_generated(it))
     counted = frozenset(it["name"] for it in found if _is_counted(it, primary, connection.dialect.name))
-    return SqlTable(name, table, names, counted, primary, tuple(uniques))
+    return SqlTable(name, table, names, counted, primary, tuple(uniques), _has_conditions(inspector, table))
+
+
+def _has_conditions(inspector: sa.Inspector, table: sa.Table) -> bool:
+    with suppress(NotImplementedError):
+        if inspector.get_check_constraints(table.name, table.schema):
+            return True
+    with suppress(NotImplementedError):
+        indexes = [it for it in inspector.get_indexes(table.name, table.schema) if it["unique"]]
+        return len(indexes) > len(set(_uniques(inspector, table.name, table.schema)))
+    return False
 
 
 def _column(found: Any) -> sa.Column[Any]:

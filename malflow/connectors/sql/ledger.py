@@ -1,4 +1,4 @@
-"""The ledger in the database of the table: the last epoch that each sink has committed, and the run that owns it."""
+"""The ledger in the database of the table: the last transaction of each sink, and the run that owns it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.sql.errors import SqlError
 from malflow.errors import FencedError
 from malflow.sinks.transactional import SinkOwner
@@ -55,7 +56,7 @@ class Ledger:
         self._table.create(connection, checkfirst=True)
 
     def take_over(self, connection: sa.Connection) -> int:
-        """Make this run the owner; return the last epoch committed, 0 if there is none.
+        """Make this run the owner; return the last transaction committed, 0 if there is none.
 
         Raises:
             FencedError: if a later run is the owner.
@@ -67,28 +68,35 @@ class Ledger:
             first = {"id": self._id, "job": owner.job, "sink": owner.sink, "epoch": 0, "claim": owner.claim}
             connection.execute(self._table.insert().values(**first, committed_at=sa.func.current_timestamp()))
             return 0
-        epoch = self._checked(row)
+        transaction = self._checked(row)
         connection.execute(self._update().values(claim=self._owner.claim))
-        return epoch
+        return transaction
 
-    def last_epoch(self, connection: sa.Connection) -> int:
-        """Lock the row for this transaction; return the last epoch committed.
+    def last_committed(self, connection: sa.Connection, confirmed: Confirmed) -> int:
+        """Lock the row until this commit; return the last transaction committed.
+
+        Args:
+            connection: one in a transaction.
+            confirmed: what the ledger must have.
 
         Raises:
             FencedError: if another run is the owner.
-            SqlError: if the row is gone.
+            SqlError: if the ledger lacks a transaction that was confirmed, or the row is gone.
         """
         row = self._locked(connection)
         if row is None:
+            confirmed.check(0)
             raise SqlError(
                 f"sink '{self._owner.sink}' of job '{self._owner.job}' has no row in {self._table.fullname}: someone "
                 "deleted it while the job ran; start the job again"
             )
-        return self._checked(row)
+        transaction = self._checked(row)
+        confirmed.check(transaction)
+        return transaction
 
-    def note(self, connection: sa.Connection, epoch: int) -> None:
-        """Note that an epoch is committed, with this transaction."""
-        connection.execute(self._update().values(epoch=epoch, committed_at=sa.func.current_timestamp()))
+    def note(self, connection: sa.Connection, transaction: int) -> None:
+        """Note that a transaction is committed, together with its rows."""
+        connection.execute(self._update().values(epoch=transaction, committed_at=sa.func.current_timestamp()))
 
     def _locked(self, connection: sa.Connection) -> tuple[int, int] | None:
         connection.execute(self._update().values(claim=self._table.c.claim))
@@ -97,13 +105,13 @@ class Ledger:
         return None if row is None else (int(row[0]), int(row[1]))
 
     def _checked(self, row: tuple[int, int]) -> int:
-        epoch, claim = row
+        transaction, claim = row
         owner = self._owner
         if claim > owner.claim:
             raise FencedError(
                 f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {claim}; this is run {owner.claim}"
             )
-        return epoch
+        return transaction
 
     def _update(self) -> sa.Update:
         return sa.update(self._table).where(self._table.c.id == self._id)

@@ -1,10 +1,10 @@
-"""Whether values fit the columns of a table, by their types: before the snapshot, while an epoch can be undone."""
+"""Whether values fit the columns of a table, by their types: before the snapshot, while a transaction can be undone."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -15,7 +15,7 @@ from sqlalchemy.dialects import mysql
 
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
-from malflow.connectors.tables.epoch_rows import RowBatch
+from malflow.connectors.tables.transaction_rows import Row, RowBatch
 from malflow.errors import short_repr
 
 __all__ = ["ValueChecks"]
@@ -50,15 +50,33 @@ _LONGEST = 2**32 - 1
 _STRICT = ("mysql", "mariadb", "postgresql")
 
 
+_LONG = (str, bytes, bytearray, memoryview)
+_MOST_ESCAPED = 8  # bytes of a character, four of them each after a backslash
+_AROUND = 4096  # bytes of a statement around its values
+_PER_CELL = 128
+_ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
+
+
 class ValueChecks:
     """The checks of a table's columns.
 
     The database itself is not asked: a row may wait for one that another sink has not committed yet.
     """
 
-    def __init__(self, table: SqlTable, dialect: sa.Dialect) -> None:
+    def __init__(
+        self, table: SqlTable, dialect: sa.Dialect, key: Collection[str] = (), packet: int | None = None
+    ) -> None:
+        """Make them.
+
+        Args:
+            table: what the database says of it.
+            dialect: of the database.
+            key: the columns whose values must be found again as they are, and not rounded.
+            packet: how many bytes a statement may have; None if there is no bound.
+        """
+        self._packet = packet
         self._table = table
-        self._checks = {name: _check_of(table, name, dialect) for name in table.columns}
+        self._checks = {name: _check_of(table, name, dialect, is_key=name in key) for name in table.columns}
 
     def check(self, batch: RowBatch) -> None:
         """Check the rows of a batch.
@@ -66,6 +84,13 @@ class ValueChecks:
         Raises:
             SqlError: naming the column, the value, and the row.
         """
+        if batch.operation == "merge":
+            deleted = [row for row in batch.rows if row[0]]
+            self.check(RowBatch("upsert", batch.columns, [row[1:] for row in batch.rows if not row[0]]))
+            places = [place for place, cell in enumerate(deleted[0][1:]) if cell is not None] if deleted else []
+            names = tuple(batch.columns[place] for place in places)
+            self.check(RowBatch("delete", names, [tuple(row[place + 1] for place in places) for row in deleted]))
+            return
         for place, name in enumerate(batch.columns):
             check = self._checks[name]
             for row in batch.rows:
@@ -75,13 +100,38 @@ class ValueChecks:
                         f"table {self._table.shown}, column {name!r}: {short_repr(row[place])} {wrong}; "
                         f"the row is {short_repr(dict(zip(batch.columns, row, strict=True)))}"
                     )
+        if self._packet is not None:
+            for row in batch.rows:
+                self._check_size(batch, row)
+
+    def _check_size(self, batch: RowBatch, row: Row) -> None:
+        most = self._packet or 0
+        if sum(_MOST_ESCAPED * len(it) for it in row if isinstance(it, _LONG)) < most - _AROUND:
+            return
+        size = sum(_size(it) for it in row)
+        if size > most - _AROUND - _PER_CELL * len(row):
+            raise SqlError(
+                f"table {self._table.shown}: a row takes {size:,} bytes, and the server takes statements of at most "
+                f"{most:,}; raise its 'max_allowed_packet', or write less; the row is "
+                f"{short_repr(dict(zip(batch.columns, row, strict=True)))}"
+            )
 
 
-def _check_of(table: SqlTable, name: str, dialect: sa.Dialect) -> Check:
+def _size(value: Any) -> int:
+    """Return how many bytes a cell takes in a statement."""
+    if not isinstance(value, _LONG):
+        return 0
+    raw = value.encode() if isinstance(value, str) else bytes(value)
+    return len(raw) + sum(raw.count(it) for it in _ESCAPED)
+
+
+def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) -> Check:
     column = table.table.c[name]
     may_be_null = bool(column.nullable) or name in table.counted
     kind = _kind_of(column.type)
     limits = _limits(column.type, dialect.name)
+    if is_key and dialect.name in _STRICT:
+        limits += _limits_of_digits(column.type)
     process = column.type.dialect_impl(dialect).bind_processor(dialect)
 
     def check(value: Any) -> str | None:
@@ -129,6 +179,19 @@ def _limits(column: Any, dialect: str) -> list[Check]:
         if not isinstance(column, sa.Float) and column.precision is not None:
             limits.append(_below(10 ** (column.precision - (column.scale or 0))))
     return limits
+
+
+def _limits_of_digits(column: Any) -> list[Check]:
+    """Return checks of a key: the database rounds what it stores, but not what it looks for."""
+    if isinstance(column, sa.Numeric) and not isinstance(column, sa.Float) and column.scale is not None:
+        scale = int(column.scale)
+        wrong = f"has more than {scale} decimals, to which the column rounds, and could not be found again"
+        return [lambda value: wrong if round(Decimal(value), scale) != value else None]
+    if isinstance(column, (mysql.DATETIME, mysql.TIMESTAMP)):
+        digits = int(column.fsp or 0)
+        told = f"has more than {digits} decimals of a second, which the column cuts, and could not be found again"
+        return [lambda value: told if value.microsecond % 10 ** (6 - digits) else None]
+    return []
 
 
 def _limits_of_text(column: sa.String, dialect: str) -> list[Check]:
@@ -189,7 +252,17 @@ def _unlike_float(value: Any) -> str | None:
         return "is not a number, which SQLite would store as NULL"
     if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:
         return "has more digits than SQLite keeps; use a column of text"
+    if isinstance(value, Integral) and not _is_sqlite_int(int(value)):
+        return "has more digits than SQLite keeps; use a column of text"
     return None
+
+
+def _is_sqlite_int(value: int) -> bool:
+    """Whether a column of numbers keeps an integer: as a float, that is, as the driver sends it."""
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def _finite(value: Any) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +12,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from malflow.connectors.sql.described import SqlTable
 from malflow.connectors.sql.errors import SqlError
-from malflow.connectors.tables.epoch_rows import Row, RowBatch
+from malflow.connectors.tables.transaction_rows import Row, RowBatch
 
 __all__ = ["TableWriter"]
 
@@ -51,6 +53,8 @@ class TableWriter:
                 connection.execute(self._insert(batch.columns), _parameters(batch.rows))
             case "delete":
                 connection.execute(self._table.delete().where(self._matches()), _parameters(self._sorted(batch)))
+            case "merge":
+                self._merge(connection, batch)
             case "upsert":
                 self._upsert(connection, batch)
             case "update":
@@ -61,15 +65,31 @@ class TableWriter:
                         "unchanged values are not known; copy the table anew"
                     )
 
-    def _upsert(self, connection: sa.Connection, batch: RowBatch) -> None:
-        native = self._native(batch.columns)
+    def _merge(self, connection: sa.Connection, batch: RowBatch) -> None:
+        """Write rows one after the other: the last of those whose keys the database takes for equal counts."""
+        places = [batch.columns.index(name) + 1 for name in self._key]
+        native = self._native(batch.columns, sets_key=True)
+        for is_deleted, run in groupby(batch.rows, itemgetter(0)):
+            if is_deleted:
+                keys = [tuple(row[place] for place in places) for row in run]
+                connection.execute(self._table.delete().where(self._matches()), _parameters(keys))
+            elif native is None:
+                self._upsert(connection, RowBatch("upsert", batch.columns, [row[1:] for row in run]), in_order=True)
+            elif self._dialect == "postgresql":  # takes no two equal ones in a statement, and drivers make one of many
+                for row in run:
+                    connection.execute(native, _parameters([row[1:]]))
+            else:
+                connection.execute(native, _parameters([row[1:] for row in run]))
+
+    def _upsert(self, connection: sa.Connection, batch: RowBatch, *, in_order: bool = False) -> None:
+        native = None if in_order else self._native(batch.columns)
         if native is not None:
             connection.execute(native, _parameters(self._sorted(batch)))
             return
         rest = tuple(name for name in batch.columns if name not in self._key)
         places = [batch.columns.index(name) for name in (*self._key, *rest)]
         insert = self._insert(batch.columns)
-        for row in self._sorted(batch):
+        for row in batch.rows if in_order else self._sorted(batch):
             if not self._update_one(connection, (*self._key, *rest), tuple(row[place] for place in places)):
                 connection.execute(insert, _parameters([row]))
 
@@ -85,10 +105,15 @@ class TableWriter:
         find = sa.select(sa.literal(1)).select_from(self._table).where(self._matches())
         return connection.execute(find, values).first() is not None
 
-    def _native(self, columns: tuple[str, ...]) -> sa.Insert | None:
-        """Return the dialect's own statement; None if it has none that is sure to find rows by the key."""
+    def _native(self, columns: tuple[str, ...], *, sets_key: bool = False) -> sa.Insert | None:
+        """Return the dialect's own statement; None if it has none that is sure to find rows by the key.
+
+        Args:
+            columns: those of the rows.
+            sets_key: whether the key of a row that is there is written as well: the database may take others for equal.
+        """
         names: dict[str, Any] = {name: sa.bindparam(f"c{place}") for place, name in enumerate(columns)}
-        rest = [name for name in columns if name not in self._key]
+        rest = [name for name in columns if sets_key or name not in self._key]
         if self._dialect in ("mysql", "mariadb"):
             if set(self._facts.uniques) != {frozenset(self._key)}:
                 return None  # it would update whatever row is equal in another unique index

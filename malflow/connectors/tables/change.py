@@ -7,7 +7,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["UNCHANGED", "Change", "Kind", "Unchanged"]
+from malflow.errors import MalflowError
+
+__all__ = ["UNCHANGED", "Change", "KeyOnly", "Kind", "NotSent", "Unchanged"]
 
 Kind = Literal["insert", "update", "delete", "truncate"]
 
@@ -28,6 +30,26 @@ With ``alter table ... replica identity full`` every value is sent.
 """
 
 
+class NotSent(MalflowError, KeyError):
+    """A column of the row before a change was read, and the server sends the key of that row alone."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class KeyOnly(dict[str, Any]):
+    """The key of a row before a change; who reads another column hears why it is not there. A copy is a dict."""
+
+    def __missing__(self, column: str) -> Any:
+        raise NotSent(
+            f"column {column!r} of the row before a change was not sent, but its key {dict(self)!r} alone; "
+            "alter table ... replica identity full, and pass require_old=True to PostgresChanges"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 class Change(NamedTuple):
     """One change of one row, or the truncation of a table.
 
@@ -36,6 +58,7 @@ class Change(NamedTuple):
         table: schema and name, such as ``public.orders``; in double quotes where SQL needs them.
         old: what the server sends of the row before. Deletes: the key, or the whole row if the table's replica
             identity is full. Updates: the key if it has changed, the whole row if the identity is full, else None.
+            To read a column that was not sent is an error. `PostgresChanges` with ``require_old`` refuses such changes.
         new: the row after, by column; None for deletes and truncations. A value may be `UNCHANGED`.
         lsn: the position of the transaction's commit in the server's log; that of the copy for its rows.
         time: when the transaction was committed.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
+from malflow.connectors.lost_output import check_on_data_loss
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.errors import GraphError, MalflowError
-from malflow.sinks.transactional import SinkOwner
 
-__all__ = ["OnDataLoss", "TableFacts", "check_loss", "check_options", "chosen_shape"]
-
-OnDataLoss: TypeAlias = Literal["fail", "continue"]
+__all__ = ["TableFacts", "check_options", "chosen_shape"]
 
 
 class TableFacts(Protocol):
@@ -45,25 +43,7 @@ def check_options(asked_by: str, delivery: str, on_data_loss: str, **names: obje
             raise GraphError(f"{asked_by} {name} must be a list of columns; write [{given!r}]")
     if delivery not in ("exactly-once", "at-least-once"):
         raise GraphError(f"{asked_by} delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-    if on_data_loss not in ("fail", "continue"):
-        raise GraphError(f"{asked_by} on_data_loss must be 'fail' or 'continue'; got {on_data_loss!r}")
-
-
-def check_loss(owner: SinkOwner, epoch: int, ledger: str, error: type[MalflowError]) -> None:
-    """Check that a ledger has all epochs that its owner knows to be committed.
-
-    Args:
-        owner: the sink.
-        epoch: the last epoch in the ledger.
-        ledger: its name.
-        error: what is raised otherwise.
-    """
-    if epoch < owner.epoch:
-        raise error(
-            f"the ledger {ledger} has sink '{owner.sink}' of job '{owner.job}' at epoch {epoch}, and epoch "
-            f"{owner.epoch} was committed: the database was restored from a backup, or is another one. Restore a "
-            "snapshot from before (restore=), or pass on_data_loss='continue' to go on without what is missing"
-        )
+    check_on_data_loss(asked_by, on_data_loss)
 
 
 def chosen_shape(

@@ -78,5 +78,5 @@ class RowShape:
     def _unfit(self, value: Any, why: str) -> MalflowError:
         return self.error(
             f"table {self.table}: {short_repr(value)} is no row of columns {', '.join(self.columns)}: {why}; pass "
-            "columns=[...], or convert the records before the sink"
+            "columns=[...], or formatter=lambda msg: ..."
         )

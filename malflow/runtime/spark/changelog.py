@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hmac
 import pickle
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import lz4.frame
 
@@ -21,7 +24,16 @@ from malflow.store.opening import is_private, open_store
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext
 
-__all__ = ["NEVER", "RUNS", "Changelog", "ChangelogEntry", "ScratchFolder"]
+__all__ = [
+    "NEVER",
+    "RUNS",
+    "Changelog",
+    "ChangelogEntry",
+    "PackedEntry",
+    "ScratchFolder",
+    "StoredOutput",
+    "pack_entry",
+]
 
 NEVER = -1
 """The tick of the last entry of a worker that has none."""
@@ -32,6 +44,9 @@ RUNS = "runs/"
 _LIMIT = 1 << 40
 _RETRY_SECONDS = 10.0
 _DIGEST = 32
+_LENGTH = 8
+"""Bytes of the number that says how long an entry is; after the entry comes the output."""
+
 _REMOVERS = 8
 """Entries that are removed from a remote folder concurrently."""
 
@@ -63,33 +78,55 @@ class ChangelogEntry:
         tick: the tick.
         before: the tick of the previous entry, `NEVER` if there is none.
         deltas: the delta of each state that changed.
-        polls: the number of records polled from each part of each source, poll by poll.
-        taken: the number of records received, by channel and sender.
         whole: whether this entry holds all state, so that earlier entries are obsolete. The deltas alone can't say so,
             since a state that did not change has none.
         recent: for a full entry that the driver requested, the changes since the previous entry: enough for a worker
             that has applied that one.
         finished: by source, the parts that have finished since the previous entry; in a full entry, all in this run.
-        lags, unconfirmed: what the tick's report says of the readers, and must say again if the tick is repeated: see
-            `malflow.runtime.spark.protocol.StageReport`.
     """
 
     tick: int
     before: int
     deltas: Mapping[str, Delta]
-    polls: Sequence[Mapping[str, Mapping[Any, int]]] = ()
-    taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
     whole: bool = False
     recent: Mapping[str, Delta] | None = None
     finished: Mapping[str, Collection[Any]] = field(default_factory=dict)
-    lags: Mapping[str, Mapping[Any, int | None]] = field(default_factory=dict)
-    unconfirmed: Sequence[bytes] = ()
+
+
+class PackedEntry(NamedTuple):
+    """An entry as it is written, without the output of its tick.
+
+    Attributes:
+        tick: the tick of the entry.
+        data: the entry, pickled and compressed.
+    """
+
+    tick: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes that a process reads to apply the entry."""
+        return len(self.data)
+
+
+class StoredOutput(NamedTuple):
+    """The output of a tick beside its entry, from which a repeated task sends it again.
+
+    Attributes:
+        rows: the rows that are stored in the entry itself, which come last.
+        pieces: the names of the objects with the rows before them.
+    """
+
+    rows: Sequence[Any] = ()
+    pieces: Sequence[str] = ()
 
 
 class Changelog:
     """The changelog of one generation of workers.
 
-    Each entry is written once: the first attempt wins, and a repeated tick must produce the same entry.
+    Each entry is written once, together with the output of its tick: the first attempt wins, and any other one sends
+    the output that is stored.
 
     Args:
         place: the scratch folder.
@@ -104,22 +141,58 @@ class Changelog:
         self.generation = generation
         self._shown = redacted(place.url, secrets_in(place.options, place.url))
         self._is_private = is_private(place.url)
-        self._key = b"" if self._is_private else place.key
+        self._key = place.key
         self._removers: ThreadPoolExecutor | None = None
         self._store: Store = open_store(place.url, place.options, durable=False)
         self._retry = Retry(_RETRY_SECONDS, SystemContext())
 
-    def write(self, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
-        """Write an entry; return its size, or None if one is already present.
+    def write(
+        self,
+        stage: int,
+        worker: int,
+        entry: PackedEntry,
+        output: StoredOutput = StoredOutput(),  # noqa: B008 - immutable
+    ) -> bool:
+        """Write an entry with the output of its tick; return whether it is the first one.
 
         Raises:
-            StoreError: if the entry can't be written.
-            Exception: if a state can't be pickled.
+            StoreError: if it can't be written.
         """
-        if entry.recent is None:
-            return self._put(self._name(stage, worker, entry.tick), pickle.dumps(entry, 5))
-        head = _Head(replace(entry, deltas={}), pickle.dumps(entry.deltas, 5))
-        return self._put(self._name(stage, worker, entry.tick), pickle.dumps(head, 5))
+        head = len(entry.data).to_bytes(_LENGTH, "big")
+        return self._put(self._name(stage, worker, entry.tick), head, entry.data, pickle.dumps(output, 5))
+
+    def output(self, stage: int, worker: int, tick: int) -> StoredOutput | None:
+        """Return the stored output of a tick, None if no attempt has written an entry.
+
+        Raises:
+            RunFailed: if it is damaged.
+        """
+        raw = self._get(self._name(stage, worker, tick))
+        if raw is None:
+            return None
+        output: StoredOutput = pickle.loads(raw[_LENGTH + int.from_bytes(raw[:_LENGTH], "big") :])  # noqa: S301 - of this run
+        return output
+
+    def write_piece(self, stage: int, worker: int, tick: int, parts: Sequence[bytes]) -> str:
+        """Write a part of a tick's output under a name of its own, which is returned.
+
+        Raises:
+            StoreError: if it can't be written.
+        """
+        name = f"{self._name(stage, worker, tick)}-{secrets.token_hex(8)}"
+        self._put(name, *parts)
+        return name
+
+    def read_piece(self, name: str) -> bytes:
+        """Return what `write_piece` wrote, as one.
+
+        Raises:
+            RunFailed: if it is missing or damaged.
+        """
+        data = self._get(name)
+        if data is None:
+            raise self._missing(name)
+        return data
 
     def read(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry:
         """Read an entry.
@@ -143,11 +216,10 @@ class Changelog:
     def find(self, stage: int, worker: int, tick: int, held: int = NEVER) -> ChangelogEntry | None:
         """Read an entry like `read`, but return None if it is missing."""
         raw = self._get(self._name(stage, worker, tick))
-        return None if raw is None else _loaded(raw, held)
-
-    def size(self, stage: int, worker: int, tick: int) -> int:
-        """Return the size of an existing entry."""
-        return len(self._retry.of(lambda: self._store.get(self._name(stage, worker, tick), _LIMIT)))
+        if raw is None:
+            return None
+        end = _LENGTH + int.from_bytes(raw[:_LENGTH], "big")
+        return _loaded(lz4.frame.decompress(raw[_LENGTH:end]), held)
 
     def since(self, stage: int, worker: int, last: int, tick: int) -> list[ChangelogEntry]:
         """Read the entries after `tick` up to `last` in order, beginning no earlier than the last full one.
@@ -174,7 +246,7 @@ class Changelog:
         Raises:
             StoreError: if the program can't be written.
         """
-        self._put(f"{self._folder()}program", payload)
+        self._put(f"{self._folder()}program", lz4.frame.compress(payload, store_size=True))
 
     def read_program(self) -> bytes:
         """Read the program that `write_program` wrote.
@@ -186,12 +258,17 @@ class Changelog:
         payload = self._get(name)
         if payload is None:
             raise self._missing(name)
-        return payload
+        program: bytes = lz4.frame.decompress(payload)
+        return program
 
-    def discard(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Remove obsolete entries, given as (stage, worker, tick); in a remote folder, in the background."""
-        for entry in entries:
-            name = self._name(*entry)
+    def discard(self, entries: Iterable[tuple[int, int, int]], pieces: Iterable[str] = ()) -> None:
+        """Remove obsolete entries and pieces of output; in a remote folder, in the background.
+
+        Args:
+            entries: the stage, worker and tick of each entry.
+            pieces: the names of the pieces.
+        """
+        for name in (*(self._name(*entry) for entry in entries), *pieces):
             if self._is_private:
                 self._delete(name)
                 continue
@@ -221,14 +298,13 @@ class Changelog:
         with suppress(StoreError):  # it is removed with the folder
             self._store.delete(name)
 
-    def _put(self, name: str, raw: bytes) -> int | None:
-        body: bytes = lz4.frame.compress(raw, store_size=True)
-        data = self._mac(name, body) + body
+    def _put(self, name: str, *parts: bytes) -> bool:
+        data = b"".join((self._digest(name, *parts), *parts))
         try:
             self._retry.of(lambda: self._store.put_new(name, data))
         except KeyExists:
-            return None
-        return len(data)
+            return False
+        return True
 
     def _get(self, name: str) -> bytes | None:
         try:
@@ -237,18 +313,21 @@ class Changelog:
             return None
         except StoreError as error:
             raise RunFailed(f"'{name}' can't be read from the scratch folder: {error}") from error
-        mac, body = data[:_DIGEST], data[_DIGEST:]
-        if not hmac.compare_digest(mac, self._mac(name, body)):
+        digest, body = data[:_DIGEST], data[_DIGEST:]
+        if not hmac.compare_digest(digest, self._digest(name, body)):
             raise RunFailed(f"'{name}' in the scratch folder {self._shown} is damaged: this run wrote something else")
-        raw: bytes = lz4.frame.decompress(body)
-        return raw
+        return body
 
     def _missing(self, name: str) -> RunFailed:
         return RunFailed(f"'{name}' is missing from the scratch folder {self._shown}; every process must reach it")
 
-    def _mac(self, name: str, body: bytes) -> bytes:
+    def _digest(self, name: str, *parts: bytes) -> bytes:
+        """Return a digest that finds damage; where others could write, it is signed."""
+        if self._is_private:
+            return reduce(lambda crc, part: crc32(part, crc), parts, crc32(name.encode())).to_bytes(_DIGEST, "big")
         digest = blake2b(name.encode(), key=self._key, digest_size=_DIGEST)
-        digest.update(body)
+        for part in parts:
+            digest.update(part)
         return digest.digest()
 
 
@@ -263,6 +342,18 @@ class _Head:
 
     entry: ChangelogEntry
     deltas: bytes
+
+
+def pack_entry(entry: ChangelogEntry) -> PackedEntry:
+    """Pickle and compress an entry.
+
+    Raises:
+        Exception: if a state can't be pickled.
+    """
+    whole: ChangelogEntry | _Head = entry
+    if entry.recent is not None:
+        whole = _Head(replace(entry, deltas={}), pickle.dumps(entry.deltas, 5))
+    return PackedEntry(entry.tick, lz4.frame.compress(pickle.dumps(whole, 5), store_size=True))
 
 
 def _loaded(raw: bytes, held: int) -> ChangelogEntry:

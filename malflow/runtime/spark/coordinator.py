@@ -25,9 +25,10 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
 from malflow.operators.sink import open_sink
-from malflow.operators.waiting import OperatorTime
+from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.runtime.control import Request, RunRequests, abandon
-from malflow.runtime.progress import written_of
+from malflow.runtime.options import RunOptions
+from malflow.runtime.progress import late_of, unread_late, written_of
 from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.driver_sinks import driver_sinks
@@ -35,7 +36,7 @@ from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts, names_of_gauges
-from malflow.runtime.spark.shuffle import Row, RowKind, unpack
+from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.time_table import explain
 from malflow.runtime.time_watch import TimeWatch
@@ -52,7 +53,7 @@ class DriverSinks:
 
     Attributes:
         writers: the operators that write to them.
-        transactions: the epochs of those that are transactional.
+        transactions: those of the transactional ones.
     """
 
     def __init__(self, program: Program) -> None:
@@ -65,7 +66,7 @@ class DriverSinks:
         return any(writer.reader_is_gone for writer in self.writers)
 
     def positions(self) -> dict[str, Any]:
-        """Return the positions of the resumable sinks, by operator, and end the epochs of the transactional ones.
+        """Return the positions of the resumable sinks, by operator, and end the transactions of the others.
 
         Raises:
             OperatorError: if a sink fails.
@@ -81,11 +82,14 @@ class DriverSinks:
         Raises:
             OperatorError: if a sink fails.
         """
+        blobs: dict[tuple[int, int], list[bytes]] = {}
         for row in rows:
             if row.kind == RowKind.SINK:
-                writer = self.writers[row.number]
-                for batch in unpack(row.blob, writer.context.operator_name):
-                    writer.process(batch)
+                blobs.setdefault((row.number, row.sender), []).append(row.blob)
+        for number, sender in [*blobs]:
+            writer = self.writers[number]
+            for chunk in chunks_of(blobs.pop((number, sender))):
+                writer.process(chunk.batch(writer.context.operator_name))
         for writer in self.writers:
             writer.flush()
 
@@ -106,6 +110,7 @@ class TickCoordinator:
         clock: the clock of the ticks.
         watch: warns if event time stands still.
         discovery: lists the parts of sources again.
+        options: the options of the run.
 
     Attributes:
         tick: the number of the last tick.
@@ -135,6 +140,7 @@ class TickCoordinator:
         clock: RunClock,
         watch: TimeWatch,
         discovery: Discovery,
+        options: RunOptions,
     ) -> None:
         self.tick = tick
         self.index = index
@@ -153,6 +159,8 @@ class TickCoordinator:
         self._program = program
         self._watch = watch
         self._discovery = discovery
+        self._options = options
+        self._held: dict[str, Waiting] | None = None
         self._discovering = discovering(program)
         self._parts = parts
         self._names, self._gauges = names_of_counts(program), names_of_gauges(program)
@@ -168,6 +176,8 @@ class TickCoordinator:
         self._rest = _SHORTEST_REST
         self._began = 0.0
         self._most_polled = 0
+        self._most_bytes = 0
+        self._pieces: list[str] = []
         self._ended: frozenset[str] = frozenset()
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._quiet = QuietSources(parts)
@@ -199,15 +209,17 @@ class TickCoordinator:
         Raises:
             MalflowError: if the run can't go on.
         """
-        self._note(rows)
+        reports = self._reports(rows)
         began = time.monotonic()
         self._sinks.deliver(rows)
         seconds += time.monotonic() - began
+        self._note(rows, reports)
         self._requests.listeners.notify(TickFinished(self.tick, self.index.workers, self.polled, seconds))
         self._is_cut_short = not (self._command.whole or self._command.rewrites) and self._pace.note(
-            self._most_polled, seconds
+            self._most_polled, seconds, self._most_bytes
         )
         if self._command.final:
+            self._forget()
             if self._snapshots is not None:
                 self._snapshots.finish_sinks(self.index.workers)
             return None
@@ -216,7 +228,12 @@ class TickCoordinator:
         self._forget()
         return self._go_on()
 
-    def _note(self, rows: list[Row]) -> None:
+    def _reports(self, rows: list[Row]) -> list[StageReport]:
+        """Return the reports of the tick.
+
+        Raises:
+            MalflowError: if a task has failed, or they don't agree.
+        """
         failures = [loaded_error(row.blob) for row in rows if row.kind == RowKind.FAILURE]
         if failures:
             raise failures[0]
@@ -228,9 +245,15 @@ class TickCoordinator:
                 f"tick {command.tick} needs one report per stage and worker; got reports of {sorted(found)}"
             )
         _check_record_counts(reports)
+        return reports
+
+    def _note(self, rows: list[Row], reports: list[StageReport]) -> None:
+        """Note what a tick has done; its output is with the sinks."""
+        command = self._command
         self.tick = command.tick
         self.processes.update({it.process: self.tick for it in reports if it.process})
         self._most_polled = max(it.polled for it in reports)
+        self._most_bytes = max(it.size for it in reports)
         self.polled = sum(it.polled for it in reports)
         if self.polled:
             self._sinks.transactions.note_records()
@@ -242,9 +265,12 @@ class TickCoordinator:
         self.counts.update(found_counts)
         for it in reports:
             merge_lateness(self.lateness, it.lateness)
+        late = late_of(self._program, self.counts)
+        self._watch.note_late(self.counts, late, self.lateness, unread_late(self._program))
         self._note_readers(reports)
         if command.explains:
             self._explain(reports)
+        self._pieces = [name for it in reports for name in it.pieces]
         if not command.final:
             self.index.note(reports)
             self._note_quiet(reports)
@@ -265,7 +291,11 @@ class TickCoordinator:
             self.lags = lags
 
     def _explain(self, reports: list[StageReport]) -> None:
-        """Explain the run's time, as it was before the tick."""
+        """Explain the run's time, as it was before the tick, and note open results at the end of the input."""
+        if self._command.ends:
+            self._held = {}
+            for it in reports:
+                merge_held(self._held, it.held)
         times: dict[int, dict[int, OperatorTime]] = {it.worker: {} for it in reports}
         for it in reports:
             times[it.worker].update(it.times)
@@ -294,15 +324,19 @@ class TickCoordinator:
         self.unfinished = tuple(sorted(names))
 
     def _forget(self) -> None:
-        """Remove obsolete changelog entries."""
+        """Remove obsolete changelog entries, and the output of the tick, which no task repeats any more."""
         reading = () if self._snapshots is None else self._snapshots.reading
-        self._changelog.discard(self.index.forget(reading))
+        self._changelog.discard(self.index.forget(reading), self._pieces)
 
     def _go_on(self) -> TickCommand | None:
         finished = self._ended == self._sources
         ending = self._is_stopping or finished
         self._take_requests(ending=ending)
         snapshots = self._snapshots
+        keeps = finished and not self._is_stopping and not self._options.finishes
+        if keeps and self._held is not None:  # the snapshot is of the state before the tick that asked for it
+            self._requests.listeners.notify(self._options.input_ended(self.tick, self._held))
+            return None
         if self.rescaling is not None:
             if snapshots is not None:
                 snapshots.settle()
@@ -318,11 +352,18 @@ class TickCoordinator:
         if self._is_stopping:
             return None
         if finished:
-            return self._next(final=True)
+            return self._end(keeps=keeps)
         self._pause()
         if snapshots is not None and snapshots.is_blocked:
             return self._next(polls=False)
         return self._next(rewrites=self.index.long)
+
+    def _end(self, *, keeps: bool) -> TickCommand:
+        """Return the tick after the snapshot of the end: one that asks what is held, or the one with `MAX`."""
+        if keeps:
+            return self._next(polls=False, ends=True)
+        self._requests.listeners.notify(self._options.input_ended(self.tick, {}))
+        return self._next(final=True)
 
     def _finds_changes(self) -> bool:
         """Whether the parts of a source have changed, so that other workers must go on."""
@@ -388,7 +429,7 @@ class TickCoordinator:
             quiet.passed // _MICROSECOND,
             sorted(quiet.quiet),
             quiet.quiet_time // _MICROSECOND,
-            bool(self._requests.explanations) or self._watch.is_due(now) or bool(how.get("final")),
+            bool(self._requests.explanations) or self._watch.is_due(now) or "final" in how or "ends" in how,
             most=self._pace.limit,
             live_runs=REGISTRY.live,
             **how,

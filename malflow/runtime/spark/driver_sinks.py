@@ -12,6 +12,7 @@ from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
 from malflow.operators.sink import SinkWriter
+from malflow.runtime.spark.shuffle import estimated_bytes
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 
 __all__ = ["SinkProxy", "check_sinks", "collected", "driver_sinks", "with_sink_proxies"]
@@ -22,23 +23,28 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
 
     Args:
         number: which of the driver's sinks it stands for.
+
+    Attributes:
+        bytes: about how many bytes the collected records have.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.bytes = 0.0
         self._batches: list[Batch] = []
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
         """Collect one message."""
-        self._batches.append(Batch((msg.key,), (msg.value,), (msg.timestamp,)))
+        self.sink_batch((msg.key,), (msg.value,), (msg.timestamp,))
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
         """Collect columns of messages."""
         self._batches.append(Batch(keys, values, timestamps))
+        self.bytes += estimated_bytes(values)
 
     def take(self) -> list[Batch]:
         """Return and clear the collected records."""
-        batches, self._batches = self._batches, []
+        batches, self._batches, self.bytes = self._batches, [], 0.0
         return batches
 
 
@@ -68,7 +74,7 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
 
 
 def check_sinks(program: Program) -> None:
-    """Check that every sink with a position or epochs runs on the driver, since each process would have its own copy.
+    """Check that each sink with a position or transactions is on the driver: each process would have its own copy.
 
     Raises:
         GraphError: naming a sink that does not.
@@ -78,7 +84,9 @@ def check_sinks(program: Program) -> None:
         if not isinstance(node, SinkNode) or node.is_on_driver:
             continue
         if node.is_resumable or node.is_transactional:
-            what = "a position, by its snapshot() and restore()" if node.is_resumable else "epochs, by its prepare()"
+            what = (
+                "a position, by its snapshot() and restore()" if node.is_resumable else "transactions, by its prepare()"
+            )
             raise GraphError(
                 f"sink '{node.name}' has {what}, but each process of Spark would "
                 "have its own copy; set on_driver = True in its class, or write it as a StatefulSink",

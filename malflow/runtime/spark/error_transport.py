@@ -14,6 +14,11 @@ from malflow.runtime.spark.transfer import missing_module
 __all__ = ["dumps_error", "loaded_error", "spark_message"]
 
 _TRACEBACK = "Traceback (most recent call last):"
+_OUT_OF_MEMORY = ("OutOfMemoryError", "bigger than spark.driver.maxResultSize")
+_MEMORY = (
+    "; Java ran out of memory: give it more by spark.driver.memory (on a cluster also spark.executor.memory, and "
+    "spark.driver.maxResultSize for large output), or take fewer records at once by max_records_per_tick="
+)
 _NOT_TELLING = (
     "at ",
     'File "',
@@ -85,7 +90,8 @@ def spark_message(error: object) -> str:
     telling = [line for line in lines if line and not line.startswith(_NOT_TELLING)]
     raised = _raised(reason.rpartition(_TRACEBACK)[2]) if _TRACEBACK in reason else telling[-1:]
     told = list(dict.fromkeys([*telling[:1], *raised]))
-    return " ".join(told) + missing_module(" ".join(told)) or type(error).__name__
+    advice = _MEMORY if any(it in reason for it in _OUT_OF_MEMORY) else missing_module(" ".join(told))
+    return " ".join(told) + advice or type(error).__name__
 
 
 def _raised(trace: str) -> list[str]:

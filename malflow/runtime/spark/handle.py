@@ -18,6 +18,7 @@ from malflow.runtime.spark.owners import run_name
 from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import is_alive, java_loss_named, stop_session
+from malflow.runtime.starting import RestartGuard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ class SparkHandle(RunHandle):
         self._program = program
         self._settings = settings
         self._ours = ours
+        self._guard = RestartGuard(program)
         self._attempt = self._new_attempt(parallelism)
         logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
         self._begin()
@@ -104,6 +106,8 @@ class SparkHandle(RunHandle):
                     attempt.run()
             except PASSING as error:
                 failures = 1 if attempt.has_kept else failures + 1
+                if attempt.has_begun:
+                    self._guard.note_failure(attempt.began_with, attempt.progress.records, error)
                 if requests.stopping or not options.persistence.is_enabled or failures > policy.attempts:
                     raise
                 if not is_alive(self._session):
@@ -122,7 +126,9 @@ class SparkHandle(RunHandle):
     def _new_attempt(self, parallelism: int, restarts: int = 0) -> RunAttempt:
         settings = self._settings
         sweep = Sweep(settings.scratch, is_temporary=settings.options.scratch is None)
-        return RunAttempt(self._session, self._program, parallelism, settings, self._requests, restarts, sweep=sweep)
+        return RunAttempt(
+            self._session, self._program, parallelism, settings, self._requests, self._guard, restarts, sweep=sweep
+        )
 
 
 def _wait(seconds: float, requests: RunRequests) -> None:

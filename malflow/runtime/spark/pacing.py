@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-__all__ = ["Pace"]
+__all__ = ["MOST_BYTES", "Pace"]
+
+MOST_BYTES: Final = 128 << 20
+"""Bytes of records that a worker may send in a stage of a tick: Java and the driver hold them in memory."""
 
 _SECONDS: Final = 1.5
 _FIRST: Final = 32
@@ -33,7 +36,8 @@ class Pace:
     Besides Spark's own overhead, a tick takes a fixed time plus a time per record. After a tick shorter than allowed,
     the limit grows in proportion; after a longer one it shrinks, but not below the records that take as long as the
     fixed time, which smaller ticks would not reduce. If the fixed time is large, ticks may take up to three seconds to
-    amortize it. A single tick that is slightly too long is ignored: the machine may have been busy.
+    amortize it. Where records are large, the limit is what a worker may send in bytes. A single tick that is slightly
+    too long is ignored: the machine may have been busy.
 
     Args:
         pause: the fewest seconds from the start of one tick to that of the next; ticks may take as long.
@@ -54,16 +58,24 @@ class Pace:
         self._was_long = False
         self._unknown_for = _TRY_AFTER - 2
 
-    def note(self, polled: int, seconds: float) -> bool:
+    def note(self, polled: int, seconds: float, size: int = 0) -> bool:
         """Adapt the limit to the measurements of a tick.
 
         Args:
             polled: the most records that a worker polled in the tick.
             seconds: the time taken by its tasks and the driver's sinks.
+            size: the most bytes that a worker sent in a stage of it.
 
         Returns:
             Whether only the limit made the tick shorter than necessary.
         """
+        is_short = self._note(polled, seconds)
+        if polled and size * self.limit > MOST_BYTES * polled:
+            self.limit = max(1, MOST_BYTES * polled // size)
+            return is_short and 2 * size < MOST_BYTES
+        return is_short
+
+    def _note(self, polled: int, seconds: float) -> bool:
         begins, self._has_begun = not self._has_begun, True
         if polled == 0 or (begins and seconds > self._seconds):
             return False  # the first tick may have waited for processes to start

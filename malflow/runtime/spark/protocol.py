@@ -14,7 +14,7 @@ from malflow.engine.lifts import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.operators.reader_methods import Lags
-from malflow.operators.waiting import OperatorTime
+from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.patterns.results import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.tick import Tick
@@ -82,6 +82,7 @@ class TickCommand:
         quiet: sources and workers: the source emitted nothing there in the tick before.
         quiet_time: the `passed` of the tick before.
         explains: whether tasks report how far operators have come in event time.
+        ends: whether the input has ended, and tasks report the open results of operators.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -103,6 +104,7 @@ class TickCommand:
     quiet: Sequence[tuple[str, int]] = ()
     quiet_time: int = 0
     explains: bool = False
+    ends: bool = False
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -152,7 +154,7 @@ class StageReport:
 
     Attributes:
         tick, stage, worker: identify the stage attempt.
-        bytes: the size of its changelog entry; None if it has none.
+        bytes: the size of its changelog entry; None if it has none, or one without changes.
         whole: whether the entry is a full one.
         keys: the number of keys of each state that changed.
         polled: the number of records polled from sources.
@@ -163,11 +165,14 @@ class StageReport:
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
-        noted: whether an empty entry, which is dropped after the tick, notes that nothing was polled or changed.
+        noted: whether an entry without changes, which is dropped after the tick, says what a repeated task must send.
+        size: the bytes of the records that it sent.
+        pieces: the names of the pieces of output in the scratch folder, which are dropped after the tick.
         reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator goes
             on without input.
         lags: the lag of each unfinished part, of the sources on this worker whose readers tell it.
         unconfirmed: pickled errors of readers that could not confirm a position.
+        held: the open results of operators, if they were asked for.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
     """
@@ -184,12 +189,15 @@ class StageReport:
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
     lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
+    size: int = 0
+    pieces: Sequence[str] = ()
     reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
     emitting: Sequence[str] = ()
     times: Mapping[int, OperatorTime] = field(default_factory=dict)
     skipped: timedelta = timedelta(0)
     lags: Mapping[str, Lags] = field(default_factory=dict)
     unconfirmed: Sequence[_Pickled] = ()
+    held: Mapping[str, Waiting] = field(default_factory=dict)
     process: str = ""
 
 

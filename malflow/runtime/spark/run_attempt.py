@@ -18,7 +18,7 @@ from malflow.events import ConfirmationFailed, PartsDiscovered, Rescaled, Rescal
 from malflow.runtime.control import Request, RunRequests, abandon, fail
 from malflow.runtime.progress import Progress, lag_of, lags_of, late_of, patterns_of, records_of
 from malflow.runtime.sink_claims import begin_transactions
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
 from malflow.runtime.spark.leftovers import Sweep, remove_run
@@ -31,8 +31,9 @@ from malflow.runtime.spark.protocol import RunSpec, pack_program
 from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
+from malflow.runtime.starting import RestartGuard, started
 from malflow.runtime.time_watch import TimeWatch
-from malflow.snapshot.persistence import Session
+from malflow.snapshot.persistence import RestoredState, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,7 @@ class RunAttempt:
         parallelism: the initial number of workers.
         settings: the run's settings.
         requests: the requests to the run.
+        guard: refuses a restart that would count records twice.
         restarts: how often the run was restarted before.
         sweep: removes leftovers of earlier runs, if given.
 
@@ -69,6 +71,7 @@ class RunAttempt:
         parallelism: int,
         settings: Settings,
         requests: RunRequests,
+        guard: RestartGuard,
         restarts: int = 0,
         *,
         sweep: Sweep | None = None,
@@ -80,6 +83,7 @@ class RunAttempt:
         self._settings = settings
         self._restarts = restarts
         self._requests = requests
+        self._guard = guard
         self._sweep = sweep
         self._sinks = DriverSinks(program)
         self._snapshots: SparkRunSnapshots | None = None
@@ -92,6 +96,7 @@ class RunAttempt:
         self._number = REGISTRY.begin()
         self._processes: dict[str, int] = {}
         self._discovery: Discovery | None = None
+        self._rescale: tuple[Request, int] | None = None
         self._new: dict[str, Sequence[Any]] = {}
 
     # From other threads
@@ -128,6 +133,11 @@ class RunAttempt:
     def has_begun(self) -> bool:
         """Whether the run has claimed its job, so that a restart restores the latest snapshot."""
         return self._snapshots is not None
+
+    @property
+    def began_with(self) -> int | None:
+        """The id of the snapshot with the state that the run began with; None for an empty state."""
+        return None if self._snapshots is None else self._snapshots.began_with
 
     @property
     def has_kept(self) -> bool:
@@ -190,8 +200,15 @@ class RunAttempt:
         """Claim the job and restore its last snapshot into workers, which only hold state and never run."""
         options = self._settings.options
         run = self._new_run(self.parallelism)
-        if not options.persistence.is_enabled:
-            return run
+        restored = None
+        if options.persistence.is_enabled:
+            restored = self._restore(run)
+        self._requests.listeners.notify(started(self._program, run.parallelism, restored, self._restarts))
+        return run
+
+    def _restore(self, run: Run) -> RestoredState | None:
+        """Claim the job, and restore its last snapshot into a run; return what it has."""
+        options = self._settings.options
         session, restored = options.persistence.open(states_of(self._program), options.restore_options)
         snapshots = SparkRunSnapshots(
             session,
@@ -204,6 +221,7 @@ class RunAttempt:
             self._requests.listeners,
         )
         self._snapshots = snapshots
+        self._guard.check(None if restored is None else restored.snapshot)
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
             self._clock.advance_to(restored.time)
@@ -213,7 +231,7 @@ class RunAttempt:
         self._begin_transactions(run, session, None if restored is None else restored.snapshot)
         if restored is None:
             snapshots.begin(self.parallelism, len(self._program.stages))
-        return run
+        return restored
 
     def _begin_transactions(self, run: Run, session: Session, restored: int | None) -> None:
         transactions, options = self._sinks.transactions, self._settings.options
@@ -268,6 +286,7 @@ class RunAttempt:
             clock=self._clock,
             watch=self._watch,
             discovery=self._discovery,
+            options=options,
         )
         coordinator.note_new(self._new)
         self._new = {}
@@ -275,6 +294,7 @@ class RunAttempt:
             self._counts += self._coordinator.counts
             coordinator.lateness = self._coordinator.lateness
         self._coordinator = coordinator
+        self._answer_rescale()
         del run  # its states are in the scratch folder now
         self.query = Query(self._session, settings, spec, self._program, coordinator)
         self.query.start(coordinator.first())
@@ -315,9 +335,10 @@ class RunAttempt:
             refuse_unfinished(self._program, name, gone, states)
             if change.new:
                 self._new[name] = change.new
-                self._requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(change.new)))
         run.add_parts(self._new)
         self._listed = run.listed
+        for name, parts in self._new.items():
+            self._requests.listeners.notify(PartsDiscovered(run.ticks, name, tuple(parts)))
         return run
 
     def _rescaled(self, coordinator: TickCoordinator, request: Request) -> Run:
@@ -330,9 +351,15 @@ class RunAttempt:
             self._requests.listeners.notify(RescaleRefused(run.ticks, parallelism, error))
             request.answer.set_exception(error)
         else:
-            self._requests.listeners.notify(Rescaled(run.ticks, self.parallelism, parallelism))
-            request.answer.set_result(None)
+            self._rescale = request, self.parallelism
         return run
+
+    def _answer_rescale(self) -> None:
+        """Announce and answer a rescale, once the next tick is that of its workers."""
+        if self._rescale is not None and self._coordinator is not None:
+            (request, previous), self._rescale = self._rescale, None
+            self._requests.listeners.notify(Rescaled(self._coordinator.tick, previous, self.parallelism))
+            request.answer.set_result(None)
 
     def _finish(self, error: BaseException | None) -> None:
         """Release everything; errors raised here are added to `error` as notes."""
@@ -381,6 +408,7 @@ def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: W
     deltas, finished = worker.delta(whole=True), worker.take_finished(whole=True)
     if finished or any(map(len, states.values())):
         entry = ChangelogEntry(tick, NEVER, deltas, whole=True, finished=finished)
-        size = changelog.write(stage, worker.worker_id, entry)
+        written = pack_entry(entry)
+        changelog.write(stage, worker.worker_id, written)
         keys = {name: len(states[name]) for name in deltas}
-        index.add(stage, worker.worker_id, tick, size or 0, keys, whole=True)
+        index.add(stage, worker.worker_id, tick, written.size, keys, whole=True)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.transactions import check_deliveries
-from malflow.errors import GraphError, SnapshotError
+from malflow.errors import GraphError
 from malflow.events import Listener
 from malflow.graph import Graph
 from malflow.runtime.builder import RuntimeBuilder
-from malflow.runtime.control import RunRequests, reserved
+from malflow.runtime.control import RunRequests, reserved, table_of
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.options import NOTHING, check_build
+from malflow.runtime.progress import Progress
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.driver_sinks import check_sinks
@@ -77,7 +78,7 @@ class SparkRuntime:
             workers from it. A value that changes after it was sent to another process is not an error: the other
             process does not see the change.
         listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
-        sinks: as in `malflow.SingleThreadRuntime`.
+        sinks, at_end: as in `malflow.SingleThreadRuntime`.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -104,6 +105,7 @@ class SparkRuntime:
         debug: bool = False,
         listeners: Sequence[Listener] = (),
         sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
+        at_end: Literal["finish", "keep"] | None = None,
     ) -> None:
         check_build(build_dataflow, "SparkRuntime")
         self._build = build_dataflow
@@ -125,9 +127,10 @@ class SparkRuntime:
             debug=debug,
             listeners=listeners,
             sinks=sinks,
+            at_end=at_end,
         )
         self._executing = threading.Lock()
-        self._requests = self._new_requests()
+        self._current = self._requests = self._new_requests()
         self._handle: SparkHandle | None = None
 
     @classmethod
@@ -172,12 +175,18 @@ class SparkRuntime:
         Raises:
             GraphError: if there is a run already.
         """
+        error: BaseException | None = None
         with reserved(self._executing):
-            self._handle = None
+            self._handle, self._current = None, self._requests
             try:
-                yield self._requests
+                yield self._current
+            except BaseException as raised:
+                error = raised
+                raise
             finally:
                 self._requests = self._new_requests()
+                self._current.end(error)
+                error = None  # its traceback holds this frame
 
     def _new_requests(self) -> RunRequests:
         return RunRequests(Listeners(self._options.listeners, job=self._options.job))
@@ -222,25 +231,29 @@ class SparkRuntime:
 
     def snapshot(self) -> Future[int]:
         """Request a snapshot after the current tick: see `malflow.SingleThreadRuntime.snapshot`."""
-        return self._running().snapshot()
+        return self._current.ask_snapshot(keeps=self._options.persistence.is_enabled)
 
     def rescale(self, parallelism: int) -> Future[None]:
         """Change the number of workers: see `malflow.SingleThreadRuntime.rescale`."""
-        return self._running().rescale(parallelism)
+        return self._current.ask_rescale(parallelism)
 
     def explain_time(self, timeout: float = 30.0) -> TimeTable:
-        """Return which operators wait for an epoch (watermark), and for which source: see `RunHandle.explain_time`.
+        """Return which operators wait for an epoch: see `malflow.SingleThreadRuntime.explain_time`.
 
         Raises:
-            SnapshotError: if no run has started.
             TimeoutError: if the tick does not end in time.
         """
-        return self._running().explain_time(timeout)
+        handle = self._handle
+        return table_of(self._current.explained, self.progress) if handle is None else handle.explain_time(timeout)
 
-    def _running(self) -> SparkHandle:
-        if self._handle is None:
-            raise SnapshotError("the run has not started yet")
-        return self._handle
+    @property
+    def progress(self) -> Progress:
+        """The progress of the current or last run; may be read from anywhere `stop` may be called.
+
+        Before the first run the parallelism is 0, unless it was chosen.
+        """
+        handle = self._handle
+        return Progress(0, self._options.parallelism or 0, {}, 0, None, 0) if handle is None else handle.progress
 
     def _check_places(self) -> None:
         persistence, scratch = self._options.persistence, self._options.scratch

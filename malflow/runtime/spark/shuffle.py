@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from operator import itemgetter
+from itertools import islice
+from struct import Struct
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from malflow.batch import Batch, concat
@@ -22,9 +24,8 @@ __all__ = [
     "RowKind",
     "ShuffleBuffer",
     "chunks_of",
-    "pack",
+    "estimated_bytes",
     "read_rows",
-    "unpack",
     "write_rows",
 ]
 
@@ -34,7 +35,13 @@ _CHUNK = 4_096
 """The fewest records of a full chunk: they fit in the processor's cache while they are packed and processed."""
 
 _BLOB = 4 << 20
-"""Bytes after which a blob is full: Java holds each blob in memory as a whole."""
+"""Bytes of the largest blob: Java holds each one in memory as a whole, several times."""
+
+_HEAD = Struct("<I?")
+"""The head of a blob: its number, and whether the next one continues it."""
+
+_LOOKED_AT = 8
+"""Elements of a value, and values of a batch, by which its size is estimated."""
 
 
 class RowKind(IntEnum):
@@ -70,28 +77,6 @@ class Row(NamedTuple):
     counts: Sequence[int] | None = None
 
 
-def pack(batches: Sequence[Batch], operator: str = "") -> bytes:
-    """Pickle the columns of batches into one blob.
-
-    Args:
-        batches: the batches.
-        operator: the operator to name in errors.
-
-    Raises:
-        NotPicklable: if a record can't be pickled.
-    """
-    return pickle.dumps([dump_columns(_columns(batch), operator) for batch in batches], 5)
-
-
-def unpack(blob: bytes, operator: str = "") -> list[Batch]:
-    """Return the batches of a blob that `pack` returned.
-
-    Raises:
-        NotPicklable: if a record can't be unpickled.
-    """
-    return [Batch(*load_columns(data, operator)) for data in pickle.loads(blob)]  # noqa: S301 - this run wrote it
-
-
 class Chunk(NamedTuple):
     """Records that are pickled together.
 
@@ -115,9 +100,10 @@ class Chunk(NamedTuple):
 
 
 class ShuffleBuffer:
-    """The records that one worker sends to another on one channel in a tick.
+    """The records that one worker sends to another, or to a sink on the driver, in a tick.
 
-    Records are packed as they arrive and unpacked chunk by chunk, so that memory is bounded by the packed size.
+    Records are packed as they arrive and unpacked chunk by chunk, so that memory is bounded by the packed size. Large
+    records are packed one by one, and cut: Java never gets a large blob.
 
     Args:
         operator: the sending operator.
@@ -125,17 +111,20 @@ class ShuffleBuffer:
 
     Attributes:
         records: the number of records.
+        bytes: the size of what was packed.
     """
 
-    __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "records")
+    __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "_waiting_bytes", "bytes", "records")
 
     def __init__(self, operator: str = "", *, debug: bool = False) -> None:
         self.records = 0
+        self.bytes = 0
         self._debug = debug
         self._operator = operator
         self._chunks: list[Chunk] = []
         self._batches: list[Batch] = []
         self._waiting = 0
+        self._waiting_bytes = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._chunks or self._batches)
@@ -146,22 +135,33 @@ class ShuffleBuffer:
             self._batches.append(batch)
             self.records += len(batch)
             self._waiting += len(batch)
-            if self._waiting >= _CHUNK:
+            self._waiting_bytes += estimated_bytes(batch.values)
+            if self._waiting >= _CHUNK or self._waiting_bytes >= _BLOB:
                 self._pack()
 
     def blobs(self) -> Iterator[bytes]:
-        """Yield the contents as blobs of limited size."""
+        """Yield the contents as blobs of limited size, and release them."""
         if self._batches:
             self._pack()
-        number, size, chunks = 0, 0, list[Chunk]()
-        for chunk in self._chunks:
-            chunks.append(chunk)
+        number = 0
+        for group in self._groups():
+            data = pickle.dumps(group, 5)
+            for at in range(0, len(data), _BLOB):
+                yield _HEAD.pack(number, at + _BLOB < len(data)) + data[at : at + _BLOB]
+                number += 1
+
+    def _groups(self) -> Iterator[list[Chunk]]:
+        size, group = 0, list[Chunk]()
+        self._chunks.reverse()
+        while self._chunks:
+            chunk = self._chunks.pop()
+            if group and size + len(chunk.data) > _BLOB:
+                yield group
+                size, group = 0, []
+            group.append(chunk)
             size += len(chunk.data)
-            if size >= _BLOB:
-                yield pickle.dumps((number, chunks), 5)
-                number, size, chunks = number + 1, 0, []
-        if chunks:
-            yield pickle.dumps((number, chunks), 5)
+        if group:
+            yield group
 
     def _pack(self) -> None:
         """Pack the waiting batches into a chunk.
@@ -174,14 +174,41 @@ class ShuffleBuffer:
             for emitted in self._batches:
                 verify(emitted, self._operator)
         batch = concat(self._batches)
-        self._chunks.append(Chunk(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator)))
-        self._batches, self._waiting = [], 0
+        chunk = Chunk(len(batch), bool(batch.epochs), dump_columns(_columns(batch), self._operator))
+        self.bytes += len(chunk.data)
+        self._chunks.append(chunk)
+        self._batches, self._waiting, self._waiting_bytes = [], 0, 0.0
 
 
 def chunks_of(blobs: Iterable[bytes]) -> list[Chunk]:
     """Return the chunks of a buffer from its blobs, which may arrive in any order."""
-    numbered = sorted((pickle.loads(blob) for blob in blobs), key=itemgetter(0))  # noqa: S301 - this run wrote them
-    return [chunk for _, chunks in numbered for chunk in chunks]
+    chunks: list[Chunk] = []
+    pieces: list[memoryview] = []
+    for _, continues, data in sorted((*_HEAD.unpack_from(blob), memoryview(blob)[_HEAD.size :]) for blob in blobs):
+        pieces.append(data)
+        if not continues:
+            chunks += pickle.loads(pieces[0] if len(pieces) == 1 else b"".join(pieces))  # noqa: S301 - of this run
+            pieces = []
+    return chunks
+
+
+def estimated_bytes(values: Sequence[Any]) -> float:
+    """Return about how many bytes a column of values has, by the first of them."""
+    count = len(values)
+    if not count:
+        return 0.0
+    looked = values[:_LOOKED_AT] if count < _LOOKED_AT else (values[0], values[count // 2], values[-1])
+    return sum(map(_weight, looked)) * count / len(looked)
+
+
+def _weight(value: Any) -> float:
+    """Return about how many bytes an object has, with those in it."""
+    size = getsizeof(value, 0)
+    inner: Any = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, list | tuple | dict | set | frozenset) or not value:
+        return size
+    looked = [getsizeof(it, 0) for it in islice(inner, _LOOKED_AT)]
+    return size + sum(looked) * len(value) / len(looked)
 
 
 def _columns(batch: Batch) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from malflow.engine.states import states_of
 from malflow.engine.transactions import Transactions
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
-from malflow.runtime.control import Request, fail, follow
+from malflow.runtime.control import Request, SnapshotAnswers, fail
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
@@ -46,7 +46,7 @@ class SparkRunSnapshots:
         place: the place of the changelog.
         interval: the seconds between snapshots; None for no periodic ones.
         positions: returns the positions of the driver's sinks, by operator.
-        transactions: the epochs of the driver's transactional sinks.
+        transactions: those of the driver's sinks.
         listeners: who hears of snapshots.
 
     Attributes:
@@ -83,6 +83,7 @@ class SparkRunSnapshots:
         self._positions = positions
         self._transactions = transactions
         self._kept_positions: Mapping[str, Any] = {}
+        self._answers = SnapshotAnswers()
         self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
 
     def begin(self, parallelism: int, stages: int) -> None:
@@ -138,14 +139,14 @@ class SparkRunSnapshots:
         self._session.check()
 
     def _settle(self) -> None:
-        """Record a committed snapshot, and commit the epochs of sinks in it."""
-        if not self._note_made():
-            return
-        try:
-            self._transactions.commit(self._kept_positions)
-        except OperatorError:
-            self._session.confirm()  # a run that has claimed the job also has its sinks
-            raise
+        """Record a committed snapshot, commit the sinks' transactions in it, and answer the requests for it."""
+        if self._note_made():
+            try:
+                self._transactions.commit(self._kept_positions)
+            except OperatorError:
+                self._session.confirm()  # a run that has claimed the job also has its sinks
+                raise
+        self._answers.give()
 
     def _note_made(self) -> bool:
         """Record a snapshot that is done; return whether there is one that was committed."""
@@ -166,7 +167,7 @@ class SparkRunSnapshots:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the run must wait for a snapshot, because its sinks bear no more uncommitted epochs."""
+        """Whether the run must wait for a snapshot, because its sinks allow no more uncommitted transactions."""
         return self._transactions.is_full
 
     @property
@@ -221,7 +222,7 @@ class SparkRunSnapshots:
         except BaseException as error:
             fail(asked, error)
             raise
-        follow(asked, made)
+        self._answers.follow(asked, made)
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
         if ending:
@@ -245,17 +246,17 @@ class SparkRunSnapshots:
             self._amend(parallelism)
 
     def _amend(self, parallelism: int) -> None:
-        """Add to the last snapshot that the epochs in it are committed, or that there is another one."""
+        """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
         kept, session = self._kept_positions, self._session
-        epochs = {name: it for name, it in self._transactions.positions.items() if kept.get(name) != it}
-        if not epochs or not isinstance(session, CoordinatingSession):
+        changed = {name: it for name, it in self._transactions.positions.items() if kept.get(name) != it}
+        if not changed or not isinstance(session, CoordinatingSession):
             return
-        deltas = [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in epochs.items()]
+        deltas = [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in changed.items()]
         try:
             made = session.amend(self.kept_at, parallelism, self._specs, deltas)
         except StateNotSerializable as error:
             raise error.as_operator_error() from error.__cause__
-        self._making = (self.kept_at, {**kept, **epochs}, made)
+        self._making = (self.kept_at, {**kept, **changed}, made)
         self._await(made)
 
     def _await(self, made: Future[int]) -> None:
@@ -279,6 +280,7 @@ class SparkRunSnapshots:
         """Close the session, optionally waiting for pending writes."""
         self._session.close(wait=wait)
         self._note_made()
+        self._answers.end(None)
 
     def _commit(
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False

@@ -44,7 +44,8 @@ _CONF = {
 }
 _GONE = (
     "the Java of this Spark session is gone: it was killed, it crashed, or the session was stopped; the last snapshot "
-    "stands: run the program again, in a new process"
+    "stands: run the program again, in a new process; if it ran out of memory, give it more by "
+    "spark.driver.memory, or take fewer records at once by max_records_per_tick="
 )
 _OF_THE_USER = (
     "; a signal to the whole process group, as timeout and systemd send it, ends Java too, unless malflow creates the "
@@ -72,10 +73,10 @@ def require_spark() -> None:
         import pyarrow  # noqa: F401, PLC0415 - only the extra has it
         import pyspark  # noqa: PLC0415 - only the extra has it
     except ImportError as error:
-        raise MissingDependency(f"SparkRuntime needs pyspark, pandas and pyarrow: {_INSTALL} ({error})") from error
+        raise MissingDependency(f"SparkRuntime needs pyspark, pandas and pyarrow; {_INSTALL} ({error})") from error
     version = tuple(int(number) for number in re.findall(r"\d+", pyspark.__version__)[:2])
     if version < _OLDEST_SPARK:
-        raise MissingDependency(f"SparkRuntime needs pyspark 4.2 or later; got {pyspark.__version__}: {_INSTALL}")
+        raise MissingDependency(f"SparkRuntime needs pyspark 4.2 or later; got {pyspark.__version__}; {_INSTALL}")
 
 
 def make_session() -> tuple[SparkSession, bool]:

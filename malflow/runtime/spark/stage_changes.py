@@ -1,4 +1,4 @@
-"""The changes of one stage of one worker in a tick, and how they are written to the changelog."""
+"""The changes of one stage of one worker in a tick, and how they are packed for the changelog."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, RunFailed, error_text
-from malflow.runtime.spark.changelog import Changelog, ChangelogEntry
+from malflow.runtime.spark.changelog import ChangelogEntry, PackedEntry, pack_entry
 from malflow.runtime.spark.transfer import NotPicklable
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.state import Delta
 
-__all__ = ["deltas_of", "write_entry"]
+__all__ = ["deltas_of", "packed"]
 
 _MOSTLY = 4 / 3
 """A full entry is written if a stage has at most so many keys for each key in its full deltas."""
@@ -43,15 +43,14 @@ def _is_whole(deltas: Mapping[str, Delta], states: Collection[str]) -> bool:
     return all(name in deltas and deltas[name].whole for name in states)
 
 
-def write_entry(changelog: Changelog, stage: int, worker: int, entry: ChangelogEntry) -> int | None:
-    """Write an entry; return its size, or None if one is already present.
+def packed(entry: ChangelogEntry) -> PackedEntry:
+    """Return an entry as it is written.
 
     Raises:
         OperatorError: naming a state that can't be pickled.
-        StoreError: if the entry can't be written.
     """
     try:
-        return changelog.write(stage, worker, entry)
+        return pack_entry(entry)
     except MalflowError:
         raise
     except BaseException as error:  # classes of the user may raise any

@@ -19,8 +19,9 @@ from malflow.operators.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
-from malflow.runtime.spark.driver_sinks import collected
+from malflow.runtime.spark.driver_sinks import SinkProxy, collected
 from malflow.runtime.spark.error_transport import dumps_error
+from malflow.runtime.spark.pacing import MOST_BYTES
 from malflow.runtime.spark.position_memory import PositionMemory
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import (
@@ -29,11 +30,11 @@ from malflow.runtime.spark.shuffle import (
     RowKind,
     ShuffleBuffer,
     chunks_of,
-    pack,
     read_rows,
     write_rows,
 )
-from malflow.runtime.spark.stage_changes import deltas_of, write_entry
+from malflow.runtime.spark.stage_changes import deltas_of, packed
+from malflow.runtime.spark.stage_output import OutputLog, read_output
 from malflow.runtime.spark.transfer import NotPicklable
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
 from malflow.snapshot.recount import Recount
@@ -85,7 +86,12 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 
 
 class StageAttempt:
-    """One attempt at a tick of one stage of one worker."""
+    """One attempt at a tick of one stage of one worker.
+
+    The first attempt that writes the changelog entry counts, with all that it sends: the output is stored with the
+    entry. Any other attempt sends that again and calls no user code, so that nobody receives what the state does not
+    hold. Sinks on the workers are flushed before the entry is written, so that what counts has reached them.
+    """
 
     def __init__(self, spec: RunSpec, stage: int, worker: int, command: TickCommand) -> None:
         self._spec = spec
@@ -98,6 +104,7 @@ class StageAttempt:
         self._counts: Counter[str] = Counter()
         self._lateness: dict[str, Any] = {}
         self._taken: dict[tuple[int, int], int] = {}
+        self._sent: dict[tuple[int, int], int] = {}
         self._buffers: dict[int, list[ShuffleBuffer]] = {}
         self._may_come = False
         self._times: Mapping[int, OperatorTime] = {}
@@ -118,78 +125,63 @@ class StageAttempt:
                 passing.append(row)
         yield from passing
         del rows, passing
+        output = self._stored() or self._completed(blobs) or self._stored()
+        if output is None:
+            raise RunFailed(
+                f"what stage {self._stage} of worker {self._worker} sent is missing from the scratch folder"
+            )
+        yield from output
+
+    def _stored(self) -> Iterable[Row] | None:
+        """Return the output of an earlier attempt, None if none has written its changelog entry."""
+        stored = self._changelog.output(self._stage, self._worker, self._command.tick)
+        return None if stored is None else map(self._signed, read_output(self._changelog, stored))
+
+    def _signed(self, row: Row) -> Row:
+        """Return the row; a report in the last stage with the name of this process."""
+        if row.kind != RowKind.REPORT or not self._is_last:
+            return row
+        return row._replace(blob=pickle.dumps(replace(pickle.loads(row.blob), process=process_name()), 5))  # noqa: S301 - of this run
+
+    @property
+    def _is_last(self) -> bool:
+        return self._stage == len(self._program.stages) - 1
+
+    def _completed(self, blobs: dict[tuple[int, int], list[bytes]]) -> Iterable[Row] | None:
+        """Run the tick; return its output, None if another attempt has written the changelog entry meanwhile."""
         arrived: dict[tuple[int, int], list[Chunk]] = {}
-        for (channel, sender), them in blobs.items():
-            arrived[channel, sender] = chunks = chunks_of(them)
+        for channel, sender in [*blobs]:
+            arrived[channel, sender] = chunks = chunks_of(blobs.pop((channel, sender)))
             self._taken[channel, sender] = sum(chunk.records for chunk in chunks)
-        del blobs
-        worker, report = self._completed(arrived, None)
-        if report is None:  # an earlier attempt finished: repeat what it polled
-            before = self._changelog.read(self._stage, self._worker, self._command.tick)
-            worker, report = self._completed(arrived, before)
-        assert report is not None  # noqa: S101 - the repetition always returns one
-        sent: dict[tuple[int, int], int] = {}
-        for channel, by_target in self._buffers.items():
-            for target, buffer in enumerate(by_target):
-                if buffer:
-                    sent[channel, target] = buffer.records
-                    yield from (Row(target, RowKind.CHANNEL, channel, self._worker, blob) for blob in buffer.blobs())
-        for number, name, batches in collected(worker.sinks):
-            yield Row(self._worker, RowKind.SINK, number, self._worker, pack(batches, name))
-        is_last = self._stage == len(self._program.stages) - 1
-        report = replace(report, sent=sent, process=process_name() if is_last else "")
-        counts = [self._counts[name] for name in names_of_counts(self._program)]
-        yield Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
-
-    def _completed(self, arrived: _Arrived, before: ChangelogEntry | None) -> tuple[Worker, StageReport | None]:
-        """Run the tick and append its changes to the changelog.
-
-        Args:
-            arrived: the chunks received from other workers.
-            before: the entry of an earlier attempt at the same tick, to be repeated.
-
-        Returns:
-            The worker and its report; None instead of the report if an earlier attempt wrote the entry.
-        """
         worker = self._current_worker()
         try:
-            return worker, self._do(worker, arrived, before)
+            return self._do(worker, arrived)
         except BaseException as error:
             release_all((worker.close,), error)
             raise
 
-    def _do(self, worker: Worker, arrived: _Arrived, before: ChangelogEntry | None) -> StageReport | None:
+    def _do(self, worker: Worker, arrived: _Arrived) -> Iterable[Row] | None:
         for _ in collected(worker.sinks):
             pass  # records left by a failed attempt
-        self._counts.clear()
-        self._lateness.clear()
         self._times = _times_of(worker) if self._command.explains else {}
         self._buffers = {
             channel.number: [ShuffleBuffer(channel.name, debug=self._spec.debug) for _ in range(self._spec.parallelism)]
             for channel in worker.stage.outputs
         }
         polls: list[dict[str, dict[Any, int]]] = []
-        if before is not None and before.taken != self._taken:
-            raise RunFailed(
-                f"tick {self._command.tick} was repeated with different records in stage {self._stage} of worker "
-                f"{self._worker}: it received {before.taken} before, and {self._taken} now"
-            )
         if self._stage == 0:
             self._confirm(worker)
-            self._poll(worker, polls, before)
+            self._poll(worker, polls)
         else:
             self._process(worker, arrived)
-        report, size = self._append_changes(worker, polls, before)
-        if size is None:
-            worker.close()
-            return None
         worker.flush()
-        if before is not None:  # the state may differ from the entry that counts: don't cache the worker
-            worker.close()
-            return report
+        output, report = self._append_changes(worker, polls)
+        if output is None:
+            worker.close()  # its state differs from the entry that counts
+            return None
         last = self._last if report.bytes is None else self._command.tick
         LIVE_WORKERS[self._name] = LiveWorker(worker, self._command.tick, last, self._recount, self._memory)
-        return report
+        return output
 
     def _confirm(self, worker: Worker) -> None:
         """Confirm the positions of the newest durable snapshot to the readers."""
@@ -294,71 +286,89 @@ class StageAttempt:
         name = source.context.operator_name
         return bool(self._parts[name][self._worker]) and name not in self._command.ended
 
-    def _poll(self, worker: Worker, polls: list[Any], before: ChangelogEntry | None) -> None:
-        """Poll while there is input, up to the limits; in a repeated tick, poll exactly as before."""
+    def _poll(self, worker: Worker, polls: list[Any]) -> None:
+        """Poll while there is input, up to the limits."""
         self._may_come = self._command.polls and any(self._has_parts(source) for source in worker.sources)
         for operator in worker.operators:
             operator.reset_pacing()
-        try:
-            if before is None:
-                self._poll_on(worker, polls)
-            else:
-                self._poll_again(worker, polls, before)
-        finally:
-            for source in worker.sources:
-                source.replay = None
-
-    def _poll_on(self, worker: Worker, polls: list[Any]) -> None:
         deadline = time.monotonic() + self._spec.poll_seconds
         limits = [most for most in (self._spec.most, self._command.most) if most is not None]
         left = min(limits, default=None)
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
-                source.replay = None if self._command.polls else {}
+                source.pauses = not self._command.polls
             polled = self._polled(worker, polls)
             if self._command.final or not polled or time.monotonic() >= deadline:
                 return
             if left is not None and (left := left - polled) <= 0:
                 return
+            if self._bytes(worker) >= MOST_BYTES:
+                return
             growth = worker.largest / max(source.polled for source in worker.sources)
             for operator in worker.operators:
                 operator.limit_batch(growth)
 
-    def _poll_again(self, worker: Worker, polls: list[Any], before: ChangelogEntry) -> None:
-        parts: dict[str, set[Any]] = {}
-        for counts in before.polls or [{}]:
-            for source in worker.sources:
-                source.replay = counts.get(source.context.operator_name, {})
-                parts.setdefault(source.context.operator_name, set()).update(source.replay)
-            self._polled(worker, polls)
-        for source in worker.sources:
-            name = source.context.operator_name
-            if parts[name] and name in before.deltas:
-                source.check_repeated(before.deltas[name].changed, parts[name])
+    def _bytes(self, worker: Worker) -> float:
+        """Return about how many bytes of records the tick sends, as far as they are packed."""
+        size = sum(buffer.bytes for by_target in self._buffers.values() for buffer in by_target)
+        return size + sum(sink.resource.bytes for sink in worker.sinks if isinstance(sink.resource, SinkProxy))
 
     def _polled(self, worker: Worker, polls: list[Any]) -> int:
         self._run(worker, {})
         polls.append({source.context.operator_name: dict(source.polled_by_part) for source in worker.sources})
         return sum(source.polled for source in worker.sources)
 
-    def _append_changes(
-        self, worker: Worker, polls: list[Any], before: ChangelogEntry | None
-    ) -> tuple[StageReport, int | None]:
-        """Append the tick's changes to the changelog.
+    def _append_changes(self, worker: Worker, polls: list[Any]) -> tuple[Iterable[Row] | None, StageReport]:
+        """Append the tick's changes to the changelog, with its output.
 
         Returns:
-            The report, and the bytes written (None if an entry was already present).
+            The output, None if another attempt has written its entry meanwhile; and the report.
         """
-        polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
-        report = StageReport(
+        report = self._report(worker, polls)
+        change = self._change(worker)
+        written = packed(change)
+        if change.deltas or change.finished:
+            keys = {name: len(held) for name, held in worker.states().items() if name in change.deltas}
+            report = replace(report, bytes=written.size, whole=change.whole, keys=keys)
+        output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
+        output.add(self._records(worker))
+        # without an entry, another attempt does the same, or its report tells that it has not
+        is_noted = bool(report.bytes is not None or report.polled or output.rows or self._may_come)
+        report = replace(
+            report,
+            noted=is_noted and report.bytes is None,
+            sent=self._sent,
+            size=sum(len(row.blob) for row in output.rows),
+            pieces=output.pieces,
+        )
+        counts = [self._counts[name] for name in names_of_counts(self._program)]
+        row = Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
+        if not is_noted:
+            return (row,), report
+        return output.rows if output.end(written, row) else None, report
+
+    def _records(self, worker: Worker) -> Iterator[Row]:
+        """Yield the records that the tick sends to other workers, and to sinks on the driver."""
+        for channel, by_target in self._buffers.items():
+            for target, buffer in enumerate(by_target):
+                if buffer:
+                    self._sent[channel, target] = buffer.records
+                    yield from (Row(target, RowKind.CHANNEL, channel, self._worker, blob) for blob in buffer.blobs())
+        for number, name, batches in collected(worker.sinks):
+            buffer = ShuffleBuffer(name)
+            buffer.add(batches)
+            yield from (Row(self._worker, RowKind.SINK, number, self._worker, blob) for blob in buffer.blobs())
+
+    def _report(self, worker: Worker, polls: list[Any]) -> StageReport:
+        return StageReport(
             tick=self._command.tick,
             stage=self._stage,
             worker=self._worker,
             bytes=None,
             whole=False,
             keys={},
-            polled=polled,
+            polled=sum(count for poll in polls for counts in poll.values() for count in counts.values()),
             live=[source.context.operator_name for source in worker.sources if not source.is_finished],
             taken=self._taken,
             lateness=self._lateness,
@@ -366,41 +376,23 @@ class StageAttempt:
             times=self._times,
             skipped=max((source.take_skipped() for source in worker.sources), default=timedelta(0)),
             emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
-            unconfirmed=self._unconfirmed if before is None else before.unconfirmed,
+            lags={} if self._command.final else _lags_of(worker),
+            unconfirmed=self._unconfirmed,
+            held=worker.held() if self._command.ends else {},
+            process=process_name() if self._is_last else "",
         )
+
+    def _change(self, worker: Worker) -> ChangelogEntry:
+        """Return the changes of the tick; the last one, in which the epoch `MAX` flows, changes nothing that lasts."""
+        tick = self._command.tick
         if self._command.final:
-            return report, 0
-        asked = self._command.asks_full_entry(self._stage, self._worker)
-        deltas, whole, recent = deltas_of(worker, whole=asked)
+            return ChangelogEntry(tick, self._last, {})
+        deltas, whole, recent = deltas_of(worker, whole=self._command.asks_full_entry(self._stage, self._worker))
         if recent is not None:
             self._check(worker, recent)
         self._check(worker, deltas)
-        polls = polls if polled else []
-        change = before or ChangelogEntry(
-            tick=self._command.tick,
-            before=self._last,
-            deltas=deltas,
-            polls=polls,
-            taken=self._taken,
-            whole=whole,
-            recent=recent,
-            finished=worker.take_finished(whole=whole),
-            lags=_lags_of(worker),
-            unconfirmed=self._unconfirmed,
-        )
-        is_empty = not (change.deltas or change.polls or change.finished)
-        if before is None and is_empty and not self._may_come:
-            return report, 0
-        if before is None:
-            size = write_entry(self._changelog, self._stage, self._worker, change)
-        else:  # the same size as before, since Spark compares repeated output with the original
-            size = self._changelog.size(self._stage, self._worker, self._command.tick)
-        report = replace(report, lags=change.lags)
-        if is_empty:  # only a later attempt needs it: it must poll nothing, whatever input there is by then
-            return replace(report, noted=True), size
-        states = worker.states()
-        keys = {name: len(held) for name, held in states.items() if name in change.deltas}
-        return replace(report, bytes=size, whole=change.whole, keys=keys), size
+        finished = worker.take_finished(whole=whole)
+        return ChangelogEntry(tick, self._last, deltas, whole=whole, recent=recent, finished=finished)
 
     def _begin_to_recount(self, worker: Worker) -> None:
         if self._spec.debug:

@@ -1,17 +1,19 @@
-"""What an epoch does to a table: for each key the last row, or that it is deleted."""
+"""What a transaction does to a table: for each key the last row, or that it is deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from malflow.connectors.tables.change import UNCHANGED, Change
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.errors import MalflowError, short_repr
 
-__all__ = ["EpochRows", "Operation", "Row", "RowBatch"]
+__all__ = ["Operation", "Row", "RowBatch", "TransactionRows"]
 
-Operation: TypeAlias = Literal["insert", "upsert", "update", "delete"]
+Operation: TypeAlias = Literal["insert", "upsert", "update", "delete", "merge"]
 Row: TypeAlias = tuple[Any, ...]
 
 
@@ -19,7 +21,8 @@ class RowBatch(NamedTuple):
     """Rows for one statement. Plain values: it may be kept in snapshots.
 
     Attributes:
-        operation: what is done with them.
+        operation: what is done with them. Those of a merge are written, or deleted, one after the other: a cell before
+            the others tells whether the row's key is deleted.
         columns: the columns of the rows; those of an update begin with the key that finds the row.
         rows: the rows.
     """
@@ -36,17 +39,31 @@ class _Partial(NamedTuple):
     row: Row
 
 
-class EpochRows:
-    """The rows of an epoch, reduced to one for each key; all of them if there is no key.
+class TransactionRows:
+    """The rows of a transaction, reduced to one for each key; all of them if there is no key.
 
     A row whose key changes while some of its values are not known is moved by an update outside. What needs its old key
     again, or a new key that is not free before, comes in later batches.
 
+    Python can't tell which keys are equal for the server where a collation ignores case, a type rounds or pads, or text
+    is cast. From the first key of such a kind on, rows are kept in the order in which they were last written, and the
+    server decides by that order which is the last of those that it takes for equal.
+
     Its methods raise the error of the shape if a value is no row of the table.
     """
 
-    def __init__(self, shape: RowShape) -> None:
+    def __init__(self, shape: RowShape, exact: Sequence[frozenset[type]] | None = None) -> None:
+        """Make it.
+
+        Args:
+            shape: of the rows.
+            exact: for each column of the key the types whose values are equal in Python if, and only if, they are for
+                the server; None if all are.
+        """
         self._shape = shape
+        self._exact = exact if shape.key else None
+        self._key_cells = [itemgetter(shape.columns.index(name)) for name in shape.key]
+        self._in_order: dict[Row, tuple[Row, Row | None]] | None = None
         self._earlier: list[RowBatch] = []
         self._rows: dict[Row, Row | _Partial | None] = {}
         self._appended: list[Row] = []
@@ -55,7 +72,7 @@ class EpochRows:
         self.cleared = False
 
     def __len__(self) -> int:
-        return len(self._earlier) + len(self._rows) + len(self._appended) + self.cleared
+        return len(self._earlier) + len(self._rows) + len(self._in_order or ()) + len(self._appended) + self.cleared
 
     def add(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """Add the records of a batch, in order."""
@@ -72,13 +89,16 @@ class EpochRows:
                 self._put([self._shape.row(value)])
 
     def reset(self) -> None:
-        """Begin the next epoch."""
+        """Begin the next transaction."""
         self._earlier, self._rows, self._appended, self._moved = [], {}, [], set()
+        self._in_order = None
         self.cleared = self._has_partial = False
 
     def batches(self) -> Iterator[RowBatch]:
         """Return the batches in the order in which they are to be written: deletes, updates, upserts."""
         yield from self._earlier
+        if self._in_order:
+            yield RowBatch("merge", self._shape.columns, [self._merged(*it) for it in self._in_order.values()])
         whole, partial, deleted = self._by_kind()
         if deleted:
             yield RowBatch("delete", self._shape.key, deleted)
@@ -94,8 +114,9 @@ class EpochRows:
             self._appended += rows
             return
         key_of = self._shape.key_of
+        self._see_keys(rows, self._key_cells)
         try:
-            if self._has_partial:
+            if self._has_partial or self._in_order is not None:
                 for row in rows:
                     self._put_one(key_of(row), row)
             else:
@@ -104,6 +125,11 @@ class EpochRows:
             raise self._error(f"a key can't be compared ({error})") from error
 
     def _put_one(self, key: Row, row: Row | _Partial | None) -> None:
+        if self._in_order is not None:
+            identity = tuple(map(_identity, key))
+            self._in_order.pop(identity, None)
+            self._in_order[identity] = key, None if type(row) is _Partial else row
+            return
         present = self._rows.get(key)
         if key in self._moved:
             self._part()
@@ -115,6 +141,7 @@ class EpochRows:
     def _delete(self, key: Row) -> None:
         if not self._shape.key:
             raise self._error("a row can't be deleted without key=[...]")
+        self._see_keys([key], [itemgetter(place) for place in range(len(key))])
         self._put_one(key, None)
 
     def _change(self, change: Change) -> None:
@@ -137,6 +164,8 @@ class EpochRows:
             mend = "alter the source to replica identity full"
             raise self._error(f"a key was not sent, as it did not change; {mend}: {short_repr(change)}")
         before = key if change.old is None else shape.key_in(change.old)
+        for seen in (before, key):
+            self._see_keys([seen], [itemgetter(place) for place in range(len(seen))])
         complete = self._completed(row, before) if _has_unchanged(row) else row
         if type(complete) is _Partial:
             self._put_partial(before, key, complete)
@@ -146,7 +175,11 @@ class EpochRows:
         self._put_one(key, complete)
 
     def _completed(self, row: Row, before: Row) -> Row | _Partial:
-        present = self._rows.get(before)
+        if self._in_order is not None:
+            _, written = self._in_order.get(tuple(map(_identity, before)), (before, None))
+            present: Row | _Partial | None = written
+        else:
+            present = self._rows.get(before)
         known = present.row if type(present) is _Partial else present
         if known is not None:
             row = tuple(old if new is UNCHANGED else new for new, old in zip(row, known, strict=True))
@@ -155,6 +188,13 @@ class EpochRows:
         return _Partial(present.before if type(present) is _Partial else before, row)
 
     def _put_partial(self, before: Row, key: Row, row: _Partial) -> None:
+        if self._in_order is not None:  # by itself: the server tells which row it is
+            self._part()
+            self._in_order = None
+            self._put_partial(before, key, row)
+            self._part()
+            self._in_order = {}
+            return
         if before != key:
             self._rows.pop(before, None)  # the update finds the row by the key that it has outside
             self._moved.discard(row.before)
@@ -169,9 +209,29 @@ class EpochRows:
 
     def _part(self) -> None:
         """Begin later batches: what is known so far is written before anything else."""
-        earlier, cleared = list(self.batches()), self.cleared
+        earlier, cleared, is_ordered = list(self.batches()), self.cleared, self._in_order is not None
         self.reset()
         self._earlier, self.cleared = earlier, cleared
+        self._in_order = {} if is_ordered else None
+
+    def _see_keys(self, rows: Sequence[Row], cells: Sequence[itemgetter[int]]) -> None:
+        """Keep rows in order from now on if a key is not of the types that Python compares as the server does."""
+        if self._exact is None or self._in_order is not None:
+            return
+        if any(
+            not types.issuperset(map(type, map(cell, rows))) for cell, types in zip(cells, self._exact, strict=True)
+        ):
+            if self._rows:
+                self._part()
+            self._in_order = {}
+
+    def _merged(self, key: Row, row: Row | None) -> Row:
+        if None in key:
+            raise self._error(f"a key has NULL: {short_repr(key)}")
+        if row is not None:
+            return (False, *row)
+        at = dict(zip(self._shape.key, key, strict=True))
+        return (True, *(at.get(name) for name in self._shape.columns))
 
     def _by_kind(self) -> tuple[list[Row], dict[tuple[str, ...], list[Row]], list[Row]]:
         whole: list[Row] = []
@@ -193,6 +253,11 @@ class EpochRows:
 
     def _error(self, what: str) -> MalflowError:
         return self._shape.error(f"table {self._shape.table}: {what}")
+
+
+def _identity(value: Any) -> Any:
+    """Return what is equal for values that are written alike."""
+    return type(value), value.isoformat() if isinstance(value, datetime) else value
 
 
 def _has_unchanged(row: Row) -> bool:

@@ -1,0 +1,177 @@
+"""Types of the fields of records that are read as text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from malflow.errors import GraphError, short_repr
+
+__all__ = ["FieldError", "RecordTypes", "Types"]
+
+Types = type[Any] | Mapping[str, Any]
+"""A dataclass, or types by the names of fields."""
+
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _truth(text: str) -> bool:
+    return _TRUTH[text.lower()]
+
+
+_OF_TEXT: dict[Any, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    str: str,
+    bool: _truth,
+    Decimal: Decimal,
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+    time: time.fromisoformat,
+    UUID: UUID,
+}
+_OF_JSON = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
+
+
+class FieldError(ValueError):
+    """A field that is missing, or has no value of its type; the message names it."""
+
+
+class RecordTypes:
+    """Converts the fields of records.
+
+    Args:
+        wanted_by: the name of the source, for errors.
+        types: a dataclass, of which records become instances; or types, by the names of fields of a dict.
+        of_text: whether the values are text, as in CSV, or those of JSON.
+
+    Raises:
+        GraphError: if a type cannot be converted to.
+    """
+
+    def __init__(self, wanted_by: str, types: Types, *, of_text: bool) -> None:
+        self._of_text = of_text
+        self._made: Any = None
+        own: dict[str, Any] = {}
+        if isinstance(types, Mapping):
+            named = dict(types)
+        elif is_dataclass(types):
+            self._made = types
+            own = {it.name: it for it in fields(types) if it.init}
+            named = _annotations(wanted_by, types, own)
+        else:
+            raise GraphError(f"{wanted_by} needs a dataclass, or a dict of types by field, as types; got {types!r}")
+        self.names = tuple(named)
+        self.required = tuple(
+            name
+            for name in named
+            if name not in own or (own[name].default is MISSING and own[name].default_factory is MISSING)
+        )
+        self._types = named
+        self._converters = {name: self._converter(wanted_by, name, kind) for name, kind in named.items()}
+
+    def missing(self, header: Sequence[str]) -> str | None:
+        """Return why records with these fields cannot be converted, or None if they can."""
+        lacking = [name for name in self.required if name not in header]
+        return f"no field {lacking[0]!r}, to which types gives a type; it has {', '.join(header)}" if lacking else None
+
+    def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Any]:
+        """Return the record of each row of text.
+
+        Raises:
+            FieldError: if a value cannot be converted.
+        """
+        columns = list(zip(*rows, strict=True))
+        chosen = [name for name in header if name in self._converters or self._made is None]
+        converted = [self._column(name, columns[header.index(name)]) for name in chosen]
+        records = [dict(zip(chosen, row, strict=True)) for row in zip(*converted, strict=True)]
+        return records if self._made is None else [self._make(record) for record in records]
+
+    def record(self, value: Any) -> Any:
+        """Return the record of a value of JSON.
+
+        Raises:
+            FieldError: if it is no object, lacks a field, or has one of another type.
+        """
+        if not isinstance(value, dict):
+            raise FieldError(f"{type(value).__name__} where types needs an object")
+        reason = self.missing(list(value))
+        if reason is not None:
+            raise FieldError(reason)
+        found = {name: self._column(name, (value[name],))[0] for name in self.names if name in value}
+        return {**value, **found} if self._made is None else self._make(found)
+
+    def _column(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
+        convert = self._converters.get(name)
+        if convert is None:
+            return values
+        converted: list[Any] = []
+        try:
+            converted.extend(map(convert, values))
+        except Exception as error:
+            value = short_repr(values[len(converted)])
+            raise FieldError(f"field {name!r} is not {_shown(self._types[name])}: {value}") from error
+        return converted
+
+    def _make(self, record: dict[str, Any]) -> Any:
+        try:
+            return self._made(**record)
+        except Exception as error:
+            raise FieldError(f"{self._made.__name__} refused it: {type(error).__name__}: {error}") from error
+
+    def _converter(self, wanted_by: str, name: str, kind: Any) -> Callable[[Any], Any]:
+        """Return the function that converts a value to a type."""
+        if get_origin(kind) in (Union, UnionType):
+            inner = [it for it in get_args(kind) if it is not NoneType]
+            if len(inner) == 1 and len(get_args(kind)) > 1:
+                convert, empty = self._converter(wanted_by, name, inner[0]), "" if self._of_text else None
+                return partial(_or_none, convert, empty)
+        if kind is Any or kind is object:
+            return _as_it_is
+        if not self._of_text and kind in _OF_JSON:
+            return partial(_checked, kind)
+        if kind in _OF_TEXT:
+            return _OF_TEXT[kind]
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            by_text = {str(member.value) if self._of_text else member.value: member for member in kind}
+            return by_text.__getitem__
+        if get_origin(kind) is None and callable(kind):
+            called: Callable[[Any], Any] = kind
+            return called
+        raise GraphError(
+            f"{wanted_by} cannot read field {name!r} as {_shown(kind)}; give int, float, bool, str, Decimal, datetime, "
+            "date, time, UUID, an Enum, one of these or None, or a function of the value"
+        )
+
+
+def _annotations(wanted_by: str, made: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        hints = get_type_hints(made)
+    except NameError as error:
+        raise GraphError(f"{wanted_by} cannot read the types of {made.__name__}: {error}") from error
+    return {name: hints[name] for name in own}
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    if not isinstance(value, _OF_JSON[kind]) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
+    return float(value) if kind is float else value
+
+
+def _or_none(convert: Callable[[Any], Any], empty: Any, value: Any) -> Any:
+    return None if value == empty else convert(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _shown(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else getattr(kind, "__name__", str(kind))

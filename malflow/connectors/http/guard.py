@@ -1,0 +1,143 @@
+"""Connections of a web server before a request is there: how many, for how long, and what their mistakes log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+__all__ = ["LOG", "Guard", "connection_limits"]
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_LOG = logging.getLogger("malflow.http")
+_KEPT, _KEPT_AT_ONCE = 3, 32
+"""One in so many of the files that the process may open are for connections, and new ones: snapshots need others."""
+
+_AT_ONCE = 128
+
+
+def connection_limits(wanted: int) -> tuple[int, int]:
+    """Return how many connections may be open, of a number that is wanted, and how many are accepted at once.
+
+    Those that are accepted at once are open before one of them can be refused.
+    """
+    try:
+        import resource  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return wanted, _AT_ONCE
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return wanted, _AT_ONCE
+    return max(1, min(wanted, files // _KEPT)), max(1, min(_AT_ONCE, files // _KEPT_AT_ONCE))
+
+
+class Guard:
+    """Makes the protocols of a server's connections.
+
+    Args:
+        make: makes those of aiohttp.
+        most: how many connections may be open; others are closed at once.
+        head_seconds: how long the head of a request may take, from the first byte, or from the connection on.
+    """
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], most: int, head_seconds: float) -> None:
+        self._make, self._most, self._head_seconds = make, most, head_seconds
+        self._open: dict[asyncio.Protocol, _Guarded] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        return _Guarded(self, self._make(), self._head_seconds)
+
+    @web.middleware
+    async def heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Note that the head of a request is there, until it is answered."""
+        guarded = self._open.get(request.protocol)
+        if guarded is not None:
+            guarded.end_wait()
+        try:
+            return await handler(request)
+        finally:
+            if guarded is not None:
+                guarded.begin_wait()
+
+    def admits(self, inner: asyncio.Protocol, guarded: _Guarded) -> bool:
+        """Whether there is room for a connection; it is counted then."""
+        if len(self._open) >= self._most:
+            return False
+        self._open[inner] = guarded
+        return True
+
+    def forget(self, inner: asyncio.Protocol) -> None:
+        """Note that a connection has ended."""
+        self._open.pop(inner, None)
+
+
+class _Guarded(asyncio.Protocol):
+    """The protocol of a connection: aiohttp's, closed when no request comes."""
+
+    def __init__(self, guard: Guard, inner: asyncio.Protocol, seconds: float) -> None:
+        self._guard, self._inner, self._seconds = guard, inner, seconds
+        self._transport: asyncio.Transport | None = None
+        self._due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP server
+        if not self._guard.admits(self._inner, self):
+            transport.abort()
+            return
+        self._transport = transport
+        self.begin_wait()
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self.end_wait()
+            self._transport = None
+            self._guard.forget(self._inner)
+            self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def begin_wait(self) -> None:
+        """Wait for the head of the next request, for so long."""
+        self.end_wait()
+        if self._transport is not None:
+            self._due = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
+
+    def end_wait(self) -> None:
+        """Note that it is there."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+
+class _Malformed(logging.Filter):
+    """Says in a line what is wrong with a request: aiohttp would write a traceback, and whoever can connect, logs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        said = " ".join(str(error.message).split())[:200]
+        _LOG.debug("a malformed request was refused: %s: %s", type(error).__name__, said)
+        return False
+
+
+LOG = logging.getLogger("malflow.http.server")
+LOG.addFilter(_Malformed())

@@ -1,0 +1,77 @@
+"""The start of a run or a restart: the state that it begins with, and restarts that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from malflow.engine.plan import Program
+from malflow.errors import SnapshotError
+from malflow.events import RunStarted
+from malflow.graph import StatefulNode
+from malflow.snapshot.persistence import RestoredState
+
+__all__ = ["RestartGuard", "started"]
+
+
+def started(program: Program, parallelism: int, restored: RestoredState | None, restarts: int = 0) -> RunStarted:
+    """Return the first event of a run, or of a restart.
+
+    Args:
+        program: the program.
+        parallelism: the number of workers.
+        restored: the content of the snapshot that the run begins with; None if there is none.
+        restarts: how often the run was restarted.
+    """
+    if restored is None:
+        return RunStarted(parallelism, restarts=restarts)
+    names = [vertex.node.name for vertex in program.vertices if isinstance(vertex.node, StatefulNode)]
+    return RunStarted(
+        parallelism,
+        snapshot=restored.snapshot,
+        tick=restored.tick,
+        time=restored.time,
+        keys={name: sum(map(len, restored.states[name].values())) for name in names if name in restored.states},
+        begins_anew=tuple(program.without_positions) if restored.tick else (),
+        restarts=restarts,
+    )
+
+
+class RestartGuard:
+    """Refuses a restart that would count records twice; each host that restarts a run asks it.
+
+    A source without positions begins anew. That is right if the restarted attempt begins with the same state as the one
+    that failed, and wrong if a snapshot has been taken meanwhile, which has some of the source's records.
+
+    Args:
+        program: the program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._sources = program.without_positions
+        self._emitted: set[str] = set()
+        self._began_with: int | None = None
+        self._cause: BaseException | None = None
+
+    def note_failure(self, began_with: int | None, records: Mapping[str, int], error: BaseException) -> None:
+        """Note an attempt that has failed after it had restored its state.
+
+        Args:
+            began_with: the id of the snapshot with the state that it began with; None for an empty state.
+            records: how many records each source had emitted.
+            error: why it failed.
+        """
+        self._began_with, self._cause = began_with, error
+        self._emitted.update(name for name in self._sources if records.get(name))
+
+    def check(self, restored: int | None) -> None:
+        """Check that an attempt may begin with a snapshot; None for an empty state.
+
+        Raises:
+            SnapshotError: naming a source whose records the snapshot has, and which would emit them again.
+        """
+        if self._emitted and restored != self._began_with:
+            raise SnapshotError(
+                f"source '{min(self._emitted)}' has no positions, so the run can't be restarted: the source would "
+                f"begin anew, and snapshot {restored} has some of its records already. Write it as a StatefulSource, "
+                f"or run the program again with restore=None, without the state; the run had failed: {self._cause}"
+            ) from self._cause
