@@ -11,7 +11,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick test spark crashes servers archive bytecode check format docs clean
+.PHONY: run quick test spark crashes servers archive bytecode check format reference docs clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -54,6 +54,10 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# docs/api.md, from the signatures and docstrings.
+reference: $(VENV)/.dev
+	$(BIN)/python -m docs.api_page
 
 # The site, in docs/_build.
 docs: $(VENV)/.docs

@@ -5,20 +5,19 @@ at the end of the stream, at the epoch `MAX`, it emits the batches that are not 
 """
 
 from collections.abc import MutableMapping
-from typing import Any
 
-from malflow import MAX, DataMessage, NoKey, SingleThreadRuntime, StatefulLogic, StreamProvider
+from malflow import MAX, DataMessage, NoKey, Output, SingleThreadRuntime, StatefulLogic, StreamProvider
 from malflow.sinks import StdOutSink
 from malflow.sources import SingleIteratorSource
 
 
-class CustomBatching(StatefulLogic[Any, int, int, list[int], list[int]]):
+class CustomBatching(StatefulLogic):
     """Collect values; emit them when there are `size` of them."""
 
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def on_data(self, msg: DataMessage[Any, int, int], batch: list[int], output: Any) -> list[int] | None:
+    def on_data(self, msg: DataMessage, batch: list[int], output: Output) -> list[int] | None:
         """Add a value to its key's batch."""
         batch.append(msg.value)
         if len(batch) < self._size:
@@ -26,7 +25,7 @@ class CustomBatching(StatefulLogic[Any, int, int, list[int], list[int]]):
         output.send(DataMessage(msg.key, batch, msg.timestamp))
         return None
 
-    def on_epoch(self, epoch: Any, batches: MutableMapping[Any, list[int]], output: Any) -> None:
+    def on_epoch(self, epoch: object, batches: MutableMapping[object, list[int]], output: Output) -> None:
         """Emit the last batches, at the end."""
         if epoch is MAX:
             for key in list(batches):

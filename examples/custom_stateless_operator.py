@@ -4,17 +4,15 @@ A logic is any object with `on_data`. It may send any number of messages for eac
 sends one chooses its key and timestamp, here those of the list.
 """
 
-from typing import Any
-
-from malflow import DataMessage, SingleThreadRuntime, StatelessLogic, StreamProvider
+from malflow import DataMessage, Output, SingleThreadRuntime, StatelessLogic, StreamProvider
 from malflow.sinks import StdOutSink
 from malflow.sources import SingleIteratorSource
 
 
-class CustomFlatten(StatelessLogic[Any, list[int], int, int]):
+class CustomFlatten(StatelessLogic):
     """Emit the items of each list."""
 
-    def on_data(self, msg: DataMessage[Any, list[int], int], output: Any) -> None:
+    def on_data(self, msg: DataMessage, output: Output) -> None:
         """Emit the items of one list."""
         for item in msg.value:
             output.send(DataMessage(msg.key, item, msg.timestamp))

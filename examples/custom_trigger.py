@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
-from malflow.operators.contract import Output
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow import DataMessage, Output, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 Order = tuple[str, int, int]
 """A shop, the minute of the order, and its amount."""
@@ -23,12 +22,10 @@ ORDERS: list[Order] = [
 ]
 
 
-class TotalOrTime(StatefulLogic[str, Order, int, int, int]):
+class TotalOrTime(StatefulLogic):
     """Sends the total when it is large enough, or when time is up; then it begins anew."""
 
-    def on_data(
-        self, msg: DataMessage[str, Order, int], total: int | None, output: Output[str, int, int]
-    ) -> int | None:
+    def on_data(self, msg: DataMessage, total: int | None, output: Output) -> int | None:
         """Set a timer with the first order; a key that is dropped loses its timer."""
         if total is None:
             output.wake(msg.timestamp + LONGEST)
@@ -38,7 +35,7 @@ class TotalOrTime(StatefulLogic[str, Order, int, int, int]):
         output.send(DataMessage(msg.key, total, msg.timestamp))
         return None
 
-    def on_timer(self, key: str, at: int, total: int, output: Output[str, int, int]) -> None:
+    def on_timer(self, key: str, at: int, total: int, output: Output) -> None:
         """Send the total so far."""
         output.send(DataMessage(key, total, at))
 
@@ -46,14 +43,14 @@ class TotalOrTime(StatefulLogic[str, Order, int, int, int]):
 def build_dataflow(provider: StreamProvider, orders: Iterable[Order] = ORDERS) -> None:
     on_time, _late = (
         provider.new_stream()
-        .source("orders", StatelessSource(SingleIteratorSource(orders)))
+        .source("orders", SingleIteratorSource(orders))
         .assign_timestamps("minute", lambda msg: msg.value[1])
         .generate_epochs("epochs", limit_out_of_orderness(2))
     )
     (
         on_time.key_distribute("shop", lambda msg: msg.value[0])
         .stateful_op("totals", TotalOrTime())
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

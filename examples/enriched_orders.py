@@ -23,14 +23,14 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import psycopg
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it is its public place
-
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.connectors.postgres import Change, PostgresChanges
 from malflow.snapshot import FsspecBackend
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it is its public place
 
 Order = dict[str, Any]
 Waiting = tuple[Any, tuple[Order, ...]]
@@ -72,9 +72,7 @@ def run(servers: str, postgres: str, name: str, state: str, *, once: bool) -> No
             stop="latest" if once else None,
         )
         changes = PostgresChanges(postgres, [f"{name}_customers"], slot=name, until="now" if once else None)
-        sink: KafkaSink[Any, Any, Any] = KafkaSink(
-            f"{name}_enriched", servers=servers, encode="json", delivery="exactly-once"
-        )
+        sink = KafkaSink(f"{name}_enriched", servers=servers, encode="json", delivery="exactly-once")
 
         table: Any = provider.new_stream().source("customers", changes).key_distribute("id", by_customer)
         placed: Any = provider.new_stream().source("orders", orders).key_distribute("customer", by_customer)

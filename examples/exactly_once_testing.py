@@ -1,4 +1,7 @@
-"""A test for exactly-once: two dataflows give the same totals, until one of them is stopped and starts again."""
+"""A test for exactly-once: two dataflows give the same totals, until one of them is stopped and starts again.
+
+Needs `pip install 'malflow[testing]'`.
+"""
 
 from collections import defaultdict
 

@@ -7,20 +7,19 @@ snapshot.
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatefulSink, StatefulSinkImpl, StatefulSinkPartition
+from malflow.sinks import StatefulSinkImpl, StatefulSinkPartition
 from malflow.sources import SingleIteratorSource
 
 
-class FileSink(StatefulSinkImpl[int, int, Any, str, int]):
+class FileSink(StatefulSinkImpl):
     """Append each value to the file of its key, as a numbered line."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def assign_part(self, msg: DataMessage[int, int, Any]) -> str:
+    def assign_part(self, msg: DataMessage) -> str:
         """Return the name of the file."""
         return str(self._directory / f"{msg.key}.txt")
 
@@ -29,14 +28,14 @@ class FileSink(StatefulSinkImpl[int, int, Any, str, int]):
         return FilePartition(Path(part), state or 0)
 
 
-class FilePartition(StatefulSinkPartition[int, int, Any, int]):
+class FilePartition(StatefulSinkPartition):
     """The writer of one file."""
 
     def __init__(self, path: Path, next_line: int) -> None:
         self._path = path
         self._next_line = next_line
 
-    def sink(self, msg: DataMessage[int, int, Any]) -> None:
+    def sink(self, msg: DataMessage) -> None:
         """Append one line."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{self._next_line} {msg.value}\n")
@@ -55,7 +54,7 @@ def main(directory: Path | None = None) -> None:
             provider.new_stream()
             .source("number", SingleIteratorSource(range(50)))
             .key_distribute("key-by-mod", lambda msg: msg.value % 5)
-            .sink("file-sink", StatefulSink(FileSink(target)))
+            .sink("file-sink", FileSink(target))
         )
 
     SingleThreadRuntime(build_dataflow).execute()

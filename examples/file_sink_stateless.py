@@ -6,20 +6,19 @@ records since the last snapshot come again.
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.sinks import StatelessSink, StatelessSinkImpl
+from malflow.sinks import StatelessSinkImpl
 from malflow.sources import SingleIteratorSource
 
 
-class FileSink(StatelessSinkImpl[str, str, Any]):
+class FileSink(StatelessSinkImpl):
     """Append each value to the file of its key."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def sink(self, msg: DataMessage[str, str, Any]) -> None:
+    def sink(self, msg: DataMessage) -> None:
         """Append one value."""
         with (self._directory / f"{msg.key}.txt").open("a", encoding="utf-8") as file:
             file.write(f"{msg.value}\n")
@@ -34,7 +33,7 @@ def main(directory: Path | None = None) -> None:
             .source("number", SingleIteratorSource(range(5)))
             .map("int-to-string", str)
             .key_distribute("key-by-value", lambda msg: msg.value)
-            .sink("file-sink", StatelessSink(FileSink(target)))
+            .sink("file-sink", FileSink(target))
         )
 
     SingleThreadRuntime(build_dataflow).execute()

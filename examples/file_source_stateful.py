@@ -11,7 +11,7 @@ from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StdOutSink
-from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources import StatefulSourceImpl, StatefulSourcePartition
 
 
 class FileSource(StatefulSourceImpl[str, str, int, int]):
@@ -65,7 +65,7 @@ def read_lines(path: str, start: int) -> Generator[tuple[str, int], None, None]:
 
 def main(*paths: str) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
-        lines = provider.new_stream().source("files", StatefulSource(FileSource(*(paths or [__file__]))))
+        lines = provider.new_stream().source("files", FileSource(*(paths or [__file__])))
         lines.sink("stdout", StdOutSink())
 
     SingleThreadRuntime(build_dataflow).execute()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import StdOutSink
-from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
+from malflow.sources import StatelessSourceImpl, StatelessSourcePartition
 
 
 class FileSource(StatelessSourceImpl[str, str, int]):
@@ -58,7 +58,7 @@ def read_lines(path: str) -> Generator[tuple[str, int], None, None]:
 
 def main(*paths: str) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
-        lines = provider.new_stream().source("files", StatelessSource(FileSource(*(paths or [__file__]))))
+        lines = provider.new_stream().source("files", FileSource(*(paths or [__file__])))
         lines.sink("stdout", StdOutSink())
 
     SingleThreadRuntime(build_dataflow).execute()

@@ -7,7 +7,7 @@ the hour in which a flight really left. Flights that come too late for their hou
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from malflow import (
     DataMessage,
@@ -17,14 +17,13 @@ from malflow import (
     agg,
     limit_out_of_orderness,
 )
-from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
+from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.sources import CsvSource
-from malflow.windows import WindowResult, calendar
+from malflow.windows import calendar
 
 FLIGHTS = Path(__file__).parent / "data" / "flights-2013-01.csv.gz"
 EST = timezone(timedelta(hours=-5), "EST")  # New York's time in winter
 HOUR = timedelta(hours=1)
-Sink = StatelessSinkImpl[Any, Any, Any]
 
 # The file is sorted by the day on which a flight was due and the clock time at which it left: 52 flights
 # left after midnight, on the next day, and stand up to 24 hours too early; the others are in order. With a
@@ -60,17 +59,19 @@ def parse(row: dict[str, str]) -> Flight:
     return Flight(row["carrier"], row["origin"], due + timedelta(minutes=delay), delay)
 
 
-def flown_or_cancelled(msg: DataMessage[Any, dict[str, str], Any], outputs: list[bool]) -> None:
+def flown_or_cancelled(msg: DataMessage, outputs: list[bool]) -> None:
     cancelled = msg.value["dep_time"] == "NA"
     outputs[:] = [not cancelled, cancelled]
 
 
-def count_origins(name: str, origins: Stream[Any, str, Any], sink: Sink) -> None:
+def count_origins(name: str, origins: Stream, sink: StatelessSinkImpl) -> None:
     keyed = origins.key_distribute(f"{name} by origin", lambda msg: msg.value)
-    keyed.aggregate(f"count {name}", agg.count()).sink(name, StatelessSink(sink))
+    keyed.aggregate(f"count {name}", agg.count()).sink(name, sink)
 
 
-def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable[[StreamProvider], None]:
+def build(
+    hourly: StatelessSinkImpl, carriers: StatelessSinkImpl, late: StatelessSinkImpl, cancelled: StatelessSinkImpl
+) -> Callable[[StreamProvider], None]:
     """Return a build function for the dataflow that ends in these four sinks."""
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -79,26 +80,26 @@ def build(hourly: Sink, carriers: Sink, late: Sink, cancelled: Sink) -> Callable
         count_origins("cancelled", not_flown.map("cancelled origin", lambda row: row["origin"]), cancelled)
 
         by_carrier, by_hour = flown.map("parse", parse).cloned("two views", 2)
-        by_carrier = by_carrier.key_distribute("carrier", lambda msg: msg.value.carrier)
-        by_carrier.aggregate("delays per carrier", DELAYS).sink("carriers", StatelessSink(carriers))
+        by_carrier = by_carrier.key_distribute("carrier", "carrier")
+        by_carrier.aggregate("delays per carrier", DELAYS).sink("carriers", carriers)
 
         timed = by_hour.assign_timestamps("departure", lambda msg: msg.value.departure)
         on_time, too_late = timed.generate_epochs("epochs", limit_out_of_orderness(BOUND), every=HOUR)
         count_origins("late", too_late.map("late origin", lambda flight: flight.origin), late)
-        by_origin = on_time.key_distribute("origin", lambda msg: msg.value.origin)
-        by_origin.window(calendar("hour", EST)).aggregate("hourly delays", DELAYS).sink("hourly", StatelessSink(hourly))
+        by_origin = on_time.key_distribute("origin", "origin")
+        by_origin.window(calendar("hour", EST)).aggregate("hourly delays", DELAYS).sink("hourly", hourly)
 
     return build_dataflow
 
 
-class DayPrinter(StatelessSinkImpl[str, WindowResult[Delays, datetime], datetime]):
+class DayPrinter(StatelessSinkImpl):
     """A sink that prints a line per day: at each origin, a bar for each hour's mean delay."""
 
     def __init__(self) -> None:
         self._day: date | None = None
         self._bars: dict[str, list[str]] = {}
 
-    def sink(self, msg: DataMessage[str, WindowResult[Delays, datetime], datetime]) -> None:
+    def sink(self, msg: DataMessage) -> None:
         """Draw an hour's bar; the first hour of the next day completes the line."""
         start, delays = msg.value.start, msg.value.value
         if start.date() != self._day:
@@ -117,9 +118,7 @@ def main() -> None:
     print("January 2013: mean delay by hour of departure, ▁ below 10 minutes ... █ from 70 minutes on")
     print(f"   {'EWR (Newark)':24} {'JFK (Kennedy)':24} LGA (La Guardia)")
     print("  ", *["0     6     12    18    "] * 3)
-    carriers: VecSink[str, Delays, Any] = VecSink()
-    late: VecSink[str, int, Any] = VecSink()
-    cancelled: VecSink[str, int, Any] = VecSink()
+    carriers, late, cancelled = VecSink(), VecSink(), VecSink()
     SingleThreadRuntime(build(DayPrinter(), carriers, late, cancelled)).execute()
 
     print("\ncarrier  flights  mean delay  longest (minutes)")

@@ -13,12 +13,12 @@ import tempfile
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from examples.flight_delays import build
 from malflow import DataMessage, SingleThreadRuntime
 from malflow.sinks import JsonLinesSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
+
+from flight_delays import build
 
 CRASH_AT = 15_000
 
@@ -27,14 +27,19 @@ def stream(folder: Path, crash_at: int | None = None) -> int:
     """Go on from where the last run was, append each new total of a carrier to a file, and tell how many those are."""
     flights = count(1)
 
-    def to_line(msg: DataMessage[str, Any, Any]) -> Any:
+    def to_line(msg: DataMessage) -> object:
         if next(flights) == crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
         return msg.key, [msg.value.flights, msg.value.total]
 
-    carriers = JsonLinesSink[Any, Any, Any](folder / "carriers.jsonl", append=True, formatter=to_line)
+    carriers = JsonLinesSink(folder / "carriers.jsonl", append=True, formatter=to_line)
     dataflow = build(VecSink(), carriers, VecSink(), VecSink())
-    SingleThreadRuntime(dataflow, FsspecBackend(str(folder)), snapshots=timedelta(milliseconds=100)).execute()
+    SingleThreadRuntime(
+        dataflow,
+        FsspecBackend(str(folder)),
+        snapshots=timedelta(milliseconds=100),
+        at_end="finish",  # the month is over: no later run adds to its last hours
+    ).execute()
     return next(flights) - 1
 
 
@@ -44,7 +49,7 @@ def main() -> None:
         taken = len(list(snapshots(FsspecBackend(folder))))
         rest = stream(Path(folder))
         resumed = dict(map(json.loads, Path(folder, "carriers.jsonl").read_text(encoding="utf-8").splitlines()))
-    carriers: VecSink[str, Any, Any] = VecSink()
+    carriers = VecSink()
     SingleThreadRuntime(build(VecSink(), carriers, VecSink(), VecSink())).execute()
     uninterrupted = {msg.key: [msg.value.flights, msg.value.total] for msg in carriers}
 

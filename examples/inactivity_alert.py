@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from malflow import DataMessage, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
-from malflow.operators.contract import Output
-from malflow.sinks import StatelessSink, StdOutSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow import DataMessage, Output, SingleThreadRuntime, StatefulLogic, StreamProvider, limit_out_of_orderness
+from malflow.sinks import StdOutSink
+from malflow.sources import SingleIteratorSource
 
 Ping = tuple[str, datetime]
 Alert = str
@@ -48,7 +47,7 @@ class Inactivity(StatefulLogic[str, Ping, datetime, Alert, datetime]):
 def build_dataflow(provider: StreamProvider, pings: Iterable[Ping] = PINGS) -> None:
     on_time, _late = (
         provider.new_stream()
-        .source("pings", StatelessSource(SingleIteratorSource(pings)))
+        .source("pings", SingleIteratorSource(pings))
         .assign_timestamps("time", lambda msg: msg.value[1])
         .generate_epochs("epochs", limit_out_of_orderness(timedelta(minutes=1)))
     )
@@ -56,7 +55,7 @@ def build_dataflow(provider: StreamProvider, pings: Iterable[Ping] = PINGS) -> N
         on_time.key_distribute("device", lambda msg: msg.value[0])
         .sort("in order")
         .stateful_op("inactivity", Inactivity())
-        .sink("stdout", StatelessSink(StdOutSink()))
+        .sink("stdout", StdOutSink())
     )
 
 

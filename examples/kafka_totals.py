@@ -1,5 +1,7 @@
 """Totals of orders from topic to topic of Kafka, exactly once.
 
+Needs `pip install 'malflow[kafka]'` and a Kafka.
+
     kafka-topics.sh --bootstrap-server localhost:9092 --create --topic orders --partitions 2
     kafka-topics.sh --bootstrap-server localhost:9092 --create --topic totals --partitions 2
     python examples/kafka_totals.py localhost:9092
@@ -17,7 +19,6 @@ from typing import Any, Literal
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.kafka import KafkaSink, KafkaSource
 from malflow.snapshot import FsspecBackend
-from malflow.sources import StatefulSource
 
 
 def add(town: str, order: dict[str, Any], total: int) -> tuple[dict[str, Any], int]:
@@ -29,15 +30,11 @@ def add(town: str, order: dict[str, Any], total: int) -> tuple[dict[str, Any], i
 def main(servers: str, state: str = "state", stop: Literal["latest"] | None = None) -> None:
     """Run until it is stopped, or to the present end of the input."""
     orders = KafkaSource("orders", servers=servers, decode="json", stop=stop, group="totals")
-    totals: KafkaSink[Any, Any, Any] = KafkaSink("totals", servers=servers, encode="json", delivery="exactly-once")
+    totals = KafkaSink("totals", servers=servers, encode="json", delivery="exactly-once")
 
     def build_dataflow(provider: StreamProvider) -> None:
-        keyed = (
-            provider.new_stream()
-            .source("orders", StatefulSource(orders))
-            .key_distribute("town", lambda msg: msg.value["town"])
-        )
-        keyed.stateful_map("total", add, int).sink("totals", totals)
+        towns = provider.new_stream().source("orders", orders).key_distribute("town", "town")
+        towns.stateful_map("total", add, int).sink("totals", totals)
 
     SingleThreadRuntime(build_dataflow, FsspecBackend(state), timedelta(seconds=1)).execute()
 

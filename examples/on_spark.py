@@ -7,14 +7,15 @@ for snapshots and scratch files that all machines reach.
 import sys
 from typing import Any
 
-from examples.flight_delays import build
 from malflow import SingleThreadRuntime, SparkRuntime
 from malflow.sinks import VecSink
+
+from flight_delays import build
 
 NAMES = ("hours", "carriers", "late", "cancelled")
 
 
-def last_totals(sinks: list[VecSink[Any, Any, Any]]) -> list[dict[Any, Any]]:
+def last_totals(sinks: list[VecSink]) -> list[dict[Any, Any]]:
     hours, *others = sinks
     return [
         {(msg.key, msg.value.start): msg.value for msg in hours},
@@ -23,9 +24,9 @@ def last_totals(sinks: list[VecSink[Any, Any, Any]]) -> list[dict[Any, Any]]:
 
 
 def main() -> None:
-    on_spark: list[VecSink[Any, Any, Any]] = [VecSink() for _ in NAMES]
+    on_spark = [VecSink() for _ in NAMES]
     SparkRuntime(build(*on_spark), parallelism=4, name="flights").execute()
-    here: list[VecSink[Any, Any, Any]] = [VecSink() for _ in NAMES]
+    here = [VecSink() for _ in NAMES]
     SingleThreadRuntime(build(*here)).execute()
 
     print("             on Spark          on one thread")

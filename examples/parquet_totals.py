@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.parquet import ParquetSink, ParquetSource
 from malflow.errors import OperatorError
 from malflow.snapshot import FsspecBackend
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 TOWNS = ("Ulm", "Bonn", "Jena")
 ORDERS = 30_000

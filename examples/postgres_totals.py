@@ -1,6 +1,6 @@
 """Changes of a table of orders into a table of totals by customer, exactly once.
 
-Start a Postgres with ``wal_level = logical``, then run
+Needs `pip install 'malflow[postgres]'`. Start a Postgres with ``wal_level = logical``, then run
 
     python examples/postgres_totals.py "host=localhost dbname=shop" state
 
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import psycopg
-
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.postgres import Change, PostgresChanges, PostgresSink
 from malflow.snapshot import FsspecBackend
+
+import psycopg
 
 TABLES = """
 create table if not exists orders (id int primary key, customer text not null, amount int not null);

@@ -1,6 +1,6 @@
 """Orders from a stream of Redis into a table of totals, exactly once.
 
-Start a Redis (``redis-server --appendonly yes --appendfsync always``), then run
+Needs `pip install 'malflow[redis]'`. Start a Redis (``redis-server --appendonly yes --appendfsync always``), then run
 
     python examples/redis_totals.py redis://localhost:6379/0 state
 
@@ -14,11 +14,11 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-import redis
-
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.connectors.redis import RedisSink, RedisStreamSource
 from malflow.snapshot import FsspecBackend
+
+import redis
 
 ORDERS = [{"town": "Ulm", "amount": 3}, {"town": "Bonn", "amount": 4}, {"town": "Ulm", "amount": 5}]
 
@@ -41,7 +41,7 @@ def main(url: str, state: str) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
         source = RedisStreamSource(url, "orders", field="order", decode="json", stop="latest")
         orders = provider.new_stream().source("orders", source)
-        towns = orders.key_distribute("town", lambda msg: msg.value["town"])
+        towns = orders.key_distribute("town", "town")
         towns.stateful_map("total", add, default=int).sink("totals", RedisSink(url, table="totals"))
 
     SingleThreadRuntime(build_dataflow, FsspecBackend(state), timedelta(seconds=1)).execute()

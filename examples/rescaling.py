@@ -3,10 +3,8 @@
 import threading
 import time
 from itertools import count
-from typing import Any
 
-from malflow import DataMessage, SingleThreadRuntime, StreamProvider
-from malflow.operators.contract import OperatorContext
+from malflow import DataMessage, OperatorContext, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource
 
 KEYS = 10
@@ -15,7 +13,7 @@ KEYS = 10
 def main() -> None:
     places: dict[int, int] = {}
 
-    def show_moves(msg: DataMessage[int, tuple[int, int], Any], ctx: OperatorContext) -> None:
+    def show_moves(msg: DataMessage, ctx: OperatorContext) -> None:
         number, total = msg.value
         before = places.get(msg.key, ctx.worker_id)
         places[msg.key] = ctx.worker_id

@@ -2,6 +2,8 @@
 
 A source of instants is a trigger: it emits each instant when the clock has reached it, and continues after the last one
 when a job with snapshots is started again. In earnest the distance is a minute or a day, and there is no `until`.
+
+Cron expressions need `pip install 'malflow[cron]'`.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -9,7 +11,7 @@ from itertools import islice
 
 from malflow import SingleThreadRuntime, StreamProvider, agg
 from malflow.sinks import StdOutSink
-from malflow.sources import CronSource, PeriodicSource, StatefulSource
+from malflow.sources import CronSource, PeriodicSource
 
 EVERY = timedelta(milliseconds=100)
 NIGHTLY = CronSource("30 2 * * *", zone="Europe/Prague", missed="latest")
@@ -21,7 +23,7 @@ On 29 March there is no such time, since clocks go from two to three.
 
 def build_dataflow(provider: StreamProvider) -> None:
     until = datetime.now(UTC) + 8 * EVERY
-    instants = provider.new_stream().source("clock", StatefulSource(PeriodicSource(EVERY, until=until)))
+    instants = provider.new_stream().source("clock", PeriodicSource(EVERY, until=until))
     numbers = instants.key_distribute("reports", lambda _: "report").aggregate("number", agg.count())
     first_ones = numbers.filter("the first three", range(1, 4).__contains__)
     first_ones.inspect("print", lambda msg, _: print(msg.key, msg.value))
@@ -29,7 +31,7 @@ def build_dataflow(provider: StreamProvider) -> None:
 
 def nightly(provider: StreamProvider) -> None:
     """Print each night, forever."""
-    provider.new_stream().source("nightly", StatefulSource(NIGHTLY)).sink("stdout", StdOutSink())
+    provider.new_stream().source("nightly", NIGHTLY).sink("stdout", StdOutSink())
 
 
 def main() -> None:

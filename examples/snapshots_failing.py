@@ -15,7 +15,6 @@ from datetime import timedelta
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
-from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
 
 LAST = 10_000
@@ -23,10 +22,10 @@ LAST = 10_000
 
 def run(folder: str) -> dict[int, int]:
     """Sum the numbers, resuming from the last snapshot."""
-    sums: VecSink[int, int, int] = VecSink()
+    sums = VecSink()
 
     def build_dataflow(provider: StreamProvider) -> None:
-        numbers = provider.new_stream().source("numbers", StatefulSource(ScriptedSource(range(LAST + 1))))
+        numbers = provider.new_stream().source("numbers", ScriptedSource(range(LAST + 1)))
         slowed = numbers.inspect("take some time", lambda _msg, _ctx: time.sleep(0.0001))
         by_parity = slowed.key_distribute("parity", lambda msg: msg.value % 2)
         by_parity.stateful_map("sum", lambda _key, value, total: (total + value, total + value), int).sink("sums", sums)

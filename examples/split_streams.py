@@ -4,14 +4,12 @@
 for which no flag is set is dropped.
 """
 
-from typing import Any
-
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider
 from malflow.sinks import StdOutSink
 from malflow.sources import SingleIteratorSource
 
 
-def even_and_all(msg: DataMessage[Any, int, int], outputs: list[bool]) -> None:
+def even_and_all(msg: DataMessage, outputs: list[bool]) -> None:
     outputs[0] = msg.value % 2 == 0
     outputs[1] = True
 

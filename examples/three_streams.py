@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from malflow import SingleThreadRuntime, Stream, StreamProvider, limit_out_of_orderness
-from malflow.message import NoKeyType
 from malflow.patterns import Match, step
 from malflow.sinks import StdOutSink
 from malflow.sources import SingleIteratorSource
@@ -47,7 +46,7 @@ def summary(match: Match[str, Event, int]) -> str:
 
 
 def build_dataflow(provider: StreamProvider) -> None:
-    def stream(name: str, events: Iterable[Event]) -> Stream[NoKeyType, Event, int]:
+    def stream(name: str, events: Iterable[Event]) -> Stream:
         source = provider.new_stream().source(name, SingleIteratorSource(events))
         stamped = source.assign_timestamps(f"day of {name}", lambda msg: msg.value.day)
         on_time, _late = stamped.generate_epochs(f"epochs of {name}", limit_out_of_orderness(1))

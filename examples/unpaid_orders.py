@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from malflow import SingleThreadRuntime, StreamProvider, limit_out_of_orderness
-from malflow.patterns import step
+from malflow.patterns import Match, step
 from malflow.sinks import StdOutSink
 from malflow.sources import SingleIteratorSource
+from malflow.windows import Timing
 
 
 class Ordered(NamedTuple):
@@ -58,8 +59,14 @@ def build_dataflow(provider: StreamProvider, events: Iterable[Event] = EVENTS) -
     )
     found = on_time.key_distribute("order", lambda msg: msg.value.order).match("payment", payment)
     paid_in_time = found.matches.map("paid", lambda match: f"{match.key} paid at {match.end:%H:%M}")
-    unpaid = found.timeouts.map("unpaid", lambda match: f"{match.key} unpaid since {match.start:%H:%M}")
+    unpaid = found.timeouts.map("unpaid", told)
     paid_in_time.union(unpaid).sink("stdout", StdOutSink())
+
+
+def told(match: Match[str, Event, datetime]) -> str:
+    if match.timing is Timing.END:  # the input has ended within the hour
+        return f"{match.key} open since {match.start:%H:%M}"
+    return f"{match.key} unpaid since {match.start:%H:%M}"
 
 
 def main() -> None:
