@@ -1,6 +1,6 @@
 """Measure connectors beside what one would write by hand with the same client, and beside other libraries.
 
-pip install malflow[kafka,parquet,postgres]
+pip install 'malflow[kafka,parquet,postgres]'
 python benchmarks/connectors.py [--only kafka,parquet,postgres] [--rounds N] [--records N]
     [--kafka localhost:9092] [--postgres "host=localhost dbname=test"]
     [--bytewax venv/bin/python] [--quix other-venv/bin/python]

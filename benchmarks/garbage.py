@@ -1,6 +1,6 @@
 """Measure what Python's cyclic garbage collector costs a dataflow, by its threshold, and with `gc.freeze`.
 
-pip install malflow[bench]
+pip install 'malflow[bench]'
 python benchmarks/garbage.py [--rounds 5] [--records 150000]
 """
 

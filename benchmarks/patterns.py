@@ -1,6 +1,6 @@
 """Compare patterns with hand-written loops and with Siddhi, in one process each, in rounds; measure their state.
 
-pip install malflow[bench]; Siddhi needs Java 17 and Maven, and is left out where they are missing
+pip install 'malflow[bench]'; Siddhi needs Java 17 and Maven, and is left out where they are missing
 python benchmarks/patterns.py [--rounds 5] [--records 400000] [--only logins] [--plot benchmarks/plots]
 
 Records come at 1,000 a second of event time, for 1,000 keys, in order. "Matching" is the operator alone, on columns in

@@ -1,6 +1,6 @@
 """Compare windows with hand-written loops and bytewax, in one process, in rounds.
 
-pip install malflow[bench]
+pip install 'malflow[bench]'
 python benchmarks/windows.py [--rounds 5] [--records 150000] [--only tumbling] [--plot benchmarks/plots]
 
 Whole dataflows: source, timestamps, epochs, keys, windows, sink, with changes tracked for snapshots. Records come at
@@ -231,7 +231,7 @@ def _joined(lefts: Sequence[Record], rights: Sequence[Record]) -> Outcome:
 
 def _outcome(build: Callable[[Any], None], totals: Totals) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        SingleThreadRuntime(build, FsspecBackend(folder)).execute()
+        SingleThreadRuntime(build, FsspecBackend(folder), at_end="finish").execute()
     return Outcome(totals.results, totals.total)
 
 

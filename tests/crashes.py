@@ -16,8 +16,11 @@ TESTS = (
     "connectors/test_column_crashes.py",
     "connectors/test_s3_crashes.py",
     "connectors/test_confirmed_positions.py",
+    "connectors/test_sources_going_back.py",
     "connectors/test_pairs.py",
     "connectors/test_executor_kills.py",
+    "connectors/test_sinks_going_back.py",
+    "connectors/kafka/test_laws.py",
     "connectors/test_random_kills.py",
     "examples/test_enriched_orders.py",
 )

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from malflow import NoKey, index_select, rendezvous_select
 from malflow.partitioners import check_key, stable_hash
+from tests.kit.equal_keys import equals, nested
 
 numbers = st.one_of(
     st.integers(),
@@ -53,6 +54,14 @@ def test_equal_keys_have_one_hash(some: list[Any]) -> None:
     seen: dict[Any, int] = {}
     for key in some:
         assert seen.setdefault(key, stable_hash(key)) == stable_hash(key)
+
+
+@pytest.mark.fault("E10")
+@pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds")
+@given(nested())
+def test_keys_that_find_each_other_in_a_dict_have_one_hash(values: list[Any]) -> None:
+    for one, other in equals(values):
+        assert stable_hash(one) == stable_hash(other), (one, other)
 
 
 @pytest.mark.fault("E10")
@@ -169,12 +178,41 @@ class AnyCaseText(str):
         return hash(self.lower())
 
 
+class Modulo(int):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and int(self) % 10 == int(other) % 10
+
+    def __hash__(self) -> int:
+        return hash(int(self) % 10)
+
+
+class Year(date):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, date) and self.year == other.year
+
+    def __hash__(self) -> int:
+        return hash(self.year)
+
+
+class AnyColour(Enum):
+    RED = "red"
+    ROSE = "Red"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyColour) and self.value.lower() == other.value.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.value.lower())
+
+
 class StableAnyCase(AnyCase):
     def __stable_key__(self) -> str:
         return self.name.lower()
 
 
-@pytest.mark.parametrize("key", [AnyCase("a"), AnyCaseText("a"), ("x", AnyCase("a"))])
+@pytest.mark.parametrize(
+    "key", [AnyCase("a"), AnyCaseText("a"), ("x", AnyCase("a")), Modulo(3), Year(2020, 1, 1), AnyColour.ROSE]
+)
 def test_a_class_with_an_equality_of_its_own_is_refused(key: Any) -> None:
     with pytest.raises(TypeError, match="defines its own __eq__; add a method __stable_key__"):
         check_key(key)
@@ -204,6 +242,21 @@ GOLDEN_HASHES = [
     999843378302331184, 16858666539506126697, 13446513844960052703,
 ]  # fmt: skip
 GOLDEN_WORKERS = [5, 6, 2, 4, 9, 2, 4, 0, 9, 1, 3, 8, 1, 5, 10, 5, 5, 2, 1, 6, 5, 1, 9]
+
+
+MOMENTS = [
+    (np.datetime64("2013-01-01T05"), 5219616123570080900),
+    (pd.Timestamp("2013-01-01T05"), 5219616123570080900),
+    (pd.Timestamp("2013-01-01T01", tz="Europe/Berlin"), 15816664374105277740),
+    (pd.Timedelta(-1, "D"), 999843378302331184),
+    (np.datetime64("12013-01-01"), 8129239027921495188),
+    (np.datetime64("2013-01-01T00:00:00.000000001"), 10165858968254627752),
+    (pd.Timestamp("2013-01-01T00:00:00.000000001", tz="UTC"), 10165858968254627752),
+]
+
+
+def test_the_hash_of_moments_of_pandas_and_numpy_never_changes() -> None:
+    assert [stable_hash(key) for key, _ in MOMENTS] == [expected for _, expected in MOMENTS]
 
 
 def test_the_hash_never_changes() -> None:

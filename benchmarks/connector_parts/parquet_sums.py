@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tables import print_table
 
-from malflow import DataMessage, NoKey, SingleThreadRuntime, agg
+from malflow import DataMessage, NoKey, SingleThreadRuntime, agg, limit_out_of_orderness
 from malflow.connectors.parquet import ParquetSource
 from malflow.runtime.garbage import rarer_collections
 from malflow.sinks import StatelessSinkImpl
@@ -184,7 +184,8 @@ def _in_a_window(path: Path) -> Mapping[str, int]:
         lambda provider: (
             provider.new_stream()
             .source("towns", ParquetSource(path))
-            .key_distribute("town", "town")
+            .generate_epochs("epochs", limit_out_of_orderness(0), every=1 << 40)
+            .on_time.key_distribute("town", "town")
             .window(tumbling(1 << 40))
             .aggregate("people", agg.sum("people"))
             .sink("sums", last)

@@ -55,13 +55,13 @@ def bare_upsert(connection: psycopg.Connection[Any], data: Rows) -> Callable[[],
 def sink_upsert(dsn: str, data: Rows) -> tuple[Callable[[], None], Callable[[], None]]:
     sink = PostgresSink(dsn, _NAME)
     sink.fence(SinkOwner(_NAME, "sink", 1))
-    epochs = count(1 + sink.fence(SinkOwner(_NAME, "sink", 1)))
+    numbers = count(1 + sink.fence(SinkOwner(_NAME, "sink", 1)))
 
     def run() -> None:
         for at in range(0, len(data), _BATCH):
             batch = data[at : at + _BATCH]
             sink.sink_batch([None] * len(batch), batch, range(len(batch)))
-        handle = sink.prepare(next(epochs))
+        handle = sink.prepare(next(numbers))
         if handle is not None:
             sink.commit([handle])
 

@@ -78,7 +78,7 @@ def root(variance: float | None) -> float | None:
 
 
 def quantile(numbers: Sequence[Any], fraction: float) -> Any:
-    return sorted(numbers)[math.floor(fraction * (len(numbers) - 1))]
+    return sorted(numbers)[max(math.ceil(Fraction(str(fraction)) * len(numbers)), 1) - 1]
 
 
 def near(got: float, expected: float) -> bool:
@@ -116,7 +116,7 @@ CASES = [
     Case("sum", agg.sum("i"), lambda rs: sum(column("i", rs))),
     Case("sum by a function", agg.sum(number_of), lambda rs: sum(column("i", rs))),
     Case("sum of floats", agg.sum("f"), lambda rs: sequential_sum(column("f", rs)), rounds="f"),
-    Case("sum of texts", agg.sum("s"), lambda rs: "".join(column("s", rs)), ordered=True),
+    Case("sum of lists", agg.sum(lambda v: [v["s"]]), lambda rs: column("s", rs), ordered=True),
     Case("min", agg.min("i"), lambda rs: min(column("i", rs))),
     Case("max", agg.max("f"), lambda rs: max(column("f", rs))),
     Case("mean", agg.mean("i"), lambda rs: sum(column("i", rs)) / len(rs)),
@@ -142,6 +142,14 @@ CASES = [
         lambda rs: [quantile(column("f", rs), q) for q in (0, 0.25, 1)],
         equal=lambda got, expected: all(map(near, got, expected)),
     ),
+    Case("quantile", agg.quantile("i", 0.9), lambda rs: quantile(column("i", rs), 0.9), equal=near),
+    Case(
+        "exact_quantiles",
+        agg.exact_quantiles("f", 0, 0.3, 0.5, 1),
+        lambda rs: tuple(quantile(column("f", rs), q) for q in (0, 0.3, 0.5, 1)),
+    ),
+    Case("largest", agg.largest(2, "i"), lambda rs: tuple(sorted(column("i", rs), reverse=True)[:2])),
+    Case("smallest", agg.smallest(3, "f"), lambda rs: tuple(sorted(column("f", rs))[:3])),
     Case("median", agg.median("i"), lambda rs: quantile(column("i", rs), 0.5), equal=near),
     Case("top", agg.top(2, "s"), lambda rs: tuple(Counter(column("s", rs)).most_common(2)), ordered=True),
     Case(

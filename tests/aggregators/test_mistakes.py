@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import malflow.agg
-from malflow import GraphError
+from malflow import GraphError, OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.agg import Aggregator
 from malflow.aggregators.fuse import compile_kernel
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
 
 agg: Any = malflow.agg  # the mistakes are such for a type checker too
 compiled: Any = compile_kernel
@@ -108,7 +110,7 @@ def test_a_missing_item_is_named() -> None:
 def test_a_missing_attribute_is_named() -> None:
     error = failure(agg.sum("y"), Point(1))
     assert isinstance(error, AttributeError)
-    assert "the value has no attribute 'y'; call .filter() first" in notes(error)
+    assert "the value has no attribute 'y'; it has ['x']; call .filter() first" in notes(error)
 
 
 @pytest.mark.parametrize("values", [[Point(1), {"x": 1}], [{"x": 1}, Point(1)]])
@@ -198,3 +200,42 @@ def test_new_keys_are_admitted_before_they_are_inserted() -> None:
     kernel.add(accs, "ab", "ab", range(2), admit)
     kernel.each(accs, "bac", "bac", range(3), admit)
     assert seen == ["b", "c"]
+
+
+NUMERIC = [
+    agg.sum("delay"),
+    agg.mean("delay"),
+    agg.variance("delay"),
+    agg.stddev("delay"),
+    agg.fsum("delay"),
+    agg.median("delay"),
+    agg.quantile("delay", 0.9),
+    agg.quantiles("delay", 0.5),
+    agg.exact_quantiles("delay", 0.5),
+    agg.tuple_(agg.count(), agg.sum("delay")),
+]
+
+
+@pytest.mark.parametrize("aggregator", NUMERIC, ids=repr)
+@pytest.mark.parametrize("delays", [["9"], ["9", "10"], [9, "10"], [b"9"]], ids=repr)
+def test_text_is_no_number(aggregator: Any, delays: list[Any]) -> None:
+    def build(provider: StreamProvider) -> None:
+        flights = provider.new_stream().source("flights", SingleIteratorSource([{"delay": it} for it in delays]))
+        flights.key_distribute("all", lambda msg: 7).aggregate("delays", aggregator).sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"(?s)operator 'delays' failed at key 7, .*delay") as refused:
+        SingleThreadRuntime(build).execute()
+    if not isinstance(delays[0], int):
+        assert "the field 'delay' is" in str(refused.value)
+        assert "types={'amount': int}" in str(refused.value)
+
+
+@pytest.mark.parametrize("first", [10**20, 2**53 + 1, -(10**30)])
+def test_variances_of_great_integers_are_not_rounded(first: int) -> None:
+    aggregator: Any = agg.stddev()
+    acc = aggregator.create()
+    for number in (first, first + 2, first + 4):
+        acc = aggregator.add(acc, number, 0)
+    assert aggregator.result(acc) == 2.0
+    halves = [aggregator.add(aggregator.create(), number, 0) for number in (first, first + 2)]
+    assert aggregator.result(aggregator.merge(*halves)) == pytest.approx(2**0.5)

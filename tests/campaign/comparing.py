@@ -20,7 +20,7 @@ from tests.campaign.endpoints import counting_sink, paced_source
 from tests.campaign.flows import Flow
 from tests.kit.backends import kept
 from tests.kit.log import Log
-from tests.properties.agreement import assert_agree, typed
+from tests.properties.agreement import assert_agree, assert_one_ticket, typed
 from tests.properties.building import Run, build
 from tests.properties.interpreter import Interpretation, interpret
 from tests.properties.specs import Step
@@ -91,14 +91,20 @@ class Job:
         """Run to the end on one thread."""
         result = self.new_run()
         SingleThreadRuntime(
-            partial(self.build, result), backend, parallelism=parallelism, debug=self.debug, **how
+            partial(self.build, result), backend, parallelism=parallelism, debug=self.debug, at_end="finish", **how
         ).execute()
         return self.settled(result)
 
     def start_there(self, result: Run, backend: FsspecBackend, parallelism: int, spark: Any, **how: Any) -> SparkHandle:
         """Start a run on Spark."""
         return SparkRuntime(
-            partial(self.build, result), backend, parallelism=parallelism, spark=spark, debug=self.debug, **how
+            partial(self.build, result),
+            backend,
+            parallelism=parallelism,
+            spark=spark,
+            debug=self.debug,
+            at_end="finish",
+            **how,
         ).start()
 
     def run_there(self, backend: FsspecBackend, parallelism: int, spark: Any, **how: Any) -> Run:
@@ -108,6 +114,7 @@ class Job:
         if not handle.await_termination(SECONDS):
             handle.stop()
             raise Difference(f"the run has not ended within {SECONDS} seconds: {handle.progress}")
+        result.restarts = handle.progress.restarts
         return self.settled(result)
 
     def settled(self, result: Run) -> Run:
@@ -135,6 +142,18 @@ class Job:
                     lost = _rows(expected, step) - Counter(_typed(result.records[step.name]))
                     if lost:
                         raise Difference(f"{step.name}: lost {_shown(lost)}")
+
+    def check_tickets(self, result: Run, backend: FsspecBackend) -> None:
+        """Check that the outputs have the tickets that the states hold, unless a run began again and drew new ones."""
+        if result.restarts:
+            return
+        restored = kept(backend).states
+        values = [record.value for sink in result.sinks.values() for record in sink]
+        states = [merged(name, restored) for flow in self.flows for name in flow.kept]
+        try:
+            assert_one_ticket([*values, *states])
+        except AssertionError as error:
+            raise Difference(str(error)) from error
 
     def check_states(self, backend: FsspecBackend, what: str) -> None:
         """Compare the newest snapshot with what must be kept at the end."""

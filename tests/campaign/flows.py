@@ -117,8 +117,7 @@ class LongDraft(Draft):
 def single_source(draft: LongDraft) -> None:
     """Add a source of one part, whose order is known."""
     items = tuple(draft.rng.choices(VALUES, k=draft.rng.choice([3, 12, 40])))
-    own = frozenset({len(draft.steps)})
-    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family(), sources=own)
+    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family())
     draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
 
 
@@ -129,8 +128,7 @@ def part_source(draft: LongDraft) -> None:
     for key in keys:
         items = tuple(draft.rng.choices(VALUES, k=draft.rng.choice([2, 6, 15])))
         parts.append(Part(key, items, tuple(index * draft.rng.choice([1, 2]) for index in range(len(items)))))
-    own = frozenset({len(draft.steps)})
-    traits = Traits(keyed=True, order=Order.BY_KEY, place=Place.SPREAD, family=draft.family(), sources=own)
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=Place.SPREAD, family=draft.family())
     draft.add("source", (), tuple(parts), traits)
 
 
@@ -221,7 +219,7 @@ def wide(rng: random.Random, parallelism: int) -> Flow:
 def resting(rng: random.Random) -> Flow:
     """Return a dataflow whose states rest now and then, beside others that are read in each tick."""
     timed, read = rng.choice(["own", "sometimes", 0]), rng.choice(["audit", "flush", "roll", "tumble"])
-    kept = rng.choice(["total", "count", "history", "tally", "recent"])
+    kept = rng.choice(["total", "count", "ticket", "history", "tally", "recent"])
     first, second = (tuple(rng.choices(range(12), k=rng.randint(10, 30))) for _ in range(2))
     steps: list[Step] = [
         _source("left", first),
@@ -233,7 +231,7 @@ def resting(rng: random.Random) -> Flow:
         Step("sink", "left-out", (6,), outputs=0, order=Order.BY_KEY),
         _source("right", second),
         Step("key_distribute", "right-key", (7,), ("weight", "rendezvous")),
-        Step("stateful_map", "right-state", (8,), rng.choice(["total", "count", "distinct"])),
+        Step("stateful_map", "right-state", (8,), rng.choice(["total", "ticket", "distinct"])),
         Step("stateful_op", "right-audit", (9,), "audit"),
         Step("sink", "right-out", (10,), outputs=0, order=Order.BY_KEY),
         Step("sink", "left-late", (3,), outputs=0, order=Order.TOTAL),

@@ -56,6 +56,7 @@ def _workers_case(seed: int, spark: Any, server: FaultyS3) -> str:
             result = job.run_there(backend, parallelism, spark, restart=RestartPolicy(5), **how)
         job.check_outputs_at_least(result)
         job.check_states(backend, "after the attack")
+        job.check_tickets(result, backend)
         return f"parallelism {parallelism}, {how['snapshots']}, S3 {remote}, {dict(attack.done)}"
 
 

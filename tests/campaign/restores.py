@@ -81,6 +81,7 @@ class _Leg:
             self.backend,
             snapshots_every(self.rng),
             self.rng.randint(1, 4),
+            at_end="finish",
             **how,
         )
         if not is_last:

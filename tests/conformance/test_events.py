@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource
+from tests.kit.waiting import wait_until
 
 
 class Heard:
@@ -35,6 +37,10 @@ class Heard:
     def on_event(self, event: Event, /) -> None:
         """Receive an event."""
         self.events.append(event)
+
+    def wait_for(self, wanted: Callable[[Any], Any]) -> None:
+        """Wait until an event has come."""
+        wait_until(lambda: any(map(wanted, [*self.events])))
 
     def of(self, kind: type[Any]) -> list[Any]:
         """Return the events of a kind."""

@@ -630,8 +630,9 @@ def test_a_logic_may_return_what_sending_gives() -> None:
 
 
 def test_a_message_with_a_key_that_has_no_hash_may_be_sent(runtime: Any) -> None:
-    def resend(msg: Any, state: Any, output: Any) -> None:
+    def resend(msg: Any, state: Any, output: Any) -> Any:
         output.send(DataMessage([msg.key], {"value": msg.value}, msg.timestamp))
+        return state
 
     build = lambda s: s.key_local("k", lambda m: 1).stateful_op("op", resend)  # noqa: E731
     assert values_of(runtime, [1], build) == [{"value": 1}]
@@ -642,8 +643,9 @@ def test_a_message_with_a_key_that_has_no_hash_may_be_sent(runtime: Any) -> None
 @pytest.mark.parametrize("keep", ["stateful_map", "stateful_op", "ttl_map"])
 @pytest.mark.parametrize("change", ["stateless_op", "stateful_op"])
 def test_debug_finds_a_key_that_was_changed_after_it_was_placed(runtime: Any, change: str, keep: str) -> None:
-    def send(msg: Any, *state_and_output: Any) -> None:
+    def send(msg: Any, *state_and_output: Any) -> Any:
         state_and_output[-1].send(DataMessage(f"changed {msg.key}", msg.value, msg.timestamp))
+        return None if change == "stateless_op" else state_and_output[0]
 
     def build(stream: Any) -> Any:
         keyed = stream.key_distribute("k", lambda m: m.value)

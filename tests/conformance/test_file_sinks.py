@@ -125,7 +125,7 @@ def test_output_at_the_end_comes_again_more_complete(
         return build_dataflow
 
     for size in (5, 9):
-        any_parallelism(build(size), store).execute()
+        any_parallelism(build(size), store, at_end="finish").execute()
         assert sorted(lines_of(path)) == sorted(str(sum(range(key, size, 3))) for key in range(3))
 
 

@@ -68,6 +68,6 @@ def test_joins_continue_from_snapshots(runtime: Any, store: FsspecBackend) -> No
     source = ScriptedSource([*items, END, *script_of([(1, "a", 2, "right")])])
     sinks: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink()]
     for sink in sinks:
-        runtime(joined_flow(source, 5, interval(3, 3, "left"), sink), persistence=store).execute()
+        runtime(joined_flow(source, 5, interval(3, 3, "left"), sink), store, at_end="finish").execute()
     assert sorted(sinks[0].values) == [("alone", None), ("left", None)]  # the end of input is not recorded
     assert sorted(sinks[1].values) == [("alone", None), ("left", "right")]

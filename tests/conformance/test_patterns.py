@@ -77,7 +77,7 @@ def test_partial_matches_continue_from_snapshots(runtime: Any, store: FsspecBack
     sinks: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink()]
     for sink in sinks:
         build = windowed_flow(source, 5, added(a.then(b).within(7), "end"), sink)
-        runtime(build, persistence=store).execute()
+        runtime(build, store, at_end="finish").execute()
     events = {"x": (("a", "a", 1),), "y": (("a", "a", 2), ("b", "b", 8))}
     assert counted(sinks[0]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 9, ("timeout", events["y"][:1])): 1}
     assert counted(sinks[1]) == {("x", 8, ("timeout", events["x"])): 1, ("y", 8, ("match", events["y"])): 1}

@@ -52,7 +52,7 @@ def test_late_records_stay_late_across_a_rescale(runtime: Any, lines: GrowingFil
         timed = numbers.key_distribute("key", lambda msg: msg.value % 7).assign_timestamps(
             "time", lambda msg: msg.value
         )
-        left, right = timed.generate_epochs("epochs", lambda msg, _: msg.value)
+        left, right = timed.generate_epochs("epochs", lambda msg, _: msg.value, per_part=False)
         left.sink("on time", on_time)
         right.sink("late", late)
 

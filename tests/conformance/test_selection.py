@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from malflow.windows import FOREVER
 from tests.conformance.dataflow import messages_of, values_of
 from tests.conformance.test_windows import READINGS, stamped
-from tests.selection.model import batched_rows, by_key, changed_rows, distinct_rows, throttled_rows
+from tests.selection.model import batched_rows, by_key, changed_rows, distinct_rows, limited_rows, throttled_rows
 
 BOUND = 9
 ROWS = [(reading["sensor"], reading["at"], reading["at"] // 9) for reading in READINGS]
@@ -33,13 +35,14 @@ def test_changes(any_parallelism: Any) -> None:
     assert rows_of(any_parallelism, lambda keyed: keyed.changes("changes")) == by_key(changed_rows(ROWS, BOUND))
 
 
-def test_throttle(any_parallelism: Any) -> None:
+@pytest.mark.parametrize(("kind", "model"), [("sliding", limited_rows), ("bucket", throttled_rows)])
+def test_throttle(any_parallelism: Any, kind: Any, model: Any) -> None:
     def mark(keyed: Any) -> Any:
-        passed, held_back = keyed.throttle("limit", 2, per=20)
+        passed, held_back = keyed.throttle("limit", 2, per=20, kind=kind)
         return passed.union(held_back.map("negative", lambda value: -value - 1))
 
     rows = rows_of(any_parallelism, mark)
-    passed, held_back = throttled_rows(ROWS, BOUND, 2, 20)
+    passed, held_back = model(ROWS, BOUND, 2, 20)
     assert passed
     assert held_back
     assert by_key(row for key in rows for row in rows[key] if row[2] >= 0) == by_key(passed)

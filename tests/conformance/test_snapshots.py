@@ -48,7 +48,7 @@ def test_starts_at_the_end_of_the_input_take_no_snapshots(any_parallelism: Any, 
             stream.key_distribute(name, lambda msg: msg.value % 5, by_remainder)
             for name, stream in (("left", timed.union(late)), ("right", numbers[1]))
         )
-        timed, late = keyed.union(other).generate_epochs("again", limit_out_of_orderness(1))
+        timed, late = keyed.union(other).generate_epochs("again", limit_out_of_orderness(1), per_part=False)
         timed.union(late).stateful_map("count", lambda _key, _value, count: (count, count + 1), default=int)
 
     kept = []
@@ -92,7 +92,7 @@ def test_end_of_the_stream_is_not_in_the_last_snapshot(runtime: Any, store: Fssp
             on_time.key_distribute("all", lambda _: 0).stateful_op("totals", Totals(), int).sink("out", sink)
             late.map("late", lambda value: -value).sink("late out", sink)
 
-        runtime(build_dataflow, store).execute()
+        runtime(build_dataflow, store, at_end="finish").execute()
         return sorted(msg.value for msg in sink)
 
     assert totals([1, 2, 10, 11, 12]) == [2, 3], "the epoch 10, then the end of time"

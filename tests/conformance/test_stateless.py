@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from malflow import MAX, NoKey, StreamProvider, rendezvous_select
+import pytest
+
+from malflow import (
+    MAX,
+    GraphError,
+    NoKey,
+    OperatorError,
+    SingleThreadRuntime,
+    StreamProvider,
+    agg,
+    rendezvous_select,
+)
 from malflow.sinks import StatelessSink, VecSink
 from tests.conformance.dataflow import messages_of, sis, values_of
 from tests.kit.log import Log
@@ -16,6 +27,34 @@ def test_filter_keeps_what_the_predicate_holds_for(any_parallelism: Any) -> None
 
 def test_filter_keeps_the_bound(any_parallelism: Any) -> None:
     assert values_of(any_parallelism, range(100), lambda s: s.filter("f", lambda x: x <= 42)) == list(range(43))
+
+
+def test_map_with_key_gets_key_and_value(any_parallelism: Any) -> None:
+    def rows(stream: Any) -> Any:
+        keyed = stream.key_distribute("parity", lambda msg: msg.value % 2)
+        totals = keyed.aggregate("total", agg.sum()).map_with_key("row", lambda key, total: [key, total])
+        return totals.map_with_key("again", lambda key, row: (key, *row))
+
+    found = messages_of(any_parallelism, range(6), rows)
+    assert sorted((it.key, it.value, it.timestamp) for it in found) == sorted(
+        (number % 2, (number % 2, number % 2, sum(range(number % 2, number + 1, 2))), number) for number in range(6)
+    )
+
+
+def test_map_with_key_names_the_record_at_which_it_fails(runtime: Any) -> None:
+    with pytest.raises(
+        OperatorError, match=r"operator 'row' failed at key 'k', value 2, timestamp 1: ZeroDivisionError"
+    ):
+        messages_of(
+            runtime,
+            [1, 2],
+            lambda s: s.key_local("k", lambda msg: "k").map_with_key("row", lambda key, value: 1 // (value - 2)),
+        )
+
+
+def test_map_with_key_needs_a_keyed_stream() -> None:
+    with pytest.raises(GraphError, match=r"operator 'row' needs a keyed stream;.*before \.map_with_key\(\)"):
+        messages_of(SingleThreadRuntime, [1], lambda s: s.map_with_key("row", lambda key, value: value))
 
 
 def test_filter_map_drops_none(any_parallelism: Any) -> None:

@@ -468,3 +468,42 @@ def test_timestamps_of_two_kinds_are_told(runtime: Any, first: Any, second: Any)
         values_of(runtime, range(3), build)
     assert "use one type of timestamp for all records" in str(caught.value)
     assert isinstance(caught.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint64", "int64", "float32", "float64"])
+@pytest.mark.parametrize("assigned", [True, False])
+def test_numbers_of_fixed_width_are_timestamps_like_others(runtime: Any, kind: str, assigned: bool) -> None:
+    fixed = getattr(pytest.importorskip("numpy"), kind)
+    stamps = [0, 1, 3, 2, 12, 13, 5, 100, 99, 20, 127]
+    found = []
+    for of in (fixed, int):
+        sinks: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink()]
+
+        def build(provider: StreamProvider, of: Any = of, sinks: Any = sinks) -> None:
+            stream: Any = provider.new_stream().source("s", ScriptedSource([Timed(at, of(at)) for at in stamps]))
+            if assigned:
+                stream = stream.assign_timestamps("t", lambda it, of=of: of(it.value))
+            streams = stream.generate_epochs("e", limit_out_of_orderness(of(5)))
+            for name, it, sink in zip(("on time", "late"), streams, sinks, strict=True):
+                it.sink(name, sink)
+
+        runtime(build).execute()
+        found.append([[(msg.value, msg.timestamp) for msg in sink] for sink in sinks])
+        assert all(type(msg.timestamp) in (int, float) for sink in sinks for msg in sink)
+    assert found[0] == found[1] == [[(at, at) for at in (0, 1, 3, 2, 12, 13, 100, 99, 127)], [(5, 5), (20, 20)]]
+
+
+@pytest.mark.parametrize("kind", ["Timestamp", "Timedelta"])
+@pytest.mark.parametrize("assigned", [True, False])
+def test_nanoseconds_that_would_be_lost_are_refused(runtime: Any, kind: str, assigned: bool) -> None:
+    moment = getattr(pytest.importorskip("pandas"), kind)
+    script = [Timed(at, moment(at)) for at in (1_000, 2_000, 2_500)]
+
+    def build(provider: StreamProvider) -> None:
+        stream: Any = provider.new_stream().source("s", ScriptedSource(script))
+        if assigned:
+            stream = stream.assign_timestamps("t", lambda msg: moment(msg.value))
+        stream.generate_epochs("e", limit_out_of_orderness(timedelta(0)))[0].sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"failed at .*value 2500, .* has nanoseconds, and .* round it"):
+        runtime(build).execute()

@@ -12,7 +12,7 @@ from malflow import OperatorError, StreamProvider, agg, limit_out_of_orderness
 from malflow.snapshot import FsspecBackend
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
-from tests.kit.ledger import LedgerSink, epochs_of, rows_of
+from tests.kit.ledger import LedgerSink, rows_of, transactions_of
 
 EVERY = timedelta(milliseconds=20)
 
@@ -36,10 +36,10 @@ def test_a_record_is_visible_once_whatever_run_wrote_it(any_parallelism: Any, tm
     backend, path = FsspecBackend(str(tmp_path / "state")), tmp_path / "db"
     with pytest.raises(OperatorError):
         any_parallelism(flow([1, 2, 3, 4], LedgerSink(path), bad=4), backend, EVERY).execute()
-    seen = epochs_of(path)
+    seen = transactions_of(path)
     any_parallelism(flow([1, 2, 3, 4], LedgerSink(path)), backend, EVERY).execute()
     assert rows_of(path) == [1, 2, 3, 4]
-    assert {epoch: epochs_of(path)[epoch] for epoch in seen} == seen
+    assert {transaction: transactions_of(path)[transaction] for transaction in seen} == seen
     any_parallelism(flow([1, 2, 3, 4, 5], LedgerSink(path)), backend, EVERY).execute()
     assert rows_of(path) == [1, 2, 3, 4, 5]
 
@@ -58,7 +58,7 @@ def test_the_output_of_the_end_is_visible_once_over_restarts(any_parallelism: An
         return build
 
     for _ in range(3):
-        any_parallelism(build_with([1, 2, 12]), backend, EVERY).execute()
+        any_parallelism(build_with([1, 2, 12]), backend, EVERY, at_end="finish").execute()
         assert rows_of(path) == [3, 12]
-    any_parallelism(build_with([1, 2, 12, 13]), backend, EVERY).execute()
+    any_parallelism(build_with([1, 2, 12, 13]), backend, EVERY, at_end="finish").execute()
     assert rows_of(path) == [3, 12, 25], "the window of the end has more records now"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from malflow import OperatorError, agg, limit_out_of_orderness, rendezvous_select
+from malflow import OperatorError, StreamProvider, agg, limit_out_of_orderness, rendezvous_select
 from malflow.sinks import VecSink
-from malflow.sources import StatefulSource
+from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import Timing, WindowResult, calendar, counting, session, sliding, tumbling
 from tests.conformance.dataflow import messages_of, values_of
@@ -211,3 +212,22 @@ def test_windows_close_while_only_some_workers_have_records_left(runtime: Any) -
     found = {it.value.start: it.value for it in results}
     assert [found[start].value for start in (0, 10, 20, 30, 40, 50)] == [6, 3, 3, 4, 3, 3]
     assert all(found[start].timing is Timing.FINAL for start in (0, 10, 20, 30, 40))
+
+
+@pytest.mark.parametrize("lengths", [(30, 100), (100, 30), (0, 50)])
+def test_windows_of_windows_whichever_source_ends_first(any_parallelism: Any, lengths: tuple[int, int]) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        counts = []
+        for name, length in zip("ab", lengths, strict=True):
+            stream = provider.new_stream().source(name, SingleIteratorSource(range(length)))
+            on_time, _ = stream.generate_epochs(f"epochs {name}", limit_out_of_orderness(0))
+            keyed = on_time.key_distribute(f"key {name}", lambda msg: msg.value % 2)
+            counts.append(keyed.window(tumbling(7)).aggregate(f"counts {name}", agg.count()))
+        both = counts[0].union(counts[1]).map("count", lambda result: result.value)
+        both.key_distribute("all", lambda msg: 0).window(tumbling(20)).aggregate("sums", agg.sum()).sink("out", out)
+
+    any_parallelism(build).execute()
+    ends = Counter((number // 7 * 7 + 6) // 20 * 20 for length in lengths for number in range(length))
+    assert {result.start: result.value for result in out.values} == ends

@@ -83,7 +83,7 @@ def main(kind: str, folder: Path, address: str, name: str, *options: str) -> Non
     def build(provider: StreamProvider) -> None:
         sources: dict[str, Any] = {
             "kafka": lambda: Topic(name, servers=address, group=name, stop="latest" if ends else None),
-            "changes": lambda: Changes(address, [name], slot=name, until="now" if ends else None),
+            "changes": lambda: Changes(address, [name], slot=name, until="now" if ends else None, require_old=False),
         }
         records = provider.new_stream().source("numbers", sources[kind]()).key_distribute("all", lambda _: "all")
         counts = records.stateful_map("count", lambda _, record, count: (count + 1, count + 1), int)

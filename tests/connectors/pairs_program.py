@@ -45,7 +45,7 @@ def pair(
         }
         sources: dict[str, Any] = {
             "kafka": lambda: KafkaSource(name, servers=servers, decode="json", stop="latest"),
-            "changes": lambda: PostgresChanges(dsn, [name], slot=name, until="now"),
+            "changes": lambda: PostgresChanges(dsn, [name], slot=name, until="now", require_old=False),
         }
         numbers = provider.new_stream().source("numbers", sources[source]())
         keyed = numbers.map("n", partial(number_of, seconds)).key_distribute("rest", lambda msg: msg.value % KEYS)

@@ -26,7 +26,7 @@ KILLS = [
 ]
 
 
-def epochs(folder: Path, kind: str) -> list[list[int]]:
+def transactions(folder: Path, kind: str) -> list[list[int]]:
     """Return the rows of each visible file, in the order written, as a reader of the format finds them."""
     output = folder / program.OUTPUT
     if kind == "parquet":
@@ -49,12 +49,12 @@ def assert_whole(found: list[list[int]], seen: list[list[int]]) -> None:
 @pytest.mark.parametrize(("kind", "point"), KILLS)
 def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: str, point: str) -> None:
     kill_child(PROGRAM, tmp_path, kind, point=f"{point}:3")
-    seen = epochs(tmp_path, kind)
+    seen = transactions(tmp_path, kind)
     assert_whole(seen, [])
     assert len(seen) >= 1
     program.run(tmp_path, kind)
-    assert_whole(epochs(tmp_path, kind), seen)
-    assert sum(map(len, epochs(tmp_path, kind))) == program.SIZE
+    assert_whole(transactions(tmp_path, kind), seen)
+    assert sum(map(len, transactions(tmp_path, kind))) == program.SIZE
     assert list((tmp_path / program.OUTPUT).glob(".malflow/*/staged/*")) == []
 
 
@@ -66,10 +66,10 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, kind: st
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind: str, point: str) -> None:
     with parked(PROGRAM, tmp_path, kind, point=point) as zombie:
         program.run(tmp_path, kind)
-        seen = epochs(tmp_path, kind)
+        seen = transactions(tmp_path, kind)
         _, errors = wake(zombie)
     assert "FencedError" in errors
-    assert epochs(tmp_path, kind) == seen
+    assert transactions(tmp_path, kind) == seen
     assert_whole(seen, [])
     assert sum(map(len, seen)) == program.SIZE
 
@@ -80,7 +80,7 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, kind:
 @pytest.mark.parametrize(("kind", "point"), [(kind, point) for kind, points in OWN.items() for point in points])
 def test_a_driver_killed_amid_a_commit_loses_and_doubles_nothing(tmp_path: Path, kind: str, point: str) -> None:
     kill_child(PROGRAM, tmp_path, kind, "spark", point=f"{point}:2")
-    seen = epochs(tmp_path, kind)
+    seen = transactions(tmp_path, kind)
     run_child(PROGRAM, tmp_path, kind, "spark")
-    assert_whole(epochs(tmp_path, kind), seen)
-    assert sum(map(len, epochs(tmp_path, kind))) == program.SIZE_ON_SPARK
+    assert_whole(transactions(tmp_path, kind), seen)
+    assert sum(map(len, transactions(tmp_path, kind))) == program.SIZE_ON_SPARK

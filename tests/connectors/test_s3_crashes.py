@@ -49,7 +49,7 @@ LONG_AWAY = 12.0
 class Output:
     """A folder on a server that is killed, with a reader beside the job, who sees what is visible as it comes.
 
-    Each look is at whole epochs, of which none goes again, and no row is in two of them.
+    Each look is at whole transactions, of which none goes again, and no row is in two of them.
     """
 
     def __init__(self, server: Versitygw, kind: str, state: str, folder: Path) -> None:

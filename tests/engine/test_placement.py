@@ -16,13 +16,14 @@ from malflow.engine.parts import place_parts
 from malflow.engine.plan import Program
 from malflow.engine.rescale import reroute
 from malflow.engine.states import states_of
+from malflow.partitioners import PLACEMENT
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.state_kinds import StateKind, StateSpec
 from malflow.testing import ScriptedSource
 from tests.kit.driving import compiled
 
-OURS = "malflow.partitioners.rendezvous_select"
+OURS = PLACEMENT
 
 
 def some_source(provider: StreamProvider, name: str = "s") -> Any:

@@ -6,17 +6,12 @@ import pickle
 from typing import Any
 
 import cloudpickle
-import pytest
 
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.worker import Worker
-from malflow.errors import SourceNotReplayable
 from malflow.graph import Graph
-from malflow.operators.contract import OperatorContext
-from malflow.operators.source import Source
 from malflow.sinks import StatelessSink
-from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
-from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.streams.stream import StreamProvider
 
 WORKERS = 2
@@ -161,38 +156,3 @@ def test_reader_without_a_position_moves_as_it_is() -> None:
 
 def test_a_position_may_be_bytes() -> None:
     assert values_moving_each_tick(Bookmarked()) == [1, 2, 3, 4, 5]
-
-
-class Eager(StatefulSourceImpl[str, int, int, int]):
-    """A source whose one part gives two records, however many it is asked for."""
-
-    def list_parts(self) -> list[str]:
-        return ["part"]
-
-    def build_part(self, part: str, state: int | None) -> EagerPart:
-        return EagerPart()
-
-
-class EagerPart(StatefulSourcePartition[int, int, int]):
-    """The part."""
-
-    def poll_batch(self, limit: int) -> tuple[list[int], list[int]]:
-        return [1, 2], [1, 2]
-
-    def poll(self) -> tuple[int, int] | None:
-        return 1, 1
-
-    def is_finished(self) -> bool:
-        return False
-
-    def snapshot(self) -> int:
-        return 0
-
-
-@pytest.mark.parametrize("before", [1, 3])
-def test_a_part_that_gives_another_number_again_is_not_replayable(before: int) -> None:
-    source = Source(OperatorContext("numbers"), StatefulSource(Eager()), keyed=True, parts=["part"])
-    source.open()
-    source.replay = {"part": before}
-    with pytest.raises(SourceNotReplayable, match=f"gave {before} records of part 'part' at first, and [24] when"):
-        source.run([])

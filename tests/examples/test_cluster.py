@@ -154,4 +154,4 @@ def test_the_manifest_fits_together() -> None:
     assert kinds["RoleBinding"]["roleRef"]["name"] == kinds["Role"]["metadata"]["name"]
     assert conf["spark.kubernetes.container.image"] == driver["image"]
     assert (FOLDER / driver["args"][len(conf) + 2]).is_file()
-    assert "COPY word_count.py" in (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    assert "COPY examples/cluster/word_count.py" in (FOLDER / "Dockerfile").read_text(encoding="utf-8")

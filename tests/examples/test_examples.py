@@ -250,7 +250,7 @@ def test_unpaid_orders(run: Run) -> None:
     assert [re.sub(r", timestamp.*", "", text) for text in run("unpaid_orders")] == [
         "{ key: 'A1', value: 'A1 paid at 13:00'",
         "{ key: 'A3', value: 'A3 unpaid since 12:03'",
-        "{ key: 'A4', value: 'A4 unpaid since 13:35'",
+        "{ key: 'A4', value: 'A4 open since 13:35'",
     ]
 
 

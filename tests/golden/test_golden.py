@@ -2,8 +2,9 @@
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
-same holds for the folders ``rollups`` and ``patterns``, with `tests.golden.rolled_up` and `tests.golden.matched`, of
-kinds of state that came after their format.
+same holds for the folders ``rollups``, ``patterns`` and ``limits``, with `tests.golden.rolled_up`,
+`tests.golden.matched` and `tests.golden.limited`, of kinds of state that came after their format, and for ``moments``,
+with `tests.golden.moments`, whose keys had other places.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -12,24 +13,29 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from datetime import timedelta
 from importlib import import_module
 from itertools import product
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow import StreamProvider
+from malflow import StreamProvider, limit_out_of_orderness, rendezvous_select
 from malflow.engine.plan import compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
+from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
 from malflow.snapshot.persistence import RestoreOptions
+from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
+from tests.golden.moments import build_moments, build_plain_moments
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows
-from tests.golden.write import JOBS, Job, backend_of, run, run_windows
+from tests.golden.write import JOBS, MOMENTS, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
 
 FOLDER = Path(__file__).parent
@@ -200,7 +206,13 @@ def test_golden_files_of_patterns_have_partial_matches(job: Job, tmp_path: Path)
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize(
-    ("folder", "build"), [("format-3", build_windows), ("rollups", build_rollups), ("patterns", build_patterns)]
+    ("folder", "build"),
+    [
+        ("format-3", build_windows),
+        ("rollups", build_rollups),
+        ("patterns", build_patterns),
+        ("limits", build_limits),
+    ],
 )
 def test_readings_continue_from_golden_files(
     job: Job, parallelism: int, folder: str, build: Any, tmp_path: Path
@@ -215,3 +227,43 @@ def test_readings_continue_from_golden_files(
         assert Counter(map(repr, found[name])) == Counter(map(repr, sink))
         assert len(sink) > 0
         assert len(undisturbed[name]) > 0
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_sliding_limits_continue_from_golden_buckets(job: Job, tmp_path: Path) -> None:
+    two_hours = limit_out_of_orderness(timedelta(hours=2))
+
+    def build(provider: Any, source: Any, sinks: dict[str, VecSink[Any, Any, Any]]) -> None:
+        timed, _ = provider.new_stream().source("readings", source).generate_epochs("epochs", two_hours)
+        keyed = timed.key_distribute("sensor", lambda msg: msg.value["sensor"])
+        passed, _ = keyed.throttle("throttled", 2, per=timedelta(hours=5))
+        passed.sink("passed results", sinks.setdefault("passed", VecSink()))
+
+    shutil.copytree(FOLDER / "format-3" / job.name, tmp_path / job.name)
+    backend = backend_of(job, tmp_path)
+    buckets, others = kept_states(backend, "throttled"), kept(backend).states.keys() - {"throttled"}
+    found = run_windows(job, backend, build, allow_dropped_state=others)["passed"]
+    assert len(buckets) == 5
+    assert {type(times) for times in kept_states(backend, "throttled").values()} == {list}
+    for key, (looked_at, debt) in buckets.items():
+        missing = [looked_at] * ceil(debt / timedelta(hours=5))
+        times = missing + [msg.timestamp for msg in found if msg.key == key]
+        assert len(times) > 5
+        assert all(late - early >= timedelta(hours=5) for early, late in zip(times, times[2:], strict=False))
+
+
+@pytest.mark.fault("E10")
+@pytest.mark.parametrize("build", [build_moments, build_plain_moments])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_keys_that_had_another_place_are_found_again(build: Any, workers: int, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / "moments", tmp_path, dirs_exist_ok=True)
+    backend = backend_of(MOMENTS, tmp_path)
+    states = kept(backend).states["count"]
+    elsewhere = [key for at, keys in states.items() for key in keys if rendezvous_select(key, range(3)) != at]
+    assert len(elsewhere) > 10
+    read = run_windows(MOMENTS, backend, build, parallelism=workers)
+    counts = kept_states(backend, "count")
+    assert len(counts) == 24
+    assert sum(counts.values()) == 72 * 5
+    assert len(read["counts"]) == 21 * 5
+    assert fsck(backend).problems == ()

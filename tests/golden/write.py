@@ -5,7 +5,7 @@ To be run once, when a format version or a kind of state is new; it leaves what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,12 +17,14 @@ from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
+from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
+from tests.golden.moments import build_moments
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows, readings
 
-__all__ = ["JOBS", "Job", "backend_of", "main", "run", "run_windows"]
+__all__ = ["JOBS", "MOMENTS", "Job", "backend_of", "main", "run", "run_windows"]
 
 KEY = "the signing key of the golden files"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,6 +49,7 @@ JOBS = (
     Job("msgpack-lz4-unsigned", "msgpack", "lz4", False, 3),
     Job("msgpack-none-signed", "msgpack", "none", True, 2),
 )
+MOMENTS = Job("pickle-lz4-signed", "pickle", "lz4", True, 3)
 
 
 def backend_of(job: Job, folder: Path) -> FsspecBackend:
@@ -84,6 +87,7 @@ def run_windows(
     SingleThreadRuntime(
         lambda provider: build(provider, readings(), sinks),
         backend,
+        at_end="finish",
         **{"parallelism": job.parallelism, **options},
     ).execute()
     return sinks
@@ -91,19 +95,25 @@ def run_windows(
 
 def main() -> None:
     """Write the jobs of each folder that does not exist."""
-    builds = {f"format-{FORMAT}": build_windows, "rollups": build_rollups, "patterns": build_patterns}
-    for name, build in builds.items():
+    builds: dict[str, tuple[Build, Sequence[Job]]] = {
+        f"format-{FORMAT}": (build_windows, JOBS),
+        "rollups": (build_rollups, JOBS),
+        "patterns": (build_patterns, JOBS),
+        "limits": (build_limits, JOBS),
+        "moments": (build_moments, [MOMENTS]),
+    }
+    for name, (build, jobs) in builds.items():
         folder = Path(__file__).parent / name
         if folder.exists():
             print(f"{folder} is there already; what was once written stays as it is")
         else:
-            write(folder, build)
+            write(folder, build, jobs)
 
 
-def write(folder: Path, build: Build) -> None:
+def write(folder: Path, build: Build, jobs: Sequence[Job]) -> None:
     """Write all jobs of a dataflow."""
     tokens = count(1)
-    for job in JOBS:
+    for job in jobs:
         backend = backend_of(job, folder)
         backend._environment = SystemContext(token=lambda: f"{next(tokens):016x}", now=lambda: NOW)
         run_windows(job, backend, build)

@@ -28,7 +28,8 @@ class Job:
         """Run the job again, and return its results."""
         sink: VecSink[Any, Any, Any] = VecSink()
         build = joined_flow(self.source, 5, add, sink)
-        SingleThreadRuntime(build, persistence=FsspecBackend(str(self.folder)), **options).execute()
+        backend = FsspecBackend(str(self.folder))
+        SingleThreadRuntime(build, backend, **{"at_end": "finish", **options}).execute()
         return list(sink.values)
 
 

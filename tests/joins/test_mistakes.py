@@ -111,12 +111,17 @@ def test_timestamps_of_different_types_are_named() -> None:
 
 def test_a_join_of_parts_has_no_epochs_of_parts() -> None:
     def build_dataflow(provider: StreamProvider) -> None:
-        left, right = (provider.new_stream().source(name, ScriptedSource({"a": [1]})) for name in ("one", "two"))
+        left, right = (
+            provider.new_stream()
+            .source(name, ScriptedSource({"a": [1]}))
+            .generate_epochs(f"epochs of {name}", lambda msg, epoch: msg.timestamp)[0]
+            for name in ("one", "two")
+        )
         joined = left.interval_join("join", right, before=1, after=1)
         joined.generate_epochs("epochs", lambda msg, epoch: msg.timestamp)[0].sink("out", VecSink())
 
     nodes = [vertex.node for vertex in compiled(build_dataflow).vertices]
-    assert [node.source for node in nodes if isinstance(node, EpochsNode)] == [None]
+    assert [node.source for node in nodes if isinstance(node, EpochsNode)] == ["one", "two", None]
 
 
 def test_dates_are_joined() -> None:

@@ -37,7 +37,7 @@ POINTS = [
     "before-commit",
     "committed",
 ]
-"""The points of the engine from the end of an epoch to the next, in order."""
+"""The points of the engine from the end of a transaction to the next, in order."""
 
 DRIVER_POINTS = [point for point in POINTS if point != "data-written"]
 """Those that a driver on Spark passes; its workers write the data."""

@@ -21,11 +21,11 @@ create table if not exists staged (name, claim, epoch, rows, primary key (name, 
 
 
 class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
-    """Writes values into a table, an epoch a transaction, which also notes the epoch and checks the claim.
+    """Writes the values of each transaction into a table at once, notes its number, and checks the claim.
 
     Args:
         path: the database.
-        staged: whether epochs are prepared in the database; otherwise their rows are in the handle.
+        staged: whether transactions are prepared in the database; otherwise their rows are in the handle.
         before: called before each of the four methods with its name; may raise.
     """
 
@@ -35,6 +35,7 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
         self.before = before
         self.owner: SinkOwner | None = None
         self.rows: list[Any] = []
+        self._known = 0
         self.calls: list[str] = []
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
@@ -42,16 +43,19 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
         self.rows.append(msg.value)
 
     def fence(self, owner: SinkOwner) -> int:
-        """Raise the claim; return the last epoch."""
+        """Raise the claim; return the last transaction."""
         self._pass("fence")
         self.owner, self.rows = owner, []
+        self._known = owner.transaction
         with self._changing() as database:
-            claim, epoch = self._ledger(database)
+            claim, transaction = self._ledger(database)
             self._check(claim)
-            database.execute("insert or replace into owners values (?, ?, ?)", (owner.name, owner.claim, epoch))
-        return epoch
+            self._compare(transaction)
+            database.execute("insert or replace into owners values (?, ?, ?)", (owner.name, owner.claim, transaction))
+        self._known = transaction
+        return transaction
 
-    def prepare(self, epoch: int) -> list[Any] | None:
+    def prepare(self, transaction: int) -> list[Any] | None:
         """Return the rows, or stage them."""
         self._pass("prepare")
         rows, self.rows = self.rows, []
@@ -59,26 +63,28 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
             return None
         assert self.owner is not None
         if not self.staged:
-            return [epoch, rows, 0]
+            return [transaction, rows, 0]
         with self._changing() as database:
-            staged = (self.owner.name, self.owner.claim, epoch, json.dumps(rows))
+            staged = (self.owner.name, self.owner.claim, transaction, json.dumps(rows))
             database.execute("insert or replace into staged values (?, ?, ?, ?)", staged)
-        return [epoch, None, self.owner.claim]
+        return [transaction, None, self.owner.claim]
 
     def commit(self, handles: Sequence[list[Any]]) -> None:
-        """Insert the rows of each epoch that is not there yet."""
+        """Insert the rows of each transaction that is not there yet."""
         self._pass("commit")
         assert self.owner is not None
         for number, rows, claim in handles:
             self._pass("commit one")
             with self._changing() as database:
-                latest, epoch = self._ledger(database)
+                latest, transaction = self._ledger(database)
                 self._check(latest)
-                if number > epoch:
+                self._compare(transaction)
+                if number > transaction:
                     found = self._staged(database, claim, number) if rows is None else rows
                     lines = [(self.owner.name, number, at, json.dumps(row)) for at, row in enumerate(found)]
                     database.executemany("insert into rows values (?, ?, ?, ?)", lines)
                     database.execute("update owners set epoch = ? where name = ?", (number, self.owner.name))
+            self._known = max(self._known, number)
         self._pass("after commit")
 
     def abort(self, keep: Sequence[list[Any]]) -> None:
@@ -86,7 +92,7 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
         self._pass("abort")
         self.rows = []
         assert self.owner is not None
-        kept = {(claim, epoch) for epoch, _, claim in keep}
+        kept = {(claim, transaction) for transaction, _, claim in keep}
         with self._changing() as database:
             staged = database.execute("select claim, epoch from staged where name = ?", (self.owner.name,)).fetchall()
             dead = [(self.owner.name, *it) for it in staged if it not in kept]
@@ -96,9 +102,9 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
         self.calls.append(call)
         self.before(call)
 
-    def _staged(self, database: sqlite3.Connection, claim: int, epoch: int) -> list[Any]:
+    def _staged(self, database: sqlite3.Connection, claim: int, transaction: int) -> list[Any]:
         assert self.owner is not None
-        where = (self.owner.name, claim, epoch)
+        where = (self.owner.name, claim, transaction)
         found = database.execute("select rows from staged where name = ? and claim = ? and epoch = ?", where)
         rows: list[Any] = json.loads(found.fetchone()[0])
         return rows
@@ -112,6 +118,10 @@ class LedgerSink(TransactionalSinkImpl[Any, Any, Any, list[Any]]):
         assert self.owner is not None
         if claim > self.owner.claim:
             raise FencedError(f"claim {claim} has '{self.owner.name}'; this run has {self.owner.claim}")
+
+    def _compare(self, transaction: int) -> None:
+        if transaction < self._known:
+            raise RuntimeError(f"transaction {self._known} was committed; the ledger has {transaction}")
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
@@ -129,17 +139,17 @@ def rows_of(path: Path) -> list[Any]:
     return [json.loads(value) for (value,) in found]
 
 
-def epochs_of(path: Path) -> dict[int, list[Any]]:
-    """Return the values that a reader outside sees, by epoch."""
-    by_epoch: dict[int, list[Any]] = {}
+def transactions_of(path: Path) -> dict[int, list[Any]]:
+    """Return the values that a reader outside sees, by transaction."""
+    by_transaction: dict[int, list[Any]] = {}
     with closing(_opened(path)) as database:
-        for epoch, value in database.execute("select epoch, value from rows order by epoch, at"):
-            by_epoch.setdefault(epoch, []).append(json.loads(value))
-    return by_epoch
+        for transaction, value in database.execute("select epoch, value from rows order by epoch, at"):
+            by_transaction.setdefault(transaction, []).append(json.loads(value))
+    return by_transaction
 
 
 def staged_in(path: Path) -> int:
-    """Return how many epochs are staged."""
+    """Return how many transactions are staged."""
     with closing(_opened(path)) as database:
         count: int = database.execute("select count(*) from staged").fetchone()[0]
     return count

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from malflow import MAX, OperatorError, StreamProvider
+from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
 from malflow.batch import Batch
 from malflow.engine.plan import compile_graph
 from malflow.graph import ExchangeNode, Graph
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import Merge
+from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.state import Delta
 
@@ -110,6 +112,25 @@ def test_epochs_that_cannot_be_compared_are_named() -> None:
     merge = merge_of(2)
     with pytest.raises(OperatorError, match="operator 'merge' failed: epochs of its inputs can't be compared"):
         tick(merge, epochs("now"), epochs(5))
+
+
+def test_a_union_of_times_of_two_types_names_both_and_the_cure() -> None:
+    def timed(provider: StreamProvider, name: str, at: Any, bound: Any) -> Any:
+        stream = provider.new_stream().source(name, SingleIteratorSource([1, 2]))
+        stamped = stream.assign_timestamps(f"{name} times", lambda msg: at(msg.value))
+        return stamped.generate_epochs(f"{name} epochs", limit_out_of_orderness(bound))[0]
+
+    def build(provider: StreamProvider) -> None:
+        numbers = timed(provider, "numbers", lambda value: value, 0)
+        days = timed(provider, "days", lambda value: datetime(2026, 1, value), timedelta(0))
+        numbers.union(days, name="both").sink("sink", VecSink())
+
+    with pytest.raises(
+        OperatorError,
+        match=r"operator 'both' failed: .* input 1 has the epoch 1, of type int, input 2 has the epoch "
+        r"datetime\.datetime\(2026, .*, a datetime without a zone; give .* by \.assign_timestamps\(\)",
+    ):
+        SingleThreadRuntime(build).execute()
 
 
 def program(*, timed: bool) -> list[bool]:

@@ -20,7 +20,7 @@ from tests.patterns.specs import built
 
 FOLDER = Path(__file__).parent
 CASES = {case["name"]: case for case in map(json.loads, (FOLDER / "patterns.jsonl").read_text().splitlines())}
-PAGE = (FOLDER.parents[1] / "docs" / "patterns.md").read_text()
+PAGE = (FOLDER.parents[1] / "docs" / "other_engines.md").read_text()
 END_OF_TIME = 2**63 - 1
 REFUSED = "refused"
 

@@ -301,7 +301,9 @@ def test_wrong_arguments_are_refused(add: Callable[[Any], Any], message: str) ->
 
 
 def test_a_stream_without_epochs_or_keys_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"operator 'it' has no epochs .* call .generate_epochs\(\) before, or pass"):
+    with pytest.raises(
+        GraphError, match=r"operator 'it' has no epochs .* call .event_time\(\) or .generate_epochs\(\) before, or pass"
+    ):
         compiled(lambda provider: no_epochs(provider).match("it", a))
     stream: Any = StreamProvider(Graph()).new_stream().source("source", SingleIteratorSource([]))
     with pytest.raises(GraphError, match=r"needs a keyed stream; .* before .match\(\)"):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from malflow import MAX, DataMessage
 from tests.properties.building import Run
+from tests.properties.functions import Ticket
 from tests.properties.interpreter import Interpretation
 from tests.properties.specs import Dataflow, Order, Place, Step
 
-__all__ = ["assert_agree", "typed"]
+__all__ = ["assert_agree", "assert_one_ticket", "typed"]
 
 Record = DataMessage[Any, Any, Any]
 
 
 def assert_agree(dataflow: Dataflow, expected: Interpretation, got: Run) -> None:
     """Compare what came out of each sink and inspector."""
+    assert_one_ticket(record.value for sink in got.sinks.values() for record in sink)
     for step in dataflow.steps:
         if step.kind in ("sink", "inspect"):
             assert _view(step.order, got.records[step.name]) == _view(step.order, expected.records[step.name]), (
@@ -44,12 +46,29 @@ def _view(order: Order, records: Iterable[Record]) -> Any:
 
 
 def typed(value: Any) -> Any:
-    """Make a value hashable, and unequal to those of other types."""
+    """Make a value hashable, and unequal to those of other types, but that a pair may be marked as made at the end."""
     if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(map(typed, value))
+        return "list" if isinstance(value, list) else "tuple", tuple(map(typed, value))
     if isinstance(value, (set, dict)):
         return type(value).__name__, frozenset(map(typed, value.items() if isinstance(value, dict) else value))
     return type(value).__name__, value
+
+
+def assert_one_ticket(values: Iterable[Any]) -> None:
+    """Check that an operator drew one ticket for each of its keys, whoever drew and however often."""
+    numbers: dict[Any, int] = {}
+    for found in _tickets(values):
+        assert numbers.setdefault(found.owner, found.number) == found.number, f"two tickets of {found.owner}"
+
+
+def _tickets(value: Any) -> Iterator[Ticket]:
+    if isinstance(value, Ticket):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tickets(value.items())
+    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        for element in value:
+            yield from _tickets(element)
 
 
 # Epochs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
@@ -31,6 +32,7 @@ class Run:
         new_sink: makes the sink of a step, where it is to be another one; it fills `records` itself.
         marks: by step, the workers and epochs in their order, since the number of workers last changed.
         past_epochs: by step, those of the times before, each by worker.
+        restarts: how often the run began again from a snapshot.
     """
 
     new_log: Callable[[], Any] = list
@@ -39,6 +41,7 @@ class Run:
     records: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Any] = field(default_factory=dict)
     past_epochs: dict[str, list[dict[int, list[Any]]]] = field(default_factory=dict)
+    restarts: int = 0
 
     @property
     def epochs(self) -> dict[str, dict[int, list[Any]]]:
@@ -121,7 +124,20 @@ def build(
             streams.append(provider.new_stream().source(step.name, made))
             continue
         inputs = [streams[index] for index in step.inputs]
+        if step.kind in _WAITING or (step.kind, step.arg) == ("stateful_op", "alarm"):
+            inputs = [_with_epochs(stream, f"{step.name} epochs {at}") for at, stream in enumerate(inputs)]
         streams.extend(_streams(_BUILDERS[step.kind](step, inputs, result)))
+
+
+_WAITING = ("window", "early_window", "sort", "cogroup", "interval_join", "asof_join")
+"""The steps that need epochs (watermarks)."""
+
+
+def _with_epochs(stream: Any, name: str) -> Any:
+    """Return a stream with a generator of epochs, one that issues none where it had none."""
+    if stream._graph.has_epochs(stream._port):
+        return stream
+    return stream.generate_epochs(name, lambda msg, epoch: None, per_part=False).on_time
 
 
 def _streams(made: Any) -> Sequence[Any]:
@@ -231,7 +247,8 @@ def _key_distribute(step: Step, inputs: list[Any], _: Run) -> Any:
 
 def _stateful_map(step: Step, inputs: list[Any], _: Run) -> Any:
     mapper = functions.STATEFUL_MAPS[step.arg]
-    return inputs[0].stateful_map(step.name, mapper.make, mapper.default)
+    make = partial(functions.ticket, step.name) if step.arg == "ticket" else mapper.make
+    return inputs[0].stateful_map(step.name, make, mapper.default)
 
 
 def _stateful_op(step: Step, inputs: list[Any], _: Run) -> Any:
@@ -295,8 +312,8 @@ def _distinct(step: Step, inputs: list[Any], _: Run) -> Any:
 
 
 def _throttle(step: Step, inputs: list[Any], _: Run) -> Any:
-    n, per = step.arg
-    return inputs[0].throttle(step.name, n, per=per)
+    n, per, kind = step.arg
+    return inputs[0].throttle(step.name, n, per=per, kind=kind)
 
 
 def _batch(step: Step, inputs: list[Any], _: Run) -> Any:
@@ -325,6 +342,7 @@ def _inspect_frontier(step: Step, inputs: list[Any], result: Run) -> Any:
 
 _BUILDERS: dict[str, Builder] = {
     "map": _with(functions.MAPS),
+    "map_with_key": _with(functions.KEYED_MAPS),
     "filter": _with(functions.PREDICATES),
     "filter_map": _with(functions.FILTER_MAPS),
     "flat_map": _with(functions.FLAT_MAPS),

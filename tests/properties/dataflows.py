@@ -36,9 +36,6 @@ class Traits:
         parts: whether its keys are the parts of its source.
         family: streams of one family may hold the same values.
         stamps: the type of its timestamps; None if it may be any, or `MAX`.
-        sources: the sources that it comes from.
-        holds: whether records are held back until an epoch comes. Those that still are when the sources have ended
-            come behind the epochs of other sources.
     """
 
     keyed: bool
@@ -52,8 +49,6 @@ class Traits:
     placed: frozenset[str] = frozenset({"rendezvous"})
     parts: bool = False
     stamps: type | None = int
-    sources: frozenset[int] = frozenset()
-    holds: bool = False
 
     @property
     def stateful(self) -> bool:
@@ -148,8 +143,7 @@ def _items(draft: Draft, values: Sequence[Any], most: int) -> tuple[Any, ...]:
 
 def single_source(draft: Draft, values: Sequence[Any] = VALUES) -> None:
     items = _items(draft, values, 24)
-    own = frozenset({len(draft.steps)})
-    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family(), sources=own)
+    traits = Traits(keyed=False, order=Order.TOTAL, place=Place.SOURCE, family=draft.family())
     draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
 
 
@@ -157,8 +151,7 @@ def part_source(draft: Draft) -> None:
     keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=4, unique=True))
     parts = tuple(_part(draft, key) for key in keys)
     place = Place.SPREAD if draft.parallel else Place.SOURCE
-    own = frozenset({len(draft.steps)})
-    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True, sources=own)
+    traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True)
     draft.add("source", (), parts, traits)
 
 
@@ -183,6 +176,11 @@ def map_values(draft: Draft, index: int) -> None:
 def mutate(draft: Draft, index: int) -> None:
     draft.mutated.add(draft.traits[index].family)
     draft.add("map", (index,), "mutate", draft.traits[index])
+
+
+def map_with_key(draft: Draft, index: int) -> None:
+    name = draft.choose(list(functions.KEYED_MAPS))
+    draft.add("map_with_key", (index,), name, replace(draft.traits[index], family=draft.family(shared=True)))
 
 
 def filter_values(draft: Draft, index: int) -> None:
@@ -274,7 +272,7 @@ def stateful_op(draft: Draft, index: int) -> None:
     keeps_values = name in ("show", "triples", "renew", "roll")
     order = traits.order
     if name == "alarm":
-        traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
+        traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False)
         draft.add("stateful_op", (index,), name, traits)
         return
     if name in ("flush", "tumble", "final"):
@@ -314,13 +312,13 @@ def window(draft: Draft, index: int) -> None:
     """Aggregate in windows; of those of a number of records leave out the rest, whose time depends on the epochs."""
     traits = draft.traits[index]
     names = [name for name, it in functions.WINDOWS.items() if traits.ordered or not isinstance(it, CountWindows)]
-    traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
+    traits = replace(traits, order=Order.BY_KEY, family=draft.family(), parts=False)
     draft.add("window", (index,), draft.choose(names), traits)
 
 
 def early_window(draft: Draft, index: int) -> None:
     """Aggregate in windows that have early results, which depend on the epochs."""
-    traits = replace(draft.traits[index], order=Order.BY_KEY, family=draft.family(), parts=False, holds=True)
+    traits = replace(draft.traits[index], order=Order.BY_KEY, family=draft.family(), parts=False)
     draft.add("early_window", (index,), draft.choose(list(functions.EARLY)), traits)
 
 
@@ -329,7 +327,7 @@ def late_window(draft: Draft, index: int) -> None:
     on_time = _generate(draft, index, draft.choose(["own", "back", "sometimes", 0, 1, 3]), len(draft.steps), here=False)
     key = draft.choose(list(functions.KEYS)) if draft.traits[index].keyed else draft.choose(["two", "mixed", "modulo"])
     keyed, late = (_distribute(draft, it, key, "rendezvous") for it in (on_time, on_time + 1))
-    traits = replace(draft.traits[keyed], order=Order.BY_KEY, parts=False, punctual=False, holds=True)
+    traits = replace(draft.traits[keyed], order=Order.BY_KEY, parts=False, punctual=False)
     name = draft.choose(list(functions.LATE))
     results, revised = (replace(traits, family=draft.family(), punctual=it) for it in (True, False))
     draft.add("late_window", (keyed, late), name, results, revised, replace(traits, order=draft.traits[late].order))
@@ -351,17 +349,22 @@ def _distinct(draft: Draft, index: int) -> None:
 
 def _throttle(draft: Draft, index: int) -> None:
     _share(draft, index)
-    draft.add("throttle", (index,), draft.choose([(1, 5), (2, 7), (3, 4)]), *[draft.traits[index]] * 2)
+    draft.add(
+        "throttle",
+        (index,),
+        draft.choose([(1, 5, "sliding"), (2, 7, "sliding"), (2, 9, "bucket"), (3, 4, "bucket")]),
+        *[draft.traits[index]] * 2,
+    )
 
 
 def _sort(draft: Draft, index: int) -> None:
-    draft.add("sort", (index,), None, replace(draft.traits[index], holds=True))
+    draft.add("sort", (index,), None, replace(draft.traits[index]))
 
 
 def _batch(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     family = draft.family(shared_with=traits.family)
-    traits = replace(traits, order=Order.BY_KEY, family=family, parts=False, holds=True)
+    traits = replace(traits, order=Order.BY_KEY, family=family, parts=False)
     draft.add("batch", (index,), draft.choose([(2, 5), (3, 20), (4, 3)]), traits)
 
 
@@ -375,10 +378,7 @@ def join(draft: Draft, index: int) -> None:
     others = [
         other
         for other, traits in enumerate(draft.traits)
-        if draft.may_read(other)
-        and _windowed(traits)
-        and traits.placed == left.placed
-        and _meet_in_time([left, traits])
+        if draft.may_read(other) and _windowed(traits) and traits.placed == left.placed
     ]
     if not others:  # nor may the stream itself be read twice
         sample(draft, index)
@@ -387,7 +387,7 @@ def join(draft: Draft, index: int) -> None:
     kind = draft.choose(["interval_join", "cogroup", *["asof_join"] * draft.traits[other].ordered])
     for read in (index, other):
         _share(draft, read)
-    joined = replace(_joined([left, draft.traits[other]]), holds=True)
+    joined = replace(_joined([left, draft.traits[other]]))
     if kind == "cogroup":
         names = [name for name, it in functions.WINDOWS.items() if not isinstance(it, CountWindows)]
         traits = replace(joined, order=Order.BY_KEY, family=draft.family())
@@ -419,7 +419,7 @@ def keyed_in_time(draft: Draft, index: int) -> None:
 def assign_and_generate(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     assigner = draft.choose(list(functions.ASSIGNERS))
-    stamps = float if assigner == "halves" else int
+    stamps = float if assigner in ("halves", "single") else int
     traits = replace(traits, epochs=ONLY_MAX, here=False, stamps=stamps)
     stamped = draft.add("assign_timestamps", (index,), assigner, traits)
     draft.hidden.add(stamped)
@@ -503,18 +503,11 @@ def _joined(traits: list[Traits]) -> Traits:
         place=place,
         family=traits[0].family,
         epochs=traits[0].epochs if len(origins) == 1 and not any(t.here for t in traits) else None,
-        punctual=all(t.punctual for t in traits) and _meet_in_time(traits),
+        punctual=all(t.punctual for t in traits),
         scattered=any(t.scattered for t in traits) or (place is Place.SPREAD and placed not in _BY_KEY),
         placed=placed,
         stamps=traits[0].stamps if len({t.stamps for t in traits}) == 1 else None,
-        sources=frozenset().union(*(t.sources for t in traits)),
-        holds=any(t.holds for t in traits),
     )
-
-
-def _meet_in_time(traits: Sequence[Traits]) -> bool:
-    """Whether no record comes behind the epochs of other sources, if its own source has ended before them."""
-    return not any(t.holds for t in traits) or len({t.sources for t in traits}) == 1
 
 
 def inspect(draft: Draft, index: int) -> None:
@@ -600,6 +593,7 @@ PLAIN = (
     Move(map_values),
     Move(filter_values),
     Move(filter_map),
+    Move(map_with_key, lambda traits: traits.keyed),
     Move(flat_map),
     Move(flatten),
     Move(stateless_op),

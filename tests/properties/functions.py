@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from math import ceil
 from typing import Any
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
 
 from malflow import MAX, DataMessage, index_select, rendezvous_select
 from malflow.windows import Windows, counting, session, sliding, tumbling
@@ -84,6 +91,12 @@ PREDICATES: dict[str, Function] = {
     "none": lambda _: False,
 }
 
+KEYED_MAPS: dict[str, Callable[[Any, Any], Any]] = {
+    "key and weight": lambda key, value: [key, weight(value)],
+    "swap": lambda key, value: (value, key),
+}
+
+
 FILTER_MAPS: dict[str, Function] = {
     "halve": lambda value: weight(value) // 2 if weight(value) % 3 else None,
     "lists": lambda value: value if isinstance(value, list) else None,
@@ -92,6 +105,8 @@ FILTER_MAPS: dict[str, Function] = {
 
 
 # Keys: groups of equal keys, of which the timestamp chooses one
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, True, 1.0, Decimal(1), Decimal("1.00")),
@@ -103,7 +118,13 @@ EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (2**70, float(2**70), Decimal(2**70)),
     (-1, -1.0),
     ((),),
-    (b"a",),
+    (b"a", np.bytes_(b"a")),
+    (7, np.int64(7), np.uint8(7), np.float32(7), np.float64(7)),
+    ("ab", np.str_("ab")),
+    (NOON, NOON.astimezone(ZoneInfo("Europe/Berlin")), pd.Timestamp(NOON), pd.Timestamp(NOON).tz_convert("Asia/Tokyo")),
+    (NOON.replace(tzinfo=None), np.datetime64("2026-03-01T12:00:00", "us"), pd.Timestamp("2026-03-01T12:00")),
+    (timedelta(hours=1), pd.Timedelta("1h"), np.timedelta64(3_600_000_000, "us")),
+    ((NOON, "a"), (pd.Timestamp(NOON), np.str_("a"))),
 )
 
 
@@ -126,7 +147,7 @@ KEYS: dict[str, Function] = {
 
 
 def _whole(key: Any) -> int:
-    return int(key) if isinstance(key, (int, float, Decimal)) else 0
+    return int(key) if isinstance(key, (int, float, Decimal, np.integer)) else 0
 
 
 PARTITIONERS: dict[str, Function] = {
@@ -155,6 +176,9 @@ ASSIGNERS: dict[str, Function] = {
     "double": lambda msg: instant(msg.timestamp) * 2,
     "bumpy": lambda msg: instant(msg.timestamp) + weight(msg.value) % 7 - 3,
     "halves": lambda msg: (instant(msg.timestamp) + weight(msg.value) % 4) / 2,
+    "unsigned": lambda msg: np.uint16((instant(msg.timestamp) + weight(msg.value) % 3) % FAR),
+    "short": lambda msg: np.int8((instant(msg.timestamp) + weight(msg.value) % 3) % 100),
+    "single": lambda msg: np.float32(instant(msg.timestamp) + weight(msg.value) % 4) / 2,
 }
 
 WINDOWS: dict[str, Windows] = {
@@ -260,6 +284,28 @@ STATELESS_OPS: dict[str, Function] = {"repeat": Repeat, "twice": Twice, "hold": 
 # State
 
 
+class Ticket:
+    """A drawn number. All are equal for the interpreter; those of one key in one run must have one number.
+
+    Attributes:
+        owner: the operator and the key that it was drawn for.
+        number: drawn, so that no two tickets have the same.
+    """
+
+    def __init__(self, operator: str, key: Any) -> None:
+        self.owner = operator, key
+        self.number = uuid4().int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ticket)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __deepcopy__(self, memo: Any) -> Ticket:
+        return self
+
+
 @dataclass(frozen=True)
 class Stateful:
     """A function or a maker of logics, and the default state that goes with it."""
@@ -275,6 +321,12 @@ def _previous(_: Any, value: Any, state: Any) -> Any:
 def _count(_: Any, value: Any, state: Any) -> Any:
     del value
     return (state or 0) + 1, (state or 0) + 1
+
+
+def ticket(operator: str, key: Any, value: Any, state: Any) -> Any:
+    """Draw a ticket for a key when it is seen first, and send it with each value."""
+    ticket = Ticket(operator, key) if state is None else state
+    return (ticket, value), ticket
 
 
 def _history(_: Any, value: Any, state: Any) -> Any:
@@ -330,6 +382,7 @@ STATEFUL_MAPS: dict[str, Stateful] = {
     "previous": Stateful(_previous),
     "forget": Stateful(_forget, int),
     "recent": Stateful(_recent),
+    "ticket": Stateful(partial(ticket, "")),
     "history": Stateful(_history, list),
     "distinct": Stateful(_distinct, set),
     "tally": Stateful(_tally, dict),

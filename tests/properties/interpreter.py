@@ -9,6 +9,8 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from malflow import MAX, DataMessage
 from malflow.panes import RegularPanes
 from malflow.partitioners import stable_hash
@@ -98,6 +100,11 @@ class Stream:
             operator.on_edge_epoch(edge, epoch)
 
 
+def same(key: Any, other: Any) -> bool:
+    """Whether two keys are one, as a dict finds out: numbers of numpy can't be compared with every other key."""
+    return hash(key) == hash(other) and bool(key == other)
+
+
 def owned(value: Any) -> Any:
     """Return a copy of a value for one reader."""
     if isinstance(value, (list, tuple)):
@@ -158,6 +165,12 @@ class Filter(Operator):
     def on_record(self, record: Record) -> None:
         if functions.PREDICATES[self.step.arg](record.value):
             self.send(record)
+
+
+class MapWithKey(Operator):
+    def on_record(self, record: Record) -> None:
+        value = functions.KEYED_MAPS[self.step.arg](record.key, record.value)
+        self.send(DataMessage(record.key, value, record.timestamp))
 
 
 class FilterMap(Operator):
@@ -321,7 +334,7 @@ class Window(Operator):
     def on_record(self, record: Record) -> None:
         self._records.append((record.key, record.timestamp, functions.weight(record.value)))
         if isinstance(self._windows, CountWindows):
-            own = [it for it in self._records if it[0] == record.key]
+            own = [it for it in self._records if same(it[0], record.key)]
             size, every = self._windows.size, self._windows.every
             if len(own) >= size and (len(own) - size) % every == 0:
                 self.send_result(record.key, own[-size][1], record.timestamp + 1, own[-size:], record.timestamp)
@@ -342,7 +355,7 @@ class Window(Operator):
 
     def _found(self) -> Iterator[tuple[Any, Any, Any, list[Any]]]:
         for key in {key: None for key, *_ in self._records}:
-            own = sorted(it for it in ((at, weight) for other, at, weight in self._records if other == key))
+            own = sorted(it for it in ((at, weight) for other, at, weight in self._records if same(other, key)))
             for start, end in self._bounds([at for at, _ in own]):
                 yield end, start, key, [it for it in own if start <= it[0] < end]
 
@@ -394,7 +407,7 @@ class EarlyWindow(Window):
                 instant = start + (epoch + 1 - start) // self._every * self._every - 1
                 if instant >= start and (self._before is None or instant > self._before):
                     self._changed.discard((key, start, end))
-                    found = [it for it in self._records if it[0] == key and start <= it[1] < end]
+                    found = [it for it in self._records if same(it[0], key) and start <= it[1] < end]
                     self.send_result(key, start, end, found, instant)
             self._before = epoch
         self.issue(epoch)
@@ -475,7 +488,7 @@ class IntervalJoin(Operator):
 
     def _are_near(self, left: Record, right: Record) -> bool:
         difference = right.timestamp - left.timestamp
-        return bool(left.key == right.key and -self._before <= difference <= self._after)
+        return bool(same(left.key, right.key) and -self._before <= difference <= self._after)
 
     def on_epoch(self, epoch: Any) -> None:
         for deadline, edge, record in [it for it in self._single if it[0] <= epoch]:
@@ -500,7 +513,7 @@ class AsofJoin(Operator):
         for record in sorted((it for it in self._left if it.timestamp <= epoch), key=lambda it: it.timestamp):
             best = None
             for other in self._right:
-                if other.key == record.key and other.timestamp <= record.timestamp and self._is_near(record, other):
+                if same(other.key, record.key) and other.timestamp <= record.timestamp and self._is_near(record, other):
                     best = other if best is None or other.timestamp >= best.timestamp else best
             if best is not None or self._how == "left":
                 pair = (owned(record.value), None if best is None else owned(best.value))
@@ -529,7 +542,7 @@ class Distinct(Operator):
     def on_record(self, record: Record) -> None:
         name, within = functions.weight(record.value) % 3, self.step.arg
         for key, other, at in self._passed:
-            if (key, other) == (record.key, name) and (within is None or abs(at - record.timestamp) < within):
+            if same(key, record.key) and other == name and (within is None or abs(at - record.timestamp) < within):
                 return
         self._passed.append((record.key, name, record.timestamp))
         self.send(record)
@@ -547,13 +560,27 @@ class Changes(Operator):
 
 
 class Throttle(Operator):
-    """Keeps buckets of tokens, as fractions."""
+    """Keeps all timestamps that passed, or buckets of tokens, as fractions."""
 
     def prepare(self) -> None:
         self._buckets: dict[Any, tuple[Fraction, int]] = {}
+        self._passed: dict[Any, list[int]] = {}
 
     def on_record(self, record: Record) -> None:
-        n, per = self.step.arg
+        n, per, kind = self.step.arg
+        (self._spend if kind == "bucket" else self._look_around)(record, n, per)
+
+    def _look_around(self, record: Record, n: int, per: int) -> None:
+        """Try each span that begins with a record and has this one in it."""
+        at, passed = record.timestamp, self._passed.setdefault(record.key, [])
+        starts = [start for start in [*passed, at] if start <= at < start + per]
+        fullest = max(sum(start <= it < start + per for it in passed) for start in starts)
+        passes = fullest < n and sum(it > at for it in passed) <= n
+        if passes:
+            passed.append(at)
+        self.outputs[0 if passes else 1].send(record)
+
+    def _spend(self, record: Record, n: int, per: int) -> None:
         tokens, then = self._buckets.get(record.key, (Fraction(n), record.timestamp))
         now = max(then, record.timestamp)
         tokens = min(Fraction(n), tokens + Fraction(n * (now - then), per))
@@ -608,7 +635,9 @@ class Sample(Operator):
 
 class AssignTimestamps(Operator):
     def on_record(self, record: Record) -> None:
-        self.send(DataMessage(record.key, record.value, functions.ASSIGNERS[self.step.arg](record)))
+        timestamp = functions.ASSIGNERS[self.step.arg](record)
+        plain = timestamp.item() if isinstance(timestamp, np.generic) else timestamp
+        self.send(DataMessage(record.key, record.value, plain))
 
     def on_epoch(self, epoch: Any) -> None:
         if epoch is MAX:
@@ -694,6 +723,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "map": Map,
     "filter": Filter,
     "filter_map": FilterMap,
+    "map_with_key": MapWithKey,
     "flat_map": FlatMap,
     "flatten": Flatten,
     "stateless_op": StatelessOp,

@@ -84,7 +84,7 @@ def test_a_window_waits_for_the_part_that_is_behind(workers: int) -> None:
         "operator 'hourly' has 2 windows open and waits for 179; its time is 124.\n"
         "  it is held back by source 'flights', part 'b.csv', which has emitted nothing for 40 s "
         "(its epoch is 124, at 'epochs')\n"
-        "  to go on without it, pass idle_after= to generate_epochs('epochs', ...)"
+        "  to go on without it, pass idle_after= to operator 'epochs'"
     )
 
 

@@ -25,6 +25,7 @@ COMMON: dict[str, Any] = {
     "debug": True,
     "listeners": (),
     "sinks": "accept_duplicates",
+    "at_end": "keep",
 }
 OF_SPARK: dict[str, Any] = COMMON | {
     "spark": object(),

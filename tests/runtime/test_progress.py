@@ -75,7 +75,7 @@ def test_late_records_that_nothing_reads_are_told_once(caplog: pytest.LogCapture
     runtime.execute()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    told = "operator 'epochs' dropped 4 records as late, by up to 6: nothing reads the second "
+    told = "operator 'epochs' dropped 4 records as late, by up to 6: nothing reads its stream of late "
     assert record.message.startswith(told)
 
 

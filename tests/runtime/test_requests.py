@@ -16,6 +16,7 @@ from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotErro
 from malflow.errors import FencedError, RunFailed, StoreError
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
+from malflow.snapshot.executors import InlineExecutor
 from malflow.sources import StatefulSource, StatelessSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import in_memory, kept_states
@@ -267,6 +268,7 @@ def test_a_rescale_that_ends_the_run_is_told_to_who_asked_too() -> None:
 
 def test_a_snapshot_that_can_not_be_written_is_told_to_who_asked(tmp_path: Any) -> None:
     backend = FsspecBackend(str(tmp_path), retry_for=timedelta(milliseconds=1))
+    backend._executor = InlineExecutor
 
     def break_and_ask(runtime: SingleThreadRuntime) -> Any:
         (tmp_path / "default" / "d").write_text("no folder")
@@ -274,7 +276,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_to_who_asked(tmp_path: Any) 
 
     def mend(_runtime: SingleThreadRuntime) -> None:
         with pytest.raises(SnapshotError, match="could not be written"):
-            asking.answers[4].result(timeout=60)
+            asking.answers[4].result(timeout=0)
         (tmp_path / "default" / "d").unlink()
         (tmp_path / "default" / "d").mkdir()
 

@@ -185,6 +185,9 @@ def timed(stream: Any) -> Any:
 # Functions of a value or a message
 
 operator("mapper")(lambda s, trap: s.map("op", trap.spring))
+operator("mapper with a key")(
+    lambda s, trap: s.key_local("k", lambda m: 1).map_with_key("op", lambda k, v: trap.spring(v))
+)
 operator("predicate")(lambda s, trap: s.filter("op", lambda v: trap.spring(v) >= 0))
 operator("truth of a predicate")(lambda s, trap: s.filter("op", functools.partial(trapped("__bool__"), trap)))
 operator("filter_map")(lambda s, trap: s.filter_map("op", trap.spring))

@@ -56,6 +56,19 @@ def changed_rows(items: Iterable[Item], bound: int) -> list[Row]:
     ]
 
 
+def limited_rows(items: Iterable[Item], bound: int, n: int, per: int) -> tuple[list[Row], list[Row]]:
+    """Return the records that leave at most `n` in each span, and the others."""
+    passed: list[Row] = []
+    held_back: list[Row] = []
+    for row in on_time(items, bound):
+        times = [at for key, at, _ in passed if key == row[0]]
+        after = [*times, row[1]]
+        fits = all(sum(start <= at < start + per for at in after) <= n for start in after)
+        newer = sum(at > row[1] for at in times)
+        (passed if fits and newer <= n else held_back).append(row)
+    return passed, held_back
+
+
 def throttled_rows(items: Iterable[Item], bound: int, n: int, per: int) -> tuple[list[Row], list[Row]]:
     """Return the records that find a whole token, and the others."""
     buckets: dict[Any, tuple[Fraction, int]] = {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, limit_out_of_orderness
+from malflow.patterns import absent, step
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
@@ -29,6 +30,7 @@ HALF_A_DAY = timedelta(hours=12)
         (lambda keyed: keyed.distinct("it", 3, within=1), "needs a function as its by; got 3"),
         (lambda keyed: keyed.throttle("it", 0, per=1), "positive integer as its n; got 0"),
         (lambda keyed: keyed.throttle("it", 2, per="1 s"), "positive number or timedelta as its per; got '1 s'"),
+        (lambda keyed: keyed.throttle("it", 2, per=1, kind="burst"), "'sliding' or 'bucket' as its kind; got 'burst'"),
         (lambda keyed: keyed.batch("it", 0, within=1), "positive integer as its size; got 0"),
         (lambda keyed: keyed.batch("it", 1, within=-1), "positive number or timedelta as its within; got -1"),
         (lambda keyed: keyed.sample("it", 1.5), "a fraction from 0 to 1; got 1.5"),
@@ -50,6 +52,43 @@ def test_a_span_that_does_not_fit_the_timestamps_is_an_error() -> None:
     assert "window" not in str(caught.value)
     with pytest.raises(OperatorError, match="whole days for dates"):
         results_of([("a", date(2026, 3, 1), 0)], timedelta(0), lambda keyed: keyed.distinct("it", within=HALF_A_DAY))
+
+
+@pytest.mark.parametrize(
+    ("add", "argument"),
+    [
+        (lambda keyed, span: keyed.throttle("it", 2, per=span)[0], "per"),
+        (lambda keyed, span: keyed.throttle("it", 2, per=span, kind="bucket")[0], "per"),
+        (lambda keyed, span: keyed.batch("it", 2, within=span), "within"),
+        (lambda keyed, span: keyed.distinct("it", within=span), "within"),
+        (lambda keyed, span: keyed.asof_join("it", keyed, tolerance=span), "tolerance"),
+        (lambda keyed, span: keyed.match("it", step("a").then(step("b")).within(span))[0], "within"),
+        (lambda keyed, span: keyed.match("it", step("a").then(step("b"), within=span))[0], "within"),
+        (lambda keyed, span: keyed.match("it", absent(step("a"), during=span).then(step("b")))[0], "during"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("timestamp", "span"),
+    [
+        (datetime(2026, 3, 1), 60),
+        (datetime(2026, 3, 1, tzinfo=UTC), 1.5),
+        (timedelta(1), 60),
+        (1, timedelta(hours=1)),
+        (1.5, timedelta(hours=1)),
+        (date(2026, 3, 1), 1),
+        (date(2026, 3, 1), HALF_A_DAY),
+    ],
+)
+def test_a_span_of_another_type_names_the_record_and_the_cure(
+    add: Callable[[Any, Any], Any], argument: str, timestamp: Any, span: Any
+) -> None:
+    bound = timedelta(0) if isinstance(timestamp, date | timedelta) else 0
+    with pytest.raises(
+        OperatorError,
+        match=rf"operator 'it' failed at key 'a', value 'a', timestamp .*{argument}=.* does not fit the timestamp .*"
+        rf"{argument}= is a number for numbers, a timedelta for datetimes",
+    ):
+        results_of([("a", timestamp, "a")], bound, lambda keyed: add(keyed, span))
 
 
 def test_a_missing_field_names_the_record() -> None:
@@ -82,10 +121,24 @@ def test_a_value_that_is_mutated_further_on_still_counts_as_it_was() -> None:
     assert len(results_of([("a", n, [1]) for n in range(3)], 0, add)) == 1
 
 
+def test_a_limit_is_one_of_each_span() -> None:
+    items = [("a", at, at) for at in range(130)]
+    passed = results_of(items, 0, lambda keyed: keyed.throttle("it", 10, per=60)[0])
+    assert [msg.value for msg in passed] == [*range(10), *range(60, 70), *range(120, 130)]
+
+
+def test_a_limit_is_one_of_each_span_of_time_out_of_order() -> None:
+    items = [("a", at, at) for at in (100, 101, 112, 99, 95, 90, 103)]
+    passed = results_of(items, 50, lambda keyed: keyed.throttle("it", 2, per=10)[0])
+    assert [msg.value for msg in passed] == [100, 101, 112]
+    passed = results_of(items, 50, lambda keyed: keyed.throttle("it", 3, per=10)[0])
+    assert [msg.value for msg in passed] == [100, 101, 112, 99], "four newer ones have passed before 90"
+
+
 def test_bursts_are_followed_by_single_records() -> None:
     items = [("a", at, at) for at in range(7)]
-    passed = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6)[0])
-    held_back = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6)[1])
+    passed = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6, kind="bucket")[0])
+    held_back = results_of(items, 0, lambda keyed: keyed.throttle("it", 2, per=6, kind="bucket")[1])
     assert [msg.value for msg in passed] == [0, 1, 3, 6]
     assert [msg.value for msg in held_back] == [2, 4, 5]
 
@@ -153,6 +206,14 @@ def test_another_limit_of_a_new_version_starts_with_full_buckets(tmp_path: Path)
         run_twice(tmp_path / "refused", limit(1), limit(3))
     assert run_twice(tmp_path / "same", limit(1), limit(1)) == []
     assert run_twice(tmp_path / "started", limit(1), limit(2, version=2)) == [1, 2]
+
+
+def test_limits_of_both_kinds_resume_from_each_other(tmp_path: Path) -> None:
+    def limit(kind: str) -> Callable[[Any], Any]:
+        return lambda keyed: keyed.throttle("it", 3, per=100, kind=kind)[0]
+
+    for first, second in (("bucket", "sliding"), ("sliding", "bucket")):
+        assert run_twice(tmp_path / first, limit(first), limit(second)) == [1], "two of three had passed"
 
 
 def test_waiting_records_are_migrated(tmp_path: Path) -> None:

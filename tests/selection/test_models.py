@@ -20,6 +20,7 @@ from tests.selection.model import (
     by_key,
     changed_rows,
     distinct_rows,
+    limited_rows,
     on_time,
     sorted_rows,
     throttled_rows,
@@ -73,8 +74,23 @@ def test_changes_pass_only_what_differs(items: list[Item], bound: int, options: 
 def test_throttled_keys_spend_tokens(
     items: list[Item], bound: int, n: int, per: int, output: int, options: dict[str, Any]
 ) -> None:
-    rows = rows_of(items, bound, lambda keyed: keyed.throttle("limit", n, per=per)[output], **options)
+    rows = rows_of(items, bound, lambda keyed: keyed.throttle("limit", n, per=per, kind="bucket")[output], **options)
     assert by_key(rows) == by_key(throttled_rows(items, bound, n, per)[output])
+
+
+@given(
+    items=st.one_of(streams, bursts),
+    bound=bounds,
+    n=counts,
+    per=spans,
+    output=st.integers(0, 1),
+    options=workers_and_checks,
+)
+def test_no_span_has_more_than_its_limit(
+    items: list[Item], bound: int, n: int, per: int, output: int, options: dict[str, Any]
+) -> None:
+    rows = rows_of(items, bound, lambda keyed: keyed.throttle("limit", n, per=per)[output], **options)
+    assert by_key(rows) == by_key(limited_rows(items, bound, n, per)[output])
 
 
 @given(
@@ -102,6 +118,7 @@ ADDED: dict[str, Callable[[Any], Any]] = {
     "changes": lambda keyed: keyed.changes("it"),
     "passed": lambda keyed: keyed.throttle("it", 2, per=9)[0],
     "held back": lambda keyed: keyed.throttle("it", 2, per=9)[1],
+    "tokens": lambda keyed: keyed.throttle("it", 2, per=9, kind="bucket")[0],
     "sort": lambda keyed: keyed.sort("it"),
     "batch": lambda keyed: keyed.batch("it", 3, within=7),
 }
@@ -164,6 +181,7 @@ def test_fewer_epochs_give_the_same_records(items: list[Item], bound: int, withi
     for add in (
         lambda keyed: keyed.distinct("it", lambda n: n % 3, within=within),
         lambda keyed: keyed.throttle("it", 2, per=within)[0],
+        lambda keyed: keyed.throttle("it", 2, per=within, kind="bucket")[0],
         lambda keyed: keyed.batch("it", 3, within=within),
         lambda keyed: keyed.sort("it"),
     ):

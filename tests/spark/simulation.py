@@ -18,7 +18,7 @@ import pytest
 
 from malflow import state
 from malflow.engine.plan import Program
-from malflow.errors import RunFailed, StoreError
+from malflow.errors import OperatorError, RunFailed, StoreError
 from malflow.runtime.control import Request, RunRequests
 from malflow.runtime.spark import changelog_index, coordinator, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchFolder
@@ -28,6 +28,7 @@ from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions
 from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
+from malflow.runtime.starting import RestartGuard
 from malflow.snapshot.persistence import Persistence
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
@@ -41,7 +42,7 @@ class Plan:
 
     Attributes:
         places: the process of each task, in their order; the last ones again and again.
-        again: the tasks that are done twice, the first time in the next process.
+        again: the tasks that are done twice, the first time in the next process; both must send the same.
         killed: the process that is killed before the tick.
         asks: whether somebody asks for a snapshot.
         writes: whether snapshots that are under way get done.
@@ -67,6 +68,7 @@ class Cluster:
         plans: what happens in each tick.
         after_tick: is called with the spec and the coordinator after each tick.
         later: does the work of the background, where the persistence has it.
+        tries: how often a task is tried that fails, each time in the next process.
 
     Attributes:
         takeovers: how often a task was done by another process than before.
@@ -78,10 +80,12 @@ class Cluster:
         plans: Iterable[Plan],
         after_tick: Callable[[RunSpec, Any], object] = lambda *_: None,
         later: Later | None = None,
+        tries: int = 1,
     ) -> None:
         self.plans = deque(plans)
         self.after_tick = after_tick
         self.later = Later() if later is None else later
+        self.tries = tries
         self.plan = Plan()
         self.attempt: RunAttempt | None = None
         self.requests = RunRequests()
@@ -94,7 +98,7 @@ class Cluster:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
             self.requests = RunRequests()
-            self.attempt = RunAttempt(self, program, parallelism, started, self.requests)  # type: ignore[arg-type] # stands for a session
+            self.attempt = RunAttempt(self, program, parallelism, started, self.requests, RestartGuard(program))  # type: ignore[arg-type] # stands for a session
             try:
                 self.attempt.run()
             except (RunFailed, StoreError) as error:
@@ -149,13 +153,23 @@ class Cluster:
             given: list[list[Row]] = [[] for _ in range(spec.parallelism)]
             for worker in range(spec.parallelism):
                 place = self.plan.places[min(task, len(self.plan.places) - 1)]
-                if task in self.plan.again:
-                    self._attempt(place + 1, spec, stage, worker, command, rows[worker])
-                for row in self._attempt(place, spec, stage, worker, command, rows[worker]):
+                what = spec, stage, worker, command, rows[worker]
+                first = self._tried(place + 1, *what) if task in self.plan.again else None
+                sent = self._tried(place, *what)
+                assert first in (None, sent), f"stage {stage} of worker {worker} has sent something else again"
+                for row in sent:
                     given[row.worker].append(row)
                 task += 1
             rows = given
         return [row for some in rows for row in some]
+
+    def _tried(self, place: int, *task: Any) -> list[Row]:
+        for number in range(self.tries - 1):
+            try:
+                return self._attempt(place + number, *task)
+            except OperatorError:
+                pass
+        return self._attempt(place + self.tries - 1, *task)
 
     def _attempt(
         self, place: int, spec: RunSpec, stage: int, worker: int, command: TickCommand, rows: list[Row]

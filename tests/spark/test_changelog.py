@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 
 from malflow.errors import RunFailed, StoreError
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder
-from malflow.state import Delta, KeyedState
+from malflow.runtime.spark.changelog import (
+    NEVER,
+    Changelog,
+    ChangelogEntry,
+    PackedEntry,
+    ScratchFolder,
+    StoredOutput,
+    pack_entry,
+)
+from malflow.state import Delta
 from tests.kit.faulty_s3 import FaultyS3
 
 PLACE = ScratchFolder("", {}, "ab" * 8, b"a key for tests")
 
 
-def change(tick: int, value: int, before: int = NEVER) -> ChangelogEntry:
-    return ChangelogEntry(tick, before, {"sum": _delta(value)}, [{"numbers": {"a": value}}])
-
-
-def _delta(value: int) -> Delta:
-    state = KeyedState(tracked=True)
-    state.delta()  # it was empty, which is whole
-    state["key"] = value
-    return state.delta()
+def change(tick: int, value: int, before: int = NEVER) -> PackedEntry:
+    return pack_entry(ChangelogEntry(tick, before, {"sum": Delta({"key": value}, appended=1)}))
 
 
 @pytest.fixture
@@ -37,9 +38,21 @@ def place(tmp_path: Path) -> ScratchFolder:
 @pytest.mark.fault("I5")
 def test_the_first_change_that_is_written_counts(place: ScratchFolder) -> None:
     scratch = Changelog(place, 1)
-    assert scratch.write(0, 2, change(5, 50))
-    assert scratch.write(0, 2, change(5, 51)) is None
-    assert scratch.read(0, 2, 5).polls == [{"numbers": {"a": 50}}]
+    assert scratch.write(0, 2, change(5, 50), StoredOutput(["fifty"], ["a piece"]))
+    assert not scratch.write(0, 2, change(5, 51), StoredOutput(["fifty-one"]))
+    assert scratch.read(0, 2, 5).deltas["sum"].changed == {"key": 50}
+    assert scratch.output(0, 2, 5) == (["fifty"], ["a piece"])
+    assert scratch.output(0, 2, 6) is None
+
+
+def test_pieces_of_an_output_have_names_of_their_own(place: ScratchFolder) -> None:
+    scratch = Changelog(place, 1)
+    names = [scratch.write_piece(0, 2, 5, [b"a", number]) for number in (b"0", b"1")]
+    assert [scratch.read_piece(name) for name in names] == [b"a0", b"a1"]
+    scratch.discard((), names[:1])
+    with pytest.raises(RunFailed, match="is missing from the scratch folder"):
+        scratch.read_piece(names[0])
+    assert scratch.read_piece(names[1]) == b"a1"
 
 
 @pytest.mark.parametrize("held", [NEVER, 4, 5])
@@ -48,7 +61,7 @@ def test_of_a_whole_change_only_those_behind_read_all(place: ScratchFolder, held
     scratch = Changelog(place, 1)
     scratch.write(0, 2, change(5, 50, before=4))
     recent, everything = {"sum": Delta({"key": 60})}, {"sum": Delta({"old": 1, "key": 60}, whole=True)}
-    scratch.write(0, 2, ChangelogEntry(6, 5, everything, whole=True, recent=recent))
+    scratch.write(0, 2, pack_entry(ChangelogEntry(6, 5, everything, whole=True, recent=recent)))
     (found,) = scratch.since(0, 2, 6, held)
     assert (found.tick, found.whole, found.deltas) == ((6, False, recent) if held == 5 else (6, True, everything))
     assert scratch.read(0, 2, 6).deltas == everything
@@ -62,7 +75,7 @@ def test_changes_of_a_late_task_are_never_read(place: ScratchFolder, run: str) -
     assert scratch.find(0, 2, 5) is None
     assert scratch.write(0, 2, change(5, 50))
     assert late.write(0, 2, change(6, 13))
-    assert [it.polls for it in scratch.since(0, 2, 5, NEVER)] == [[{"numbers": {"a": 50}}]]
+    assert [it.deltas["sum"].changed for it in scratch.since(0, 2, 5, NEVER)] == [{"key": 50}]
     with pytest.raises(RunFailed, match="is missing from the scratch folder"):
         scratch.read(0, 2, 6)
 
@@ -109,7 +122,7 @@ def test_remote_changes_are_signed_and_passing_failures_retried(
     server.inject("throttled", "PUT")
     assert scratch.write(0, 2, change(5, 50))
     server.inject("error_after", "PUT")
-    assert scratch.write(0, 2, change(6, 51, before=5)) is None, "whose it is, is not known: the tick is done again"
+    assert not scratch.write(0, 2, change(6, 51, before=5)), "whose it is, is not known: the output is read"
     server.inject("throttled", "GET")
     assert [it.tick for it in scratch.since(0, 2, 6, NEVER)] == [5, 6]
     assert server.fired == 3

@@ -22,7 +22,7 @@ from malflow.engine.plan import compile_graph
 from malflow.errors import FencedError
 from malflow.graph import Graph
 from malflow.runtime.spark import leftovers, owners
-from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog, ChangelogEntry, ScratchFolder
+from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog, ChangelogEntry, ScratchFolder, pack_entry
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
@@ -97,7 +97,7 @@ def swept(place: ScratchFolder, claimed: Claimed | None = None) -> None:
 
 def written(place: ScratchFolder, run: str, job: str = "job", epoch: int = 1, tick: int = 1) -> Path:
     """Write what a run writes; return its folder, where it is on this machine."""
-    Changelog(replace(place, run=run), 1).write(0, 0, ChangelogEntry(tick, NEVER, {}))
+    Changelog(replace(place, run=run), 1).write(0, 0, pack_entry(ChangelogEntry(tick, NEVER, {})))
     note = Path(place.url, RUNS, run, "claim")
     note.write_text(json.dumps({"job": job, "epoch": epoch}), encoding="utf-8")
     return note.parent
@@ -234,7 +234,7 @@ def test_on_s3_runs_are_swept_and_what_fails_ends_nothing(monkeypatch: pytest.Mo
         place = ScratchFolder(f"s3://{server.bucket}/scratch", server.options, run_name(), KEY)
         filesystem = server.filesystem()
         for run in (place.run, dead, ELSEWHERE):
-            Changelog(replace(place, run=run), 1).write(0, 0, ChangelogEntry(1, NEVER, {}))
+            Changelog(replace(place, run=run), 1).write(0, 0, pack_entry(ChangelogEntry(1, NEVER, {})))
         filesystem.pipe(f"{place.url}/{RUNS}{ELSEWHERE}/claim", b'{"job": "job", "epoch": 1}')
         server.inject("403", "GET")
         swept(place, Claimed("job", 2))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.pacing import MOST_BYTES, Pace
 
 AIM = 1.5
 TICKS = 60
@@ -100,3 +100,12 @@ def test_the_first_tick_may_wait_for_processes_to_start() -> None:
     assert pace.limit == before
     assert pace.note(before, 0.2), "it was shorter than need be"
     assert pace.limit > before
+
+
+@given(st.integers(1, 1 << 30), costs)
+def test_ticks_of_large_records_are_bounded_by_bytes(size: int, each: float) -> None:
+    pace = Pace(0, 1)
+    for _ in range(TICKS):
+        records = pace.limit
+        pace.note(records, 0.1 + each * records, size * records)
+    assert pace.limit * size <= max(size, MOST_BYTES)

@@ -106,6 +106,13 @@ def test_an_interval_without_a_place_is_refused() -> None:
         SparkRuntime(endless, snapshots=timedelta(seconds=1))
 
 
-def test_nothing_can_be_asked_of_a_run_that_has_not_started() -> None:
-    with pytest.raises(SnapshotError, match="the run has not started"):
-        SparkRuntime(endless).rescale(2)
+def test_requests_before_the_start_are_for_the_first_run() -> None:
+    runtime = SparkRuntime(lambda _: None, spark=object())  # type: ignore[arg-type] # it never gets that far
+    asked = runtime.rescale(2)
+    assert runtime.progress.tick == 0
+    assert not runtime.explain_time().rows
+    with pytest.raises(GraphError):
+        runtime.execute()
+    assert asked.cancelled()
+    with pytest.raises(SnapshotError, match="the run has ended"):
+        runtime.rescale(2)

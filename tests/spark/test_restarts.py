@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
-from malflow.errors import FencedError, OperatorError, SnapshotError, StoreError
+from malflow.errors import FencedError, OperatorError, RunFailed, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
 from malflow.runtime.spark.spark_session import share_interpreter
 from malflow.sinks import VecSink
@@ -23,6 +23,7 @@ from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import SingleIteratorSource
 from malflow.state_kinds import StateSpec
+from tests.kit.backends import kept_states
 from tests.kit.waiting import wait_until
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 
@@ -161,7 +162,7 @@ def test_missing_changes_at_a_snapshot_restart_the_run(
 def test_a_run_that_keeps_nothing_ends_with_what_failed(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.touch()
-    with pytest.raises(StoreError, match="replace the file or symbolic link"):
+    with pytest.raises(RunFailed, match="replace the file or symbolic link"):
         SparkRuntime(sums(50), parallelism=2, spark=spark, scratch=str(place)).execute()
 
 
@@ -304,3 +305,45 @@ def test_keys_have_one_place_whatever_the_seed_of_hashes(spark: Any) -> None:
             timeout=SECONDS,
         )
         assert done.stdout.strip() == str(there)
+
+
+def anew(folder: Path) -> Callable[[Any], Any]:
+    """Sum numbers of a source without positions; the changes of all ticks before are removed once."""
+
+    def remove(value: int) -> int:
+        if value == 150 and not (folder / "removed").exists():
+            for file in [it for it in folder.rglob("*") if it.is_file()]:
+                file.unlink()
+            (folder / "removed").touch()
+        return value
+
+    def build(provider: Any) -> None:
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(400))).map("through", remove)
+        keyed = numbers.key_distribute("key", lambda msg: msg.value % 4)
+        keyed.stateful_map("sum", lambda _, value, total: (total + value, total + value), int)
+
+    return build
+
+
+@pytest.mark.fault("I2")
+@pytest.mark.parametrize("keeps", [True, False], ids=["with_a_snapshot_in_between", "from_the_beginning"])
+def test_a_restart_that_would_count_records_twice_is_refused(spark: Any, tmp_path: Path, keeps: bool) -> None:
+    backend, folder = backend_at(tmp_path), tmp_path / "scratch"
+    folder.mkdir()
+    handle = SparkRuntime(
+        anew(folder),
+        backend,
+        timedelta(microseconds=1) if keeps else None,
+        2,
+        spark=spark,
+        max_records_per_tick=40,
+        scratch=str(folder),
+        restart=RestartPolicy(2, AT_ONCE),
+    ).start()
+    if keeps:
+        with pytest.raises(SnapshotError, match="source 'numbers' has no positions, so the run can't be restarted"):
+            handle.await_termination(SECONDS)
+        return
+    assert handle.await_termination(SECONDS)
+    assert handle.progress.restarts == 1
+    assert kept_states(backend, "sum") == {key: sum(range(key, 400, 4)) for key in range(4)}

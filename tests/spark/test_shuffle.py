@@ -15,7 +15,7 @@ from malflow.batch import Batch, concat
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.runtime.spark import shuffle
-from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of, pack, unpack
+from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of, estimated_bytes
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(
@@ -39,7 +39,10 @@ def test_every_value_has_its_type_again(values: list[Any], keyed: bool, times: l
     length = min(len(values), len(times))
     values, times = values[:length], times[:length]
     batch = Batch(tuple(values) if keyed else None, values, tuple(times), [(length, 7)])
-    one, other = unpack(pack([batch, Batch(None, (), range(0))]))
+    buffer, empty = ShuffleBuffer(), ShuffleBuffer()
+    buffer.add([batch])
+    empty.add([Batch(None, (), range(0))])
+    (one,), (other,) = ([chunk.batch() for chunk in chunks_of(it.blobs())] for it in (buffer, empty))
     assert typed(one.values) == typed(values)
     assert typed(one.timestamps) == typed(times)
     assert (None if one.keys is None else typed(one.keys)) == (typed(values) if keyed else None)
@@ -68,8 +71,9 @@ def test_shuffle_buffer_does_not_depend_on_the_order_of_its_blobs(
         buffer = ShuffleBuffer()
         for batch in sent:
             buffer.add([batch])
+        assert bool(buffer) == bool(sent)
         blobs = [*buffer.blobs()]
-    assert bool(buffer) == bool(sent)
+    assert not buffer
     assert buffer.records == sum(map(len, sent))
     random.shuffle(blobs)
     chunks = chunks_of(blobs)
@@ -88,3 +92,25 @@ def test_debug_finds_a_value_that_changes_before_it_is_sent() -> None:
     value.append(2)
     with pytest.raises(OperatorError, match=r"'maker' failed at key 'k'.*changed before operator 'key' read it"):
         list(buffer.blobs())
+
+
+@given(sizes=st.lists(st.integers(1, 5_000), min_size=1, max_size=30), together=st.booleans())
+def test_large_records_are_packed_apart_and_cut(sizes: list[int], together: bool) -> None:
+    values = [bytes(size) for size in sizes]
+    with patch.object(shuffle, "_BLOB", 1_000):
+        buffer = ShuffleBuffer()
+        for batch in [values] if together else [[value] for value in values]:
+            buffer.add([Batch(None, batch, [0] * len(batch))])
+        blobs = [*buffer.blobs()]
+    assert max(map(len, blobs)) <= 1_000 + 8, "what Java holds as a whole is bounded"
+    chunks = chunks_of(reversed(blobs))
+    assert [value for chunk in chunks for value in chunk.batch().values] == values
+    assert buffer.bytes >= sum(sizes)
+    if not together:
+        assert max(chunk.records for chunk in chunks) <= max(1, 2 * 1_000 // min(sizes) + 2)
+
+
+@pytest.mark.parametrize("value", [bytes(1 << 20), "x" * (1 << 20), [bytes(1 << 18)] * 4, {"a": bytes(1 << 20)}])
+def test_sizes_of_large_values_are_estimated(value: Any) -> None:
+    assert 10 << 20 <= estimated_bytes([value] * 10) <= 12 << 20
+    assert estimated_bytes([]) == 0

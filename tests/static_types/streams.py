@@ -5,11 +5,21 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
-from malflow import DataMessage, ExpireMap, KeyedStream, Stream, StreamProvider, connect, limit_out_of_orderness
+from malflow import (
+    DataMessage,
+    ExpireMap,
+    KeyedStream,
+    StatefulLogic,
+    Stream,
+    StreamProvider,
+    connect,
+    limit_out_of_orderness,
+)
 from malflow.message import NoKeyType
 from malflow.operators.contract import Output
 from malflow.sinks import StatelessSink, StdOutSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatefulSourceImpl, StatelessSource
+from malflow.streams.stream import KeyedTimedStream, TimedStream
 from malflow.streams.timed import KeyedNeedsEpochs, NeedsEpochs
 from malflow.windows import FOREVER
 
@@ -50,6 +60,7 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(numbers.key_distribute("f", "real"), KeyedStream[Any, int, int])
     assert_type(numbers.key_local("fl", "real"), KeyedStream[Any, int, int])
     assert_type(by_parity.map("m", str), KeyedStream[bool, str, int])
+    assert_type(by_parity.map_with_key("mk", lambda key, value: (key, value)), KeyedStream[bool, tuple[bool, int], int])
     assert_type(by_parity.filter("f", bool), KeyedStream[bool, int, int])
     assert_type(by_parity.cloned("c", 2), list[KeyedStream[bool, int, int]])
     assert_type(by_parity.union(by_parity), KeyedStream[bool, int, int])
@@ -64,8 +75,10 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(by_parity.distinct("d", within=3), KeyedStream[bool, int, int])
     assert_type(by_parity.distinct("df", lambda value: value % 3, within=FOREVER), KeyedStream[bool, int, int])
     assert_type(by_parity.changes("c", "real"), KeyedStream[bool, int, int])
-    by_limit = by_parity.throttle("th", 2, per=timedelta(seconds=1))
-    assert_type(by_limit, tuple[KeyedStream[bool, int, int], KeyedStream[bool, int, int]])
+    passed, held_back = by_parity.throttle("th", 2, per=timedelta(seconds=1))
+    by_parity.throttle("tb", 2, per=timedelta(seconds=1), kind="bucket")
+    assert_type(passed, KeyedStream[bool, int, int])
+    assert_type(held_back, KeyedStream[bool, int, int])
     assert_type(by_parity.sort("so", lambda value: -value), KeyedStream[bool, int, int])
     assert_type(by_parity.batch("ba", 3, within=10), KeyedStream[bool, list[int], int])
     assert_type(by_parity.sample("sa", 0.1), KeyedStream[bool, int, int])
@@ -115,6 +128,15 @@ def times(numbers: Stream[NoKeyType, int, int]) -> None:
     keyed_stamped = numbers.key_local("k", lambda msg: msg.value).assign_timestamps("kt", moment)
     assert_type(keyed_stamped, KeyedNeedsEpochs[int, int, datetime])
     assert_type(keyed_stamped.generate_epochs("ke", lambda msg, previous: None)[0], KeyedStream[int, int, datetime])
+    assert_type(numbers.assign_timestamps("f", "real"), NeedsEpochs[NoKeyType, int, Any])
+    timed = numbers.event_time("et", moment, out_of_orderness=timedelta(seconds=1), every=timedelta(hours=1))
+    assert_type(timed, TimedStream[NoKeyType, int, datetime])
+    assert_type(timed.late, Stream[NoKeyType, int, datetime])
+    assert_type(timed.map("m", str), Stream[NoKeyType, str, datetime])
+    assert_type(timed.key_distribute("d", lambda msg: msg.value), KeyedStream[int, int, datetime])
+    keyed_timed = numbers.key_local("k2", lambda msg: msg.value).event_time("ket", "real", out_of_orderness=1)
+    assert_type(keyed_timed, KeyedTimedStream[int, int, Any])
+    assert_type(keyed_timed.late, KeyedStream[int, int, Any])
 
 
 def sinks(numbers: Stream[NoKeyType, int, int]) -> None:
@@ -122,6 +144,15 @@ def sinks(numbers: Stream[NoKeyType, int, int]) -> None:
     collected: VecSink[NoKeyType, int, int] = VecSink()
     numbers.sink("collect", collected)
     assert_type(list(collected), list[DataMessage[NoKeyType, int, int]])
+
+
+def unsaid(stream: Stream, message: DataMessage, logic: StatefulLogic) -> None:
+    collected = VecSink()
+    assert_type(collected, VecSink[Any, Any, Any])
+    assert_type(stream, Stream[Any, Any, Any])
+    assert_type(message, DataMessage[Any, Any, Any])
+    assert_type(logic, StatefulLogic[Any, Any, Any, Any, Any])
+    stream.sink("collect", collected)
 
 
 def mistakes(numbers: Stream[NoKeyType, int, int]) -> None:

@@ -60,6 +60,8 @@ def late(on_time: Orders, late: Orders) -> None:
     assert_type(results, KeyedStream[str, WindowResult[tuple[int, float], datetime], datetime])
     assert_type(revised, KeyedStream[str, WindowResult[tuple[int, float], datetime], datetime])
     assert_type(too_late, KeyedStream[str, Order, datetime])
+    found = on_time.window(calendar("hour")).allow_late(until=HOUR).aggregate("b", agg.count())
+    assert_type(found.with_revisions(), KeyedStream[str, WindowResult[int, datetime], datetime])
 
 
 def so_far(orders: Orders) -> None:

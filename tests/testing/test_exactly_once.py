@@ -512,3 +512,27 @@ def test_real_sources_and_sinks_stand_for_nothing() -> None:
 
     assert_exactly_once(build_dataflow, {"numbers": [1], "other": []}, max_examples=5)
     assert seen.values == []
+
+
+def test_the_end_of_the_input_is_compared_unless_it_is_kept() -> None:
+    def at_the_end(provider: StreamProvider) -> None:
+        stream, _ = numbers(provider).generate_epochs("epochs", lambda *_: None)
+        stream.key_distribute("all", lambda _: 0).stateful_op("it", Counting()).sink("out", sink())
+
+    calls = 0
+
+    class Counting(StatefulLogic[Any, Any, Any, Any, int]):
+        def on_data(self, msg: Any, state: int | None, output: Any) -> int:
+            return 1
+
+        def on_epoch(self, epoch: Any, states: Any, output: Any) -> None:
+            nonlocal calls
+            calls += 1
+            output.send(DataMessage(0, calls, epoch))
+
+    assert_exactly_once(at_the_end, [1, 2], max_examples=3, at_end="keep")
+    assert calls == 0
+    with pytest.raises(AssertionError, match="differ"):
+        assert_exactly_once(at_the_end, [1, 2], max_examples=3)
+    with pytest.raises(GraphError, match="at_end must be 'finish' or 'keep'; got None"):
+        assert_exactly_once(at_the_end, [1, 2], at_end=None)  # type: ignore[arg-type]

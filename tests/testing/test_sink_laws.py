@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from malflow.errors import FencedError
 from malflow.sinks import SinkOwner, StatelessSink, TransactionalSinkImpl, VecSink
 from malflow.testing import assert_sink
 from malflow.testing.sink_laws import SINK_LAWS
+from tests.kit.going_back import copied_folder
 from tests.kit.ledger import LedgerSink, rows_of
 
 
@@ -24,6 +26,15 @@ class Table:
         self.rows: list[Any] = []
         self.owners: dict[str, tuple[int, int]] = {}
         self.open: dict[str, list[Any]] = {}
+        self.restored = False
+
+    def copied(self) -> Callable[[], None]:
+        rows, owners = list(self.rows), dict(self.owners)
+
+        def back() -> None:
+            self.rows[:], self.owners, self.restored = rows, dict(owners), True
+
+        return back
 
 
 class Good(TransactionalSinkImpl[Any, Any, Any, Any]):
@@ -32,35 +43,68 @@ class Good(TransactionalSinkImpl[Any, Any, Any, Any]):
     def __init__(self, table: Table) -> None:
         self.table = table
         self.written: list[Any] = []
+        self.known = 0
 
     def sink(self, msg: Any) -> None:
         self.written.append(msg.value)
 
     def fence(self, owner: SinkOwner) -> int | None:
         self.owner, self.written = owner, []
-        claim, epoch = self.table.owners.get(owner.name, (0, 0))
+        claim, transaction = self.table.owners.get(owner.name, (0, 0))
         self.check(claim)
-        self.table.owners[owner.name] = owner.claim, epoch
-        return epoch
+        self.known = owner.transaction
+        self.compare(transaction)
+        self.table.owners[owner.name] = owner.claim, transaction
+        self.known = transaction
+        return transaction
 
     def check(self, claim: int) -> None:
         if claim > self.owner.claim:
             raise FencedError("another run has the table")
 
-    def prepare(self, epoch: int) -> Any:
+    def prepare(self, transaction: int) -> Any:
         rows, self.written = self.written, []
-        return (epoch, rows) if rows else None
+        return (transaction, rows) if rows else None
 
     def commit(self, handles: Sequence[Any]) -> None:
-        claim, last = self.table.owners[self.owner.name]
+        claim, last = self.table.owners.get(self.owner.name, (0, 0))
         self.check(claim)
-        for epoch, rows in handles:
-            if epoch > last:
+        self.compare(last)
+        for transaction, rows in handles:
+            if transaction > last:
                 self.table.rows += rows
-                self.table.owners[self.owner.name] = self.owner.claim, epoch
+                self.table.owners[self.owner.name] = self.owner.claim, transaction
+            self.known = max(self.known, transaction)
+
+    def compare(self, last: int) -> None:
+        if last < self.known:
+            raise ValueError(f"transaction {self.known} was committed; there is {last}")
 
     def abort(self, keep: Sequence[Any]) -> None:
         self.written = []
+
+
+class Forgetful(Good):
+    def compare(self, last: int) -> None:
+        """Write on, whatever is there."""
+
+
+class ForgetfulAmid(Good):
+    def commit(self, handles: Sequence[Any]) -> None:
+        self.known = 0
+        super().commit(handles)
+
+
+class Suspicious(Good):
+    def compare(self, last: int) -> None:
+        if self.table.restored:
+            raise ValueError("it was restored")
+
+
+class Fenced(Good):
+    def compare(self, last: int) -> None:
+        if last < self.known:
+            raise FencedError("another run has it")
 
 
 class Eager(Good):
@@ -70,9 +114,9 @@ class Eager(Good):
 
 
 class EagerAtPrepare(Good):
-    def prepare(self, epoch: int) -> Any:
+    def prepare(self, transaction: int) -> Any:
         self.table.rows += self.written
-        return super().prepare(epoch)
+        return super().prepare(transaction)
 
 
 class Lazy(Good):
@@ -94,18 +138,18 @@ class DoublingForHeirs(Good):
 
 
 class AlwaysHandling(Good):
-    def prepare(self, epoch: int) -> Any:
-        return super().prepare(epoch) or (epoch, [])
+    def prepare(self, transaction: int) -> Any:
+        return super().prepare(transaction) or (transaction, [])
 
 
 class NeverHandling(Good):
-    def prepare(self, epoch: int) -> Any:
-        super().prepare(epoch)
+    def prepare(self, transaction: int) -> Any:
+        super().prepare(transaction)
 
 
 class Locked(Good):
-    def prepare(self, epoch: int) -> Any:
-        return (*super().prepare(epoch), threading.Lock()) if self.written else None
+    def prepare(self, transaction: int) -> Any:
+        return (*super().prepare(transaction), threading.Lock()) if self.written else None
 
 
 class OneOnly(Good):
@@ -120,9 +164,9 @@ class Forgetting(Good):
         super().__init__(table)
         self.mine: set[int] = set()
 
-    def prepare(self, epoch: int) -> Any:
-        self.mine.add(epoch)
-        return super().prepare(epoch)
+    def prepare(self, transaction: int) -> Any:
+        self.mine.add(transaction)
+        return super().prepare(transaction)
 
     def commit(self, handles: Sequence[Any]) -> None:
         super().commit([it for it in handles if it[0] in self.mine])
@@ -134,14 +178,14 @@ class Miscounting(Good):
 
 
 class Keeping(Good):
-    """Stages the rows of epochs outside, and does not drop them."""
+    """Stages the rows of transactions outside, and does not drop them."""
 
-    def prepare(self, epoch: int) -> Any:
-        self.table.open.setdefault(f"{self.owner.name} {epoch}", []).extend(self.written)
-        return super().prepare(epoch) and epoch
+    def prepare(self, transaction: int) -> Any:
+        self.table.open.setdefault(f"{self.owner.name} {transaction}", []).extend(self.written)
+        return super().prepare(transaction) and transaction
 
     def commit(self, handles: Sequence[Any]) -> None:
-        super().commit([(epoch, self.table.open.get(f"{self.owner.name} {epoch}", [])) for epoch in handles])
+        super().commit([(number, self.table.open.get(f"{self.owner.name} {number}", [])) for number in handles])
 
 
 class NotDropping(Good):
@@ -169,24 +213,24 @@ class Unfenced(Good):
         """Do nothing."""
 
     def commit(self, handles: Sequence[Any]) -> None:
-        for epoch, rows in handles:
+        for transaction, rows in handles:
             if rows and rows[0] not in self.table.rows:
                 self.table.rows += rows
-            self.table.owners[self.owner.name] = self.owner.claim, epoch
+            self.table.owners[self.owner.name] = self.owner.claim, transaction
 
 
 class Usurping(Good):
     """The last that comes has the table, whatever its claim."""
 
     def fence(self, owner: SinkOwner) -> int | None:
-        _, epoch = self.table.owners.get(owner.name, (0, 0))
+        _, transaction = self.table.owners.get(owner.name, (0, 0))
         self.owner, self.written = owner, []
-        self.table.owners[owner.name] = owner.claim, epoch
-        return epoch
+        self.table.owners[owner.name] = owner.claim, transaction
+        return transaction
 
 
 class Partial(Good):
-    """Writes the rows of an epoch and its ledger one after the other, and dies in between, once."""
+    """Writes the rows of a transaction and its ledger one after the other, and dies in between, once."""
 
     died: ClassVar[list[int]] = []
 
@@ -198,22 +242,22 @@ class Partial(Good):
 
 
 class Staging(Good):
-    """Keeps all laws, with the rows of epochs outside; subclasses break one."""
+    """Keeps all laws, with the rows of transactions outside; subclasses break one."""
 
-    def name(self, epoch: int) -> str:
-        return f"{self.owner.name} {epoch} {len(self.table.open)} {self.owner.claim}"
+    def name(self, transaction: int) -> str:
+        return f"{self.owner.name} {transaction} {len(self.table.open)} {self.owner.claim}"
 
-    def prepare(self, epoch: int) -> Any:
-        handle, name = super().prepare(epoch), self.name(epoch)
+    def prepare(self, transaction: int) -> Any:
+        handle, name = super().prepare(transaction), self.name(transaction)
         if handle is None:
             return None
         self.table.open[name] = handle[1]
-        return epoch, name
+        return transaction, name
 
     def commit(self, handles: Sequence[Any]) -> None:
         claim, last = self.table.owners[self.owner.name]
         self.check(claim)
-        super().commit([(epoch, self.table.open[name]) for epoch, name in handles if epoch > last])
+        super().commit([(transaction, self.table.open[name]) for transaction, name in handles if transaction > last])
 
     def abort(self, keep: Sequence[Any]) -> None:
         super().abort(keep)
@@ -230,7 +274,7 @@ class TextClaims(Staging):
             raise FencedError("another run has the table")
 
 
-class TextEpochs(Good):
+class TextTransactions(Good):
     def commit(self, handles: Sequence[Any]) -> None:
         last = self.table.owners[self.owner.name][1]
         super().commit([it for it in handles if str(it[0]) > str(last)])
@@ -239,7 +283,7 @@ class TextEpochs(Good):
 class NoGaps(Good):
     def commit(self, handles: Sequence[Any]) -> None:
         last = self.table.owners[self.owner.name][1]
-        super().commit([(epoch, rows if epoch <= last + 1 + at else []) for at, (epoch, rows) in enumerate(handles)])
+        super().commit([(number, rows if number <= last + 1 + at else []) for at, (number, rows) in enumerate(handles)])
 
 
 class KeepingOne(Staging):
@@ -277,8 +321,8 @@ class Checkless(Staging):
 
 
 class StagingByNumber(Staging):
-    def name(self, epoch: int) -> str:
-        return f"{self.owner.name} {epoch}"
+    def name(self, transaction: int) -> str:
+        return f"{self.owner.name} {transaction}"
 
 
 class Reusing(Good):
@@ -292,8 +336,8 @@ class Reusing(Good):
             self.handle = None
         super().sink(msg)
 
-    def prepare(self, epoch: int) -> Any:
-        self.handle = super().prepare(epoch)
+    def prepare(self, transaction: int) -> Any:
+        self.handle = super().prepare(transaction)
         return self.handle
 
 
@@ -324,8 +368,8 @@ class Talking(Good):
 
 
 class TalkingHandles(Good):
-    def prepare(self, epoch: int) -> Any:
-        made = super().prepare(epoch)
+    def prepare(self, transaction: int) -> Any:
+        made = super().prepare(transaction)
         return made and (*made[:1], made[1] + ["hush"])
 
 
@@ -342,7 +386,7 @@ class TalkingHandles(Good):
         ("handles", Locked),
         ("handles", Reusing),
         ("several", OneOnly),
-        ("several", TextEpochs),
+        ("several", TextTransactions),
         ("several", NoGaps),
         ("heir", Forgetting),
         ("ledger", Miscounting),
@@ -362,6 +406,10 @@ class TalkingHandles(Good):
         ("stale", DroppingBeforeItLooks),
         ("ledger", TextClaims),
         ("crashes", Partial),
+        ("restored", Forgetful),
+        ("restored", ForgetfulAmid),
+        ("restored", Suspicious),
+        ("restored", Fenced),
         ("secrets", Talking),
         ("secrets", TalkingHandles),
     ],
@@ -370,12 +418,17 @@ def test_the_law_that_a_sink_breaks(law: str, kind: type[Good]) -> None:
     table = Table()
     Partial.died.clear()
     with pytest.raises(AssertionError, match=f"assert_sink: the law '{law}' is broken: "):
-        assert_sink(lambda: kind(table), lambda: table.rows, secrets=["hush"])
+        assert_sink(lambda: kind(table), lambda: table.rows, copy_output=table.copied, secrets=["hush"])
 
 
 def test_a_good_sink() -> None:
     table = Table()
-    assert_sink(lambda: Good(table), lambda: table.rows, make_value=lambda number: {"n": [number]})
+    assert_sink(
+        lambda: Good(table),
+        lambda: table.rows,
+        make_value=lambda number: {"n": [number]},
+        copy_output=table.copied,
+    )
     assert_sink(lambda: StatelessSink(Good(table)), lambda: [row for row in table.rows if row != {}])
     staged = Table()
     assert_sink(lambda: Staging(staged), lambda: staged.rows)
@@ -384,7 +437,7 @@ def test_a_good_sink() -> None:
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_sink_into_a_database(staged: bool, tmp_path: Path) -> None:
     path = tmp_path / "outside.db"
-    assert_sink(lambda: LedgerSink(path, staged=staged), lambda: rows_of(path))
+    assert_sink(lambda: LedgerSink(path, staged=staged), lambda: rows_of(path), copy_output=lambda: copied_folder(path))
 
 
 def test_a_sink_that_is_no_transactional_one() -> None:
@@ -397,3 +450,9 @@ def test_a_sink_that_is_no_transactional_one() -> None:
 def test_every_law_in_the_docstring() -> None:
     text = assert_sink.__doc__ or ""
     assert all(f"- ``{law}``:" in text for law in SINK_LAWS)
+
+
+def test_sink_that_does_not_notice_a_frozen_system() -> None:
+    table = Table()
+    with pytest.raises(AssertionError, match=r"'frozen' is broken: commit\(\) raised no error in 1 s"):
+        assert_sink(lambda: Good(table), lambda: table.rows, freeze=nullcontext, timeout=1)

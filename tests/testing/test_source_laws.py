@@ -7,6 +7,8 @@ import gzip
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +270,89 @@ def test_file_sources(ending: str, tmp_path: Path) -> None:
     assert_source(lambda: CsvSource(f"{tmp_path}/*.csv{ending}"))
     assert_source(lambda: JsonLinesSource(f"{tmp_path}/*.jsonl{ending}", in_order=True))
     assert_source(lambda: connect(f"{tmp_path}/*.jsonl{ending}?format=text"))
+
+
+class Log(StatefulSourceImpl[str, int, int, Any]):
+    """A log in memory, read by position; subclasses notice in part, or not, that it was put back."""
+
+    def __init__(self, records: list[int]) -> None:
+        self.records = records
+
+    def list_parts(self) -> Any:
+        return ["log"]
+
+    def build_part(self, part: str, state: Any) -> Any:
+        return LogReader(self, *(state or (0, None)))
+
+    def is_same(self, at: int, last: int | None) -> bool:
+        return at == 0 or (at <= len(self.records) and self.records[at - 1] == last)
+
+
+class LogReader(StatefulSourcePartition[int, int, Any]):
+    def __init__(self, log: Log, at: int, last: int | None) -> None:
+        self.log, self.at, self.last = log, at, last
+
+    def poll(self) -> Any:
+        if not self.log.is_same(self.at, self.last):
+            raise ValueError("the log has other records than were read")
+        if self.at >= len(self.log.records):
+            return None
+        self.at, self.last = self.at + 1, self.log.records[self.at]
+        return self.last, self.at
+
+    def is_finished(self) -> bool:
+        return False
+
+    def snapshot(self) -> Any:
+        return self.at, self.last
+
+
+class ByLength(Log):
+    """Notices a log that is too short, and none that has grown past the position."""
+
+    def is_same(self, at: int, last: int | None) -> bool:
+        return at <= len(self.records)
+
+
+class Unseeing(Log):
+    """Notices nothing."""
+
+    def is_same(self, at: int, last: int | None) -> bool:
+        return True
+
+
+def assert_log(kind: type[Log], **options: Any) -> None:
+    records, numbers = list(range(10)), count(10)
+
+    def copy_input() -> Callable[[], None]:
+        kept = list(records)
+
+        def put_back() -> None:
+            records[:] = kept
+
+        return put_back
+
+    def add_records(size: int) -> None:
+        records.extend(islice(numbers, size))
+
+    without = [law for law in SOURCE_LAWS if law not in ("parts", "records", "restored", "frozen")]
+    options = {"count": 10, "add_records": add_records, "copy_input": copy_input, "without": without, **options}
+    assert_source(lambda: kind(records), **options)
+
+
+def test_law_of_an_input_that_goes_back() -> None:
+    assert_log(Log)
+
+
+@pytest.mark.parametrize(("kind", "added"), [(ByLength, 12), (Unseeing, 2)])
+def test_input_that_goes_back_unseen(kind: type[Log], added: int) -> None:
+    words = (
+        f"'restored' is broken: part 'log', after 4 records were lost between two runs and {added} were added, and no"
+    )
+    with pytest.raises(AssertionError, match=words):
+        assert_log(kind, timeout=0.3)
+
+
+def test_reader_that_waits_for_a_frozen_system_without_end() -> None:
+    with pytest.raises(AssertionError, match=r"'frozen' is broken: part 'log' raised no error in 0.3 s"):
+        assert_log(Log, freeze=nullcontext, copy_input=None, timeout=0.3)

@@ -181,7 +181,7 @@ def runs(folder: Path, *steps: tuple[Any, dict[str, Any], dict[str, Any]]) -> li
             keyed = on_time.key_distribute("key", lambda msg: msg.value)
             keyed.stateful_op(logic=logic, **changes).sink("results", sink)
 
-        SingleThreadRuntime(build, persistence=FsspecBackend(str(folder)), **of_run).execute()
+        SingleThreadRuntime(build, persistence=FsspecBackend(str(folder)), at_end="finish", **of_run).execute()
     return list(sink.values)
 
 

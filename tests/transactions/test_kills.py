@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
-from tests.kit.ledger import epochs_of, rows_of
+from tests.kit.ledger import rows_of, transactions_of
 from tests.kit.nights import NIGHTLY
 from tests.transactions.program import OUTSIDE, SIZE, SIZE_ON_SPARK
 
@@ -16,17 +16,17 @@ OWN = ["sink-prepare", "sink-commit-one", "sink-after-commit"]
 """Points within the sink's calls."""
 
 NTH = 3
-"""At which pass a process dies: in the middle of the job, with epochs before and after it."""
+"""At which pass a process dies: in the middle of the job, with transactions before and after it."""
 
 
-def assert_whole_epochs(folder: Path, seen: dict[int, list[int]]) -> dict[int, list[int]]:
-    """Check that a reader outside sees whole epochs, in order, that never change again; return them."""
-    epochs = epochs_of(folder / OUTSIDE)
-    assert list(epochs) == list(range(1, len(epochs) + 1))
-    assert {number: epochs[number] for number in seen} == seen
-    values = [value for rows in epochs.values() for value in rows]
+def assert_whole_transactions(folder: Path, seen: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Check that a reader outside sees whole transactions, in order, that never change again; return them."""
+    transactions = transactions_of(folder / OUTSIDE)
+    assert list(transactions) == list(range(1, len(transactions) + 1))
+    assert {number: transactions[number] for number in seen} == seen
+    values = [value for rows in transactions.values() for value in rows]
     assert sorted(values) == list(range(len(values)))
-    return epochs
+    return transactions
 
 
 @pytest.mark.fault("A7")
@@ -36,11 +36,11 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: s
     options = ("staged",) if staged else ()
     seen: dict[int, list[int]] = {}
     kill_child(PROGRAM, tmp_path, *options, point=f"{point}:{NTH}")
-    seen = assert_whole_epochs(tmp_path, seen)
+    seen = assert_whole_transactions(tmp_path, seen)
     kill_child(PROGRAM, tmp_path, *options, point=f"{point}:{NTH}")
-    seen = assert_whole_epochs(tmp_path, seen)
+    seen = assert_whole_transactions(tmp_path, seen)
     run_child(PROGRAM, tmp_path, *options)
-    assert_whole_epochs(tmp_path, seen)
+    assert_whole_transactions(tmp_path, seen)
     assert sorted(rows_of(tmp_path / OUTSIDE)) == list(range(SIZE))
 
 
@@ -49,10 +49,10 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: s
 def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point: str) -> None:
     with parked(PROGRAM, tmp_path, "staged", point=point) as zombie:
         run_child(PROGRAM, tmp_path, "staged")
-        seen = assert_whole_epochs(tmp_path, {})
+        seen = assert_whole_transactions(tmp_path, {})
         _, errors = wake(zombie)
     assert "FencedError" in errors
-    assert assert_whole_epochs(tmp_path, seen) == seen
+    assert assert_whole_transactions(tmp_path, seen) == seen
     assert sorted(rows_of(tmp_path / OUTSIDE)) == list(range(SIZE))
 
 
@@ -61,7 +61,7 @@ def test_a_run_that_wakes_up_after_another_commits_nothing(tmp_path: Path, point
 @pytest.mark.parametrize("point", DRIVER_POINTS if NIGHTLY else ["before-commit"])
 def test_a_driver_killed_at_each_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     kill_child(PROGRAM, tmp_path, "staged", "spark", point=f"{point}:2")
-    seen = assert_whole_epochs(tmp_path, {})
+    seen = assert_whole_transactions(tmp_path, {})
     run_child(PROGRAM, tmp_path, "staged", *(["spark"] if NIGHTLY else []))  # goes on sooner on one thread
-    assert_whole_epochs(tmp_path, seen)
+    assert_whole_transactions(tmp_path, seen)
     assert sorted(rows_of(tmp_path / OUTSIDE)) == list(range(SIZE_ON_SPARK if NIGHTLY else SIZE))

@@ -21,7 +21,7 @@ from malflow.snapshot.layout import DATA
 from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once, kept
-from tests.kit.ledger import LedgerSink, epochs_of, rows_of
+from tests.kit.ledger import LedgerSink, rows_of, transactions_of
 
 EACH_TICK = timedelta(microseconds=1)
 
@@ -129,9 +129,9 @@ def test_a_record_that_comes_with_a_later_run_is_added(job: Job) -> None:
     assert rows_of(job.path) == [1, 2, 3]
 
 
-def test_an_epoch_is_as_much_as_was_written_between_two_snapshots(job: Job) -> None:
+def test_a_transaction_is_as_much_as_was_written_between_two_snapshots(job: Job) -> None:
     job.runtime([1, 2, 3], snapshots=timedelta(hours=1)).execute()
-    assert epochs_of(job.path) == {1: [1, 2, 3]}
+    assert transactions_of(job.path) == {1: [1, 2, 3]}
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_snapshot_that_fails_is_committed_with_the_next(job: Job, full_disk: l
     assert len(set(seen)) < len(seen), "a tick saw no more than the one before"
 
 
-def test_a_run_waits_for_a_snapshot_when_too_many_epochs_are_pending(job: Job, full_disk: list[int]) -> None:
+def test_a_run_waits_for_a_snapshot_when_too_many_transactions_are_pending(job: Job, full_disk: list[int]) -> None:
     full_disk.extend(range(2, 12))
     ticks: list[int] = []
 
@@ -195,7 +195,8 @@ def test_a_run_that_was_overtaken_commits_nothing(job: Job) -> None:
 def test_an_older_snapshot_is_refused_behind_what_the_sink_committed(job: Job) -> None:
     job.runtime([1, 2, 3]).execute()
     first = next(it.id for it in sorted(snapshots(job.backend), key=lambda it: it.id))
-    with pytest.raises(SnapshotError, match=r"sink 'ledger' has committed epoch \d.*snapshot \d.*accept_duplicates"):
+    ahead = r"sink 'ledger' has committed transaction \d.*snapshot \d.*accept_duplicates"
+    with pytest.raises(SnapshotError, match=ahead):
         job.runtime([1, 2, 3], restore=first).execute()
     with pytest.raises(SnapshotError, match="the run starts without a snapshot"):
         job.runtime([1, 2, 3], restore=None).execute()
@@ -206,19 +207,19 @@ def test_an_older_snapshot_is_refused_behind_what_the_sink_committed(job: Job) -
     assert rows_of(job.path) == [1, 2, 3, 1, 2, 3, 4]
 
 
-def test_a_snapshot_that_is_one_epoch_behind_is_refused(job: Job) -> None:
+def test_a_snapshot_that_is_one_transaction_behind_is_refused(job: Job) -> None:
     job.runtime([1, 2, 3]).execute()
     for it in snapshots(job.backend):
         positions = kept(job.backend, it.id).states["ledger"]
-        epoch = positions[0]["position"][1] if positions else 0
-        if epoch == 2:
+        transaction = positions[0]["position"][1] if positions else 0
+        if transaction == 2:
             with pytest.raises(SnapshotError, match="accept_duplicates"):
                 job.runtime([1, 2, 3], restore=it.id).execute()
             return
-    pytest.fail("no snapshot has epoch 2 as its last")
+    pytest.fail("no snapshot has transaction 2 as its last")
 
 
-def test_only_epochs_in_a_durable_snapshot_are_committed(tmp_path: Path) -> None:
+def test_only_transactions_in_a_durable_snapshot_are_committed(tmp_path: Path) -> None:
     sink = LedgerSink(tmp_path / "db")
     graph = Graph()
     StreamProvider(graph).new_stream().source("numbers", ScriptedSource([1])).sink("ledger", sink)
@@ -289,7 +290,7 @@ class NoFence(TransactionalSinkImpl[Any, Any, Any, Any]):
 
     def sink(self, msg: Any) -> None: ...
 
-    def prepare(self, epoch: int) -> None: ...
+    def prepare(self, transaction: int) -> None: ...
 
 
 def run_with(sink: Any, *more: Any, persistence: Any = None) -> None:
@@ -326,7 +327,7 @@ def test_a_delivery_that_is_not_known_is_refused(tmp_path: Path) -> None:
         run_with(sink, persistence=FsspecBackend(str(tmp_path)))
 
 
-def test_a_sink_that_bears_no_epoch_is_refused(tmp_path: Path) -> None:
+def test_a_sink_without_room_for_a_transaction_is_refused(tmp_path: Path) -> None:
     sink = LedgerSink(tmp_path / "db")
     sink.max_pending = 0
     with pytest.raises(GraphError, match="max_pending must be an integer of at least 1; got 0"):

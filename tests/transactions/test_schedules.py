@@ -21,7 +21,7 @@ from malflow.snapshot.layout import DATA
 from malflow.store.remote import FsspecStore
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory
-from tests.kit.ledger import LedgerSink, epochs_of, rows_of
+from tests.kit.ledger import LedgerSink, rows_of, transactions_of
 
 CALLS = ["fence", "prepare", "commit", "commit one", "after commit", "abort"]
 
@@ -66,7 +66,7 @@ attempts = st.builds(
 
 
 @given(st.lists(attempts, max_size=6), st.booleans(), st.sampled_from(["pickle", "msgpack"]))
-def test_any_schedule_shows_whole_epochs_and_each_record_once(
+def test_any_schedule_shows_whole_transactions_and_each_record_once(
     schedule: list[Attempt], staged: bool, codec: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -76,10 +76,10 @@ def test_any_schedule_shows_whole_epochs_and_each_record_once(
             total += it.size
             with full_disk(it.full):
                 run(it, total, LedgerSink(path, staged=staged, before=breaking(it)), backend)
-            epochs = epochs_of(path)
-            assert list(epochs) == list(range(1, len(epochs) + 1))
-            assert {epoch: epochs[epoch] for epoch in seen} == seen
-            seen = epochs
+            transactions = transactions_of(path)
+            assert list(transactions) == list(range(1, len(transactions) + 1))
+            assert {transaction: transactions[transaction] for transaction in seen} == seen
+            seen = transactions
         last = Attempt(0, 1, 1, None, None, None, None, frozenset())
         run(last, total, LedgerSink(path, staged=staged), backend)
         assert sorted(rows_of(path)) == list(range(total))

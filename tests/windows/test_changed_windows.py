@@ -36,7 +36,8 @@ class Job:
             keyed = on_time.key_distribute("all", lambda msg: "all")
             keyed.window(windows).aggregate(name, *aggregators, **changes).sink("results", sink)
 
-        SingleThreadRuntime(build, persistence=FsspecBackend(str(self.folder)), **options).execute()
+        backend = FsspecBackend(str(self.folder))
+        SingleThreadRuntime(build, backend, **{"at_end": "finish", **options}).execute()
         return list(sink.values)
 
 

@@ -84,6 +84,90 @@ def expected(windows: dict[tuple[Any, Any, Any], list[Any]], late: list[Record])
     return Counter((*slot, tuple(sorted(values))) for slot, values in windows.items()), Counter(late)
 
 
+@given(items=streams, bound=bounds, size=st.integers(1, 8), until=st.integers(1, 30), workers=st.integers(1, 2))
+def test_revisions_follow_their_results(items: list[Item], bound: int, size: int, until: int, workers: int) -> None:
+    """The last row of each window is that of all records that were not too late."""
+    out: VecSink[Any, Any, Any] = VecSink()
+    too_late: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        timed = provider.new_stream().source("source", source_of(items))
+        timed = timed.event_time("times", lambda msg: msg.timestamp, out_of_orderness=bound)
+        windows = timed.key_distribute("key", lambda msg: msg.value[0]).window(tumbling(size))
+        late = windows.allow_late(until=until).aggregate("windows", agg.count())
+        late.with_revisions().sink("results", out)
+        late.too_late.sink("too late", too_late)
+
+    SingleThreadRuntime(build, parallelism=workers).execute()
+    rows: Counter[Any] = Counter()
+    for it in out:
+        assert it.value.value > rows[it.key, it.value.start], "each row counts more than the one that it replaces"
+        rows[it.key, it.value.start] = it.value.value
+    arrived = Counter((it[0], it[1] // size * size) for it in items if it is not PAUSE)
+    lost = Counter((it.key, it.timestamp // size * size) for it in too_late)
+    assert rows == arrived - lost
+
+
+@given(items=streams, bound=bounds, until=st.integers(0, 30))
+def test_late_records_are_found_where_only_keys_are_between(items: list[Item], bound: int, until: int) -> None:
+    found = []
+    for add_late in (lambda late: (), lambda late: (late.key_distribute("late key", lambda msg: msg.value[0]),)):
+        sinks = new_sinks()
+
+        def build(provider: Any, add_late: Any = add_late, sinks: Any = sinks) -> None:
+            stamped = provider.new_stream().source("source", source_of(items))
+            on_time, late = stamped.generate_epochs("epochs", limit_out_of_orderness(bound))
+            keyed = on_time.key_local("first", str).key_distribute("key", lambda msg: msg.value[0])
+            windows = keyed.window(tumbling(5)).allow_late(*add_late(late), until=until)
+            for name, stream in windows.aggregate("windows", agg.count())._asdict().items():
+                stream.sink(name, getattr(sinks, name))
+
+        SingleThreadRuntime(build).execute()
+        found.append([list(map(repr, sink)) for sink in sinks])
+    assert found[0] == found[1]
+
+
+def test_windows_of_one_stream_share_its_late_records() -> None:
+    counts: list[VecSink[Any, Any, Any]] = [VecSink(), VecSink(), VecSink()]
+    items = [("a", 1, 1), ("a", 8, 1), ("a", 2, 1), ("a", 30, 1)]
+
+    def build(provider: Any) -> None:
+        timed = provider.new_stream().source("source", source_of(items))
+        timed = timed.event_time("times", lambda msg: msg.timestamp, out_of_orderness=0)
+        keyed = timed.key_distribute("key", lambda msg: msg.value[0])
+        for size, sink in zip((5, 10), counts, strict=False):
+            late = keyed.window(tumbling(size)).allow_late(until=20).aggregate(f"windows of {size}", agg.count())
+            late.with_revisions().sink(f"results of {size}", sink)
+        groups = keyed.window(tumbling(10)).allow_late().cogroup("groups", keyed)
+        groups.results.map("sizes", lambda it: [len(group) for group in it.value]).sink("groups too", counts[2])
+
+    runtime = SingleThreadRuntime(build)
+    runtime.execute()
+    assert [it.value.value for it in counts[0]] == [1, 1, 2, 1]
+    assert [it.value.value for it in counts[1]] == [3, 1]
+    assert list(counts[2].values) == [[3, 2], [1, 1]]
+    records = runtime.progress.records
+    assert records["(times[1] by key)"] == 1
+
+
+@pytest.mark.parametrize("between", ["map", "union", "late", "nothing"])
+def test_late_records_that_cannot_be_found_are_asked_for(between: str) -> None:
+    def build(provider: Any) -> None:
+        stream = provider.new_stream().source("source", source_of([]))
+        timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=0)
+        its: Any = {
+            "map": lambda: timed.map("between", str),
+            "union": lambda: timed.union(timed, name="between"),
+            "late": lambda: timed.late,
+            "nothing": lambda: stream,
+        }[between]()
+        its.key_distribute("key", str).window(tumbling(5)).allow_late().aggregate("windows", agg.count())
+
+    name = {"late": "times", "nothing": "source"}.get(between, "between")
+    with pytest.raises(GraphError, match=rf"operator 'windows' can't find .* operator '{name}' \[.*timed.late"):
+        SingleThreadRuntime(build).execute()
+
+
 @given(items=streams, bound=bounds, size=sizes, every=st.integers(1, 6), debug=st.booleans())
 def test_late_records_are_added_to_windows_that_are_open(
     items: list[Item], bound: int, size: int, every: int, debug: bool
@@ -286,7 +370,7 @@ GENERATOR = "needs the late records of the generator that its own records come f
     ("choose", "why"),
     [
         (lambda on_time, late, other: late, KEYED),
-        (lambda on_time, late, other: None, KEYED),
+        (lambda on_time, late, other: [late], KEYED),
         (lambda on_time, late, other: on_time.key_distribute("other key", str), GENERATOR),
         (lambda on_time, late, other: other.key_distribute("other key", str), GENERATOR),
         (lambda on_time, late, other: late.key_local("other key", str), "several workers"),

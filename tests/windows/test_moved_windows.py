@@ -117,7 +117,7 @@ def test_epochs_of_each_worker(
 
     def build(provider: Any) -> None:
         keyed = provider.new_stream().source("source", source).key_distribute("key", lambda msg: msg.value[0])
-        on_time, too_late = keyed.generate_epochs("epochs", limit_out_of_orderness(bound), every=every)
+        on_time, too_late = keyed.generate_epochs("epochs", limit_out_of_orderness(bound), every=every, per_part=False)
         too_late.sink("late", late)
         on_time.window(shape.windows).aggregate("windows", numbers()).sink("results", results)
 

@@ -81,7 +81,31 @@ def test_calendar_units_follow_each_other(moment: datetime, zone: tzinfo, unit: 
         assert all(timedelta(0) <= it <= timedelta(hours=49) for it in lengths)
 
 
-@given(moment=moments, zone=zones, unit=shorter)
+@given(
+    moment=st.datetimes(datetime(2020, 1, 1), datetime(2037, 12, 31), timezones=st.just(UTC)),
+    zone=zones,
+    unit=shorter,
+)
+@example(moment=datetime(2026, 6, 4, 12, tzinfo=UTC), zone=ZoneInfo("Australia/Lord_Howe"), unit="hour")
+@example(moment=datetime(2026, 6, 4, 12, tzinfo=UTC), zone=ZoneInfo("Asia/Kathmandu"), unit="hour")
+def test_hours_and_shorter_units_begin_where_the_clock_shows_them(moment: datetime, zone: tzinfo, unit: str) -> None:
+    length = timedelta(**{f"{unit}s": 1})
+    try:
+        panes = panes_of(calendar(unit, zone), moment)
+    except GraphError as error:
+        assert f"{unit}s don't fit the zone {zone}" in str(error)  # noqa: PT017 - most zones are fit
+        days = [datetime(moment.year, month, 1, tzinfo=zone).utcoffset() or timedelta() for month in range(1, 13)]
+        assert len({offset % length for offset in days}) > 1
+    else:
+        start = wall_of(panes.start(panes.number(moment)), zone)
+        assert (start - datetime(2020, 1, 1)) % length == timedelta(0)
+
+
+@given(
+    moment=moments,
+    zone=zones.filter(lambda zone: zone.key not in ("Australia/Lord_Howe", "Australia/LHI")),
+    unit=shorter,
+)
 def test_calendar_hours_and_shorter_units_are_of_one_length(moment: datetime, zone: tzinfo, unit: str) -> None:
     panes = panes_of(calendar(unit, zone), moment)
     number = panes.number(moment)

@@ -278,7 +278,9 @@ def test_workers_with_epochs_of_their_own_change(
     def build(provider: Any) -> None:
         stream = provider.new_stream().source("source", StatefulSource(ScriptedSource(minutes)))
         keyed = stream.key_distribute("key", lambda msg: msg.value[0])
-        on_time, too_late = keyed.generate_epochs("epochs", limit_out_of_orderness(timedelta(minutes=50)))
+        on_time, too_late = keyed.generate_epochs(
+            "epochs", limit_out_of_orderness(timedelta(minutes=50)), per_part=False
+        )
         too_late.sink("late", late)
         add(on_time).sink("results", sink)
 
@@ -449,7 +451,11 @@ def test_a_failing_merge_names_the_key() -> None:
         ("hour", {}, "a list of calendar units"),
         (["hour", "decade"], {}, "'decade'"),
         (["hour", "day"], {"zone": "Mars/Olympus"}, "not a known time zone"),
-        (["hour", "day"], {"zone": "Australia/Lord_Howe"}, "may be in two days, since clocks are set by less"),
+        (
+            ["hour", "day"],
+            {"zone": "Australia/Lord_Howe"},
+            "hours don't fit the zone Australia/Lord_Howe, where clocks are set by a part of an hour",
+        ),
         (["hour", "day"], {"keep": {"month": timedelta(1)}}, "none of its levels"),
         (["hour", "day"], {"keep": {"hour": timedelta(0)}}, "positive timedelta, or FOREVER, as keep of 'hour'"),
         (["hour", "day"], {"keep": timedelta(1)}, "a mapping of levels"),
@@ -479,7 +485,7 @@ def test_other_levels_are_refused_with_both_sides(tmp_path: Path, caplog: pytest
     def run(units: Sequence[str], zone: str, **options: Any) -> list[Any]:
         sink: VecSink[Any, Any, Any] = VecSink()
         build = windowed_flow(source, timedelta(0), rolled_up(units, zone, agg.count(), **options), sink)
-        SingleThreadRuntime(build, persistence=FsspecBackend(str(tmp_path))).execute()
+        SingleThreadRuntime(build, persistence=FsspecBackend(str(tmp_path)), at_end="finish").execute()
         return [it.value[1].value for it in sink if it.value[0] == "day"]
 
     assert run(["hour", "day"], "UTC") == [1]

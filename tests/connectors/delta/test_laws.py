@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from malflow.connectors.delta import DeltaSink
 from malflow.testing import assert_sink
+from tests.kit.going_back import copied_folder
 
 
 def test_laws_of_a_delta_table_as_a_sink(tmp_path: Path) -> None:
@@ -18,4 +19,8 @@ def test_laws_of_a_delta_table_as_a_sink(tmp_path: Path) -> None:
         return [] if not DeltaTable.is_deltatable(path) else DeltaTable(path).to_pyarrow_table()["n"].to_pylist()
 
     schema = pa.schema({"n": pa.int64()})
-    assert_sink(lambda: DeltaSink(path, schema=schema, formatter=lambda msg: {"n": msg.value}), read)
+    assert_sink(
+        lambda: DeltaSink(path, schema=schema, formatter=lambda msg: {"n": msg.value}),
+        read,
+        copy_output=lambda: copied_folder(Path(path)),
+    )

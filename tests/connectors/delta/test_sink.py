@@ -1,4 +1,4 @@
-"""A Delta table that epochs are appended to, each once."""
+"""A Delta table that transactions are appended to, each once."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def run(path: Path | str, claim: int, **options: Any) -> DeltaSink[Any, Any, Any
     return sink
 
 
-def prepared(sink: DeltaSink[Any, Any, Any], epoch: int, *numbers: Any) -> Any:
+def prepared(sink: DeltaSink[Any, Any, Any], transaction: int, *numbers: Any) -> Any:
     sink.sink_batch([0] * len(numbers), [{"n": number} for number in numbers], [0] * len(numbers))
-    return sink.prepare(epoch)
+    return sink.prepare(transaction)
 
 
 def values(path: Path | str, **options: Any) -> list[Any]:
@@ -49,7 +49,7 @@ def values(path: Path | str, **options: Any) -> list[Any]:
     return sorted(row["n"] for row in table.to_pyarrow_table().to_pylist())
 
 
-def test_epochs_appended_by_commit(tmp_path: Path) -> None:
+def test_transactions_appended_by_commit(tmp_path: Path) -> None:
     sink = run(tmp_path / "t", 1)
     assert sink.prepare(1) is None
     first = prepared(sink, 1, 1, 2)
@@ -65,7 +65,7 @@ def test_epochs_appended_by_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, SCHEMA])
-def test_epochs_that_another_process_commits(tmp_path: Path, schema: pa.Schema | None) -> None:
+def test_transactions_that_another_process_commits(tmp_path: Path, schema: pa.Schema | None) -> None:
     path = tmp_path / "t"
     sink = run(path, 1, schema=schema)
     handles = [prepared(sink, 1, 1), prepared(sink, 2, 2)]
@@ -104,8 +104,10 @@ def test_replaced_between_look_and_commit(tmp_path: Path) -> None:
     heir.fence(owner(2), SCHEMA)
     with pytest.raises(CommitFailedError, match=r"Concurrent transaction failed"):
         zombie._append_once(seen, 1, ONE)
+    twin = Table(path, {}, {})
+    twin.fence(owner(2), SCHEMA)
     seen = deltalake.DeltaTable(path)
-    heir.append(1, ONE)
+    twin.append(1, ONE)
     with pytest.raises(CommitFailedError, match=r"Concurrent transaction failed"):
         heir._append_once(seen, 1, ONE)
     heir.append(1, ONE)
@@ -144,7 +146,7 @@ def test_row_that_does_not_fit_the_table(tmp_path: Path) -> None:
         prepared(sink, 1, "one")
 
 
-def test_table_created_by_an_epoch_of_the_run_before(tmp_path: Path) -> None:
+def test_table_created_by_a_transaction_of_the_run_before(tmp_path: Path) -> None:
     pending = prepared(run(tmp_path / "t", 1), 1, 1)
     heir: DeltaSink[Any, Any, Any] = DeltaSink(tmp_path / "t")
     heir.fence(owner(2))
@@ -315,6 +317,17 @@ def test_no_secret_in_an_error() -> None:
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
         ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta, not negative"),
         ({"formatter": 3}, "needs a plain function as formatter"),
+        ({"storage_options": {"key": "a"}}, "has 'key', an option of s3fs; deltalake calls it 'AWS_ACCESS_KEY_ID'"),
+        (
+            {"storage_options": {"client_kwargs": {"endpoint_url": "http://h"}}},
+            "has 'client_kwargs', an option of s3fs; deltalake calls it 'AWS_ENDPOINT_URL', 'AWS_REGION'",
+        ),
+        (
+            {"storage_options": {"max_retries": 3}},
+            "must be texts, as deltalake takes them; 'max_retries' is of type int",
+        ),
+        ({"storage_options": "x"}, "storage_options must be a dict of deltalake's options; got a str"),
+        ({"on_data_loss": "x"}, "on_data_loss must be 'fail' or 'continue'; got 'x'"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 import s3fs.core
 
 from malflow.connectors.files.fingerprint import SPAN
+from malflow.connectors.files.local_file import SinkFileError
 from malflow.sinks import TextFileSink
 from malflow.sources import CsvSource, InputFileError, TextFileSource
 from tests.kit.faulty_s3 import FaultyS3
@@ -117,3 +118,29 @@ def test_a_listing_is_not_remembered(options: dict[str, Any], bucket: str) -> No
     for name in ("a", "b"):
         s3.pipe(f"{bucket}/new/{name}", b"")
         assert source.list_parts()[-1] == f"s3://{bucket}/new/{name}"
+
+
+def test_a_bucket_that_is_missing_or_denied_is_named(
+    options: dict[str, Any], bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink: Any = TextFileSink(f"s3://{bucket}-missing/out.txt", storage_options=options)
+    sink.sink_batch([None], ["x"], [0])
+    with pytest.raises(SinkFileError, match=f"'s3://{bucket}-missing/out.txt' could not be written: .*bucket"):
+        sink.close()
+
+    async def deny(*_: Any, **__: Any) -> None:
+        raise PermissionError(f"Forbidden to {options['secret']}")
+
+    monkeypatch.setattr(s3fs.core.S3FileSystem, "_call_s3", deny)
+    s3fs.core.S3FileSystem.clear_instance_cache()
+    url = f"s3://{bucket}/denied/*.txt"
+    with pytest.raises(
+        InputFileError, match=r"denied/\*.txt' cannot be read: access is denied \(Forbidden to \*\*\*"
+    ) as denied:
+        TextFileSource(url, storage_options=options).list_parts()
+    assert options["secret"] not in repr(denied.value)
+    sink = TextFileSink(f"s3://{bucket}/denied.txt", storage_options=options)
+    sink.sink_batch([None], ["x"], [0])
+    with pytest.raises(SinkFileError, match=r"/denied.txt' could not be written: Forbidden to \*\*\*"):
+        sink.close()
+    s3fs.core.S3FileSystem.clear_instance_cache()

@@ -13,9 +13,11 @@ from fsspec.compression import compr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import DataMessage, GraphError, MalflowError, NoKey
+from malflow import DataMessage, GraphError, MalflowError, NoKey, SingleThreadRuntime
 from malflow.sinks import JsonLinesSink, StatelessSink, StdOutSink, TextFileSink, UnwritableValue
+from malflow.snapshot import FsspecBackend
 from malflow.sources import JsonLinesSource, TextFileSource
+from malflow.testing import ScriptedSource
 
 
 @pytest.fixture
@@ -282,3 +284,36 @@ def test_a_value_whose_repr_stops_is_no_end_of_what_is_printed() -> None:
     mute = type("Mute", (), {"__repr__": lambda self: next(iter(()))})()
     with pytest.raises(StopIteration):
         StdOutSink[Any, Any, Any]().sink_batch([NoKey] * 2, [1, mute], [0] * 2)
+
+
+def written_by_a_run(sink: Any, *persistence: FsspecBackend) -> None:
+    SingleThreadRuntime(
+        lambda provider: provider.new_stream().source("words", ScriptedSource(["to", "be"])).sink("out", sink),
+        *persistence,
+    ).execute()
+
+
+@pytest.mark.parametrize("sink_type", [TextFileSink, JsonLinesSink])
+@pytest.mark.parametrize("place", ["disk", "store"])
+def test_content_that_a_run_replaces_is_told(
+    place: str, sink_type: Any, tmp_path: Path, store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "out") if place == "disk" else "memory://sinks/out"
+    written_by_a_run(sink_type(path))
+    assert not caplog.messages
+    size = len(fsspec.open(path).open().read())
+    written_by_a_run(sink_type(path))
+    [message] = caplog.messages
+    assert message.startswith(f"sink file '{path}' is written anew: its {size} bytes are replaced")
+    assert [it.levelname for it in caplog.records] == ["WARNING"]
+
+
+def test_content_that_is_kept_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink, backend = TextFileSink(tmp_path / "twice"), FsspecBackend(str(tmp_path / "state"))
+    (tmp_path / "empty").touch()
+    for _ in range(2):
+        written_by_a_run(sink)
+        written_by_a_run(TextFileSink(tmp_path / "added", append=True))
+        written_by_a_run(TextFileSink(tmp_path / "resumed"), backend)
+    written_by_a_run(TextFileSink(tmp_path / "empty"))
+    assert not [it for it in caplog.messages if "sink file" in it]

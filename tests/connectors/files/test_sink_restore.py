@@ -297,3 +297,40 @@ def test_an_object_can_not_be_gone_on_with() -> None:
     with pytest.raises(SinkFileError, match="was never uploaded: the 4 bytes"):
         resumed("memory://back/newer.txt", position, "three")
     memory.rm("/back", recursive=True)
+
+
+@pytest.mark.fault("F13")
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("writes_on", [False, True])
+def test_an_older_copy_that_is_put_back_meanwhile_is_an_error(tmp_path: Path, resumed: bool, writes_on: bool) -> None:
+    path = tmp_path / "out.txt"
+    sink: Any = TextFileSink(path)
+    send(sink, "one")
+    older = content(path)
+    send(sink, "two")
+    position = sink.snapshot()
+    if resumed:
+        sink.close()
+        sink = TextFileSink(path)
+        sink.restore(position)
+    path.write_bytes(older)  # in place: the file is the same, and has fewer bytes
+    if writes_on:
+        send(sink, "three")
+    with pytest.raises(SinkFileError, match=r"was put back to an older state|was changed by another process"):
+        sink.snapshot()
+    sink.close()
+    with pytest.raises(SinkFileError, match=r"its first 8 bytes differ|has 4 bytes, fewer than the 8"):
+        TextFileSink(tmp_path / "out.txt").restore(position)
+
+
+def test_a_file_that_is_deleted_meanwhile_is_an_error_without_new_records(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    sink: Any = TextFileSink(path)
+    send(sink, "one")
+    position = sink.snapshot()
+    path.unlink()
+    with pytest.raises(SinkFileError, match="was moved, deleted or replaced while it was being written"):
+        sink.snapshot()
+    sink.close()
+    with pytest.raises(SinkFileError, match="no longer exists"):
+        TextFileSink(path).restore(position)

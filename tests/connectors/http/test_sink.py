@@ -7,7 +7,9 @@ import math
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -54,8 +56,12 @@ def server() -> Iterator[Server]:
             told.ports.append(self.client_address[1])
             told.requests.append((self.path, dict(self.headers), body))
             status, headers, answer = told.answers.pop(0) if told.answers else (200, {}, b"ok")
-            if status == 0:
+            if status <= 0:
                 self.close_connection = True
+                with suppress(OSError):
+                    for _ in range(-status):  # a head that drips
+                        self.wfile.write(b"H")
+                        time.sleep(0.1)
                 return
             self.send_response(status)
             for name, value in {"Content-Length": str(len(answer)), **headers}.items():
@@ -201,7 +207,7 @@ def test_no_secret_in_an_error(server: Server, status: int, caplog: pytest.LogCa
         assert secret not in shown
 
 
-def test_epochs_sent_with_the_same_keys_again(server: Server) -> None:
+def test_transactions_sent_with_the_same_keys_again(server: Server) -> None:
     sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=2, delivery="exactly-once")
     assert sink.fence(SinkOwner("job", "out", 1)) is None
     sink.abort([])
@@ -220,7 +226,7 @@ def test_epochs_sent_with_the_same_keys_again(server: Server) -> None:
     assert len(set(server.keys)) == 2
 
 
-def test_other_records_under_the_same_epoch_have_other_keys(server: Server) -> None:
+def test_other_records_under_the_same_transaction_have_other_keys(server: Server) -> None:
     sink: HttpSink[Any, Any, Any] = HttpSink(server.url, delivery="exactly-once")
     for number in (1, 2):
         sink.fence(SinkOwner("job", "out", number))
@@ -259,6 +265,16 @@ def test_status_of_an_answer_whose_body_never_ends(server: Server) -> None:
     with pytest.raises(HttpSinkError, match=r"answered 409 .*: you know"):
         send(sink, 1, 2)
     assert server.bodies == [[1], [2]]
+
+
+def test_head_of_an_answer_that_drips(server: Server) -> None:
+    server.answers += [(-100, {}, b"")] * 2
+    sink: HttpSink[Any, Any, Any] = HttpSink(server.url, batch=1, timeout=0.5, retries=1)
+    quick(sink)
+    begun = time.monotonic()
+    with pytest.raises(HttpSinkError, match=r"could not be reached: .*, 2 times"):
+        send(sink, 1)
+    assert time.monotonic() - begun < 8  # each would take ten seconds
 
 
 def test_connection_used_again(server: Server) -> None:

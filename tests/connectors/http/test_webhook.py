@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,87 @@ def test_dataflow_that_acknowledges_after_its_snapshots(tmp_path: Path) -> None:
     handle.stop()
     handle.await_termination()
     assert sorted(found.values) == list(range(8))
+
+
+def connected(server: Open, sent: bytes) -> socket.socket:
+    url = urlsplit(server.source.address or "")
+    client = socket.create_connection((url.hostname or "", url.port or 0), timeout=20)
+    client.sendall(sent)
+    return client
+
+
+def ends(client: socket.socket) -> bytes:
+    """Return what comes until the server closes the connection."""
+    said = b""
+    with client:
+        try:
+            while data := client.recv(1000):
+                said += data
+        except ConnectionResetError:
+            pass
+    return said
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: x\r\nX-A: ", b"POST /", b"\r\n\r\n"])
+def test_connections_on_which_no_head_comes(sent: bytes, opened: Any) -> None:
+    server = opened(timeout=1, token="t0k3n")
+    clients = [connected(server, sent) for _ in range(20)]
+    assert server.post(b"1", Authorization="Bearer t0k3n")[0] == 202
+    assert {ends(client) for client in clients} <= {b""} or sent == b"\r\n\r\n"
+
+
+def test_head_that_comes_byte_by_byte(opened: Any) -> None:
+    server = opened(timeout=1)
+    client = connected(server, b"POST / HTTP/1.1\r\nX-A: ")
+    begun = time.monotonic()
+    with client, suppress(OSError):
+        while time.monotonic() < begun + 20:
+            client.sendall(b"y")
+            time.sleep(0.05)
+    assert time.monotonic() < begun + 15
+
+
+def test_connection_that_is_kept_between_requests(opened: Any) -> None:
+    server = opened(timeout=2)
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+    client = connected(server, request)
+    for _ in range(3):
+        assert client.recv(1000).startswith(b"HTTP/1.1 202")
+        time.sleep(0.8)  # in all longer than a head may take
+        client.sendall(request)
+    assert ends(client).startswith(b"HTTP/1.1 202")  # and closed, when no more comes
+    assert len(server.reader.poll_batch(10)[0]) == 4
+
+
+def test_more_connections_than_are_taken(opened: Any) -> None:
+    server = opened(max_connections=3)
+    clients = [connected(server, b"POST") for _ in range(3)]
+    assert ends(connected(server, b"")) == b""
+    clients.pop().close()
+    wait_until(lambda: status_or_none(server) == 202, 20)
+    for client in clients:
+        client.close()
+
+
+def status_or_none(server: Open) -> int | None:
+    try:
+        return int(server.post()[0])
+    except OSError:
+        return None
+
+
+def test_malformed_requests_write_no_traceback(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+    server = opened()
+    caplog.set_level(logging.INFO)
+    for sent in (b"nonsense\0\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"GET\r\n\r\n"):
+        assert b" 400 " in ends(connected(server, sent))
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("zork", 415), ("gzip, gzip", 415), ("identity", 202)])
+def test_encodings_of_bodies(encoding: str, status: int, opened: Any) -> None:
+    server = opened()
+    answer, _, headers = server.post(b"1", **{"Content-Encoding": encoding})
+    assert answer == status
+    assert status == 202 or headers["Accept-Encoding"] == "gzip, deflate, br, zstd"
+    assert len(server.reader.poll_batch(10)[0]) == (status == 202)

@@ -28,7 +28,7 @@ FEW = 3
 
 
 class SlowSource(KafkaSource):
-    """Reads few records at once, so that there are several epochs."""
+    """Reads few records at once, so that there are several transactions."""
 
     def build_part(self, part: Any, state: Any) -> Any:
         reader = super().build_part(part, state)
@@ -40,9 +40,9 @@ class SlowSource(KafkaSource):
 class DyingSink(KafkaSink[Any, Any, Any]):
     """Dies before its calls, where the environment says."""
 
-    def prepare(self, epoch: int) -> Handle | None:
+    def prepare(self, transaction: int) -> Handle | None:
         failpoint("sink-prepare")
-        return super().prepare(epoch)
+        return super().prepare(transaction)
 
     def commit(self, handles: Sequence[Handle]) -> None:
         if handles:

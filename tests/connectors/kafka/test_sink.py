@@ -35,8 +35,8 @@ def fenced(broker: Broker, topic: str, claim: int = 1, **options: Any) -> KafkaS
     return sink
 
 
-def prepared(sink: KafkaSink[Any, Any, Any], epoch: int) -> Any:
-    return sink.prepare(epoch)
+def prepared(sink: KafkaSink[Any, Any, Any], transaction: int) -> Any:
+    return sink.prepare(transaction)
 
 
 def test_keys_and_times_of_records(broker: Broker) -> None:
@@ -124,7 +124,7 @@ def test_results_of_functions_before_they_are_in_a_snapshot(options: dict[str, A
         sink.sink(DataMessage("k", b"x", 0))
 
 
-def test_epoch_with_a_time_that_the_broker_refuses(broker: Broker) -> None:
+def test_transaction_with_a_time_that_the_broker_refuses(broker: Broker) -> None:
     topic = broker.topic()
     sink = fenced(broker, topic, timestamp=lambda _: datetime(2100, 1, 1, tzinfo=UTC))
     write(sink, [b"1"])
@@ -133,7 +133,7 @@ def test_epoch_with_a_time_that_the_broker_refuses(broker: Broker) -> None:
     sink.close()
 
 
-def test_epoch_with_a_topic_that_does_not_exist(broker: Broker) -> None:
+def test_transaction_with_a_topic_that_does_not_exist(broker: Broker) -> None:
     marker = broker.topic()
     options = {"marker_topic": marker, "timeout": timedelta(seconds=1)}
     sink = broker.sink(lambda msg: msg.value.decode(), delivery=ONCE, **options)
@@ -182,7 +182,7 @@ def test_brokers_that_do_not_acknowledge() -> None:
     sink.close()
 
 
-def test_epoch_is_visible_by_its_commit_and_once(broker: Broker) -> None:
+def test_transaction_is_visible_by_its_commit_and_once(broker: Broker) -> None:
     topic = broker.topic(2)
     sink = fenced(broker, topic)
     write(sink, [b"1", b"2"], key="k")
@@ -276,7 +276,8 @@ def test_marker_that_is_lost(answer: Any, expected: list[bytes], broker: Broker)
     broker.delete(topic)  # as its group's offsets are
     broker.topic(name=topic)
     sink = fenced(broker, topic, 2)
-    with pytest.raises(KafkaFailed, match=r"is lost: epoch 1 was committed, and .* says 0; .*on_lost_marker='drop'"):
+    lost = r"is lost: transaction 1 was committed, and .* says 0; .*on_lost_marker='drop'"
+    with pytest.raises(KafkaFailed, match=lost):
         sink.commit([handle])
     sink.close()
     sink = fenced(broker, topic, 3, on_lost_marker=answer)
@@ -289,24 +290,24 @@ def test_marker_that_is_lost(answer: Any, expected: list[bytes], broker: Broker)
     assert broker.values(topic) == expected
 
 
-def test_brokers_that_lost_epochs_between_two_runs(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_brokers_that_lost_transactions_between_two_runs(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     sink = fenced(broker, topic)
     write(sink, [b"1"])
     sink.commit([prepared(sink, 1)])
     sink.close()
-    later = SinkOwner(f"job-{topic}", "out", 2, epoch=3)
+    later = SinkOwner(f"job-{topic}", "out", 2, transaction=3)
     sink = broker.sink(topic, delivery=ONCE)
-    with pytest.raises(KafkaFailed, match=r"epoch 3 was committed, and .* says 1: the brokers have lost"):
+    with pytest.raises(KafkaFailed, match=r"transaction 3 was committed, and .* says 1: the brokers have lost"):
         sink.fence(later)
     sink.close()
     sink = broker.sink(topic, delivery=ONCE, on_lost_marker="drop")
     assert sink.fence(later) == 1
     sink.close()
-    assert "epoch 3 was committed" in caplog.text
+    assert "transaction 3 was committed" in caplog.text
 
 
-def test_marker_of_the_first_epoch_that_is_in_another_topic(broker: Broker) -> None:
+def test_marker_of_the_first_transaction_that_is_in_another_topic(broker: Broker) -> None:
     first, second = broker.topic(), broker.topic()
     sink = fenced(broker, first)
     write(sink, [b"1"])
@@ -362,7 +363,8 @@ def test_error_names_the_sink_in_a_run(broker: Broker) -> None:
         ({"topic": ""}, "name of a topic"),
         ({"topic": 5}, "or a function"),
         ({"topic": str, "delivery": ONCE}, "marker_topic"),
-        ({"key": "id"}, "key must be a function"),
+        ({"key": 5}, "key must be a function"),
+        ({"headers": "h"}, "headers must be a function"),
         ({"on_lost_marker": "x"}, "on_lost_marker"),
         ({"timeout": timedelta(0)}, "timeout"),
         ({"settings": {"enable.idempotence": False}}, "does not take another 'enable.idempotence' than True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,8 @@ import pyarrow.parquet as pq
 
 from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.testing import assert_sink, assert_source
+from malflow.testing.source_laws import SOURCE_LAWS
+from tests.kit.going_back import copied_folder
 
 ROWS = 25
 
@@ -26,10 +29,32 @@ def test_laws_of_an_arrow_table_as_a_source() -> None:
 
 
 def test_laws_of_parquet_files_as_a_sink(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+
     def read() -> list[int]:
-        files = sorted(tmp_path.glob("*.parquet"))
+        files = sorted(folder.glob("*.parquet"))
         return [row["n"] for file in files for row in pq.read_table(file).to_pylist()]
 
     assert_sink(
-        lambda: ParquetSink(tmp_path, formatter=lambda msg: {"n": msg.value}, schema=pa.schema({"n": pa.int64()})), read
+        lambda: ParquetSink(folder, formatter=lambda msg: {"n": msg.value}, schema=pa.schema({"n": pa.int64()})),
+        read,
+        copy_output=lambda: copied_folder(folder),
+    )
+
+
+def test_laws_of_parquet_files_that_are_put_back(tmp_path: Path) -> None:
+    folder, numbers = tmp_path / "input", count()
+    folder.mkdir()
+
+    def add(size: int) -> None:
+        path = folder / f"{len(list(folder.iterdir()))}.parquet"
+        pq.write_table(pa.table({"n": list(islice(numbers, size))}), path)
+
+    add(10)
+    assert_source(
+        lambda: ParquetSource(f"{folder}/*.parquet"),
+        add_records=add,
+        copy_input=lambda: copied_folder(folder),
+        timeout=5,
+        without=[law for law in SOURCE_LAWS if law not in ("parts", "records", "restored")],
     )

@@ -74,14 +74,17 @@ def of_town(row: dict[str, Any]) -> bool:
     return row["town"] is not None
 
 
+def timed(keyed: Any, bound: int) -> Any:
+    """Generate epochs (watermarks), behind the keys."""
+    return keyed.generate_epochs("epochs", limit_out_of_orderness(bound), per_part=False).on_time
+
+
 ENDS: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
     "running": lambda keyed, them: keyed.aggregate("total", *them),
-    "windows": lambda keyed, them: keyed.window(tumbling(7)).aggregate("total", *them),
-    "windows with epochs": lambda keyed, them: (
-        keyed.generate_epochs("epochs", limit_out_of_orderness(2))[0].window(tumbling(7)).aggregate("total", *them)
-    ),
+    "windows": lambda keyed, them: timed(keyed, 1000).window(tumbling(7)).aggregate("total", *them),
+    "windows with epochs": lambda keyed, them: timed(keyed, 2).window(tumbling(7)).aggregate("total", *them),
     "numbered windows": lambda keyed, them: keyed.window(counting(4, 2)).aggregate("total", *them),
-    "sessions": lambda keyed, them: keyed.window(session(3)).aggregate("total", *them),
+    "sessions": lambda keyed, them: timed(keyed, 1000).window(session(3)).aggregate("total", *them),
     "pattern": lambda keyed, _: (
         keyed.match("two", step("a", of_town).next(step("b", of_town)), order="arrival").matches
     ),

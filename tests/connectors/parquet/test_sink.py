@@ -71,8 +71,8 @@ def write(sink: Any, *numbers: Any) -> None:
     sink.sink_batch([0] * len(rows), rows, [0] * len(rows))
 
 
-def end_epoch(sink: Any, epoch: int) -> None:
-    sink.commit([sink.prepare(epoch)])
+def end_transaction(sink: Any, transaction: int) -> None:
+    sink.commit([sink.prepare(transaction)])
 
 
 @pytest.fixture(scope="module", params=[LOCAL, *S3_SERVERS])
@@ -91,7 +91,7 @@ def output(server: FaultyS3 | None, tmp_path: Path, request: pytest.FixtureReque
     return Output(f"s3://{server.bucket}/{abs(hash(request.node.name))}/out", server.options)
 
 
-def test_epochs_become_visible_by_commit(output: Output) -> None:
+def test_transactions_become_visible_by_commit(output: Output) -> None:
     sink = output.run(1)
     sink.abort([])
     assert sink.prepare(1) is None
@@ -110,12 +110,12 @@ def test_epochs_become_visible_by_commit(output: Output) -> None:
     assert output.values == [1, 2, 3, 4]
 
 
-def test_epochs_that_another_process_commits(output: Output) -> None:
+def test_transactions_that_another_process_commits(output: Output) -> None:
     sink = output.run(1)
     handles: list[Any] = []
-    for epoch in (1, 2):
-        write(sink, epoch)
-        handles.append(sink.prepare(epoch))
+    for transaction in (1, 2):
+        write(sink, transaction)
+        handles.append(sink.prepare(transaction))
     write(sink, 3)
     sink.prepare(3)  # no snapshot has it
     write(sink, *range(200_000))  # the process dies with an open file
@@ -125,7 +125,7 @@ def test_epochs_that_another_process_commits(output: Output) -> None:
     sink.close()
     assert (output.values, output.staged) == ([1, 2], 0)
     write(heir, 3)
-    end_epoch(heir, 3)
+    end_transaction(heir, 3)
     assert output.values == [1, 2, 3]
 
 
@@ -143,9 +143,9 @@ def test_commit_repeated_after_readers_took_the_files(output: Output) -> None:
 def test_commit_that_was_interrupted(output: Output) -> None:
     sink = output.run(1)
     handles: list[Any] = []
-    for epoch in (1, 2, 3):
-        write(sink, epoch)
-        handles.append(sink.prepare(epoch))
+    for transaction in (1, 2, 3):
+        write(sink, transaction)
+        handles.append(sink.prepare(transaction))
     claimed = sink._claimed()
     assert claimed.ledger is not None
     claimed.ledger.begin(3)
@@ -182,10 +182,10 @@ def test_run_that_was_replaced_while_it_slept(output: Output, asleep_before: str
     heir.abort([])
     expected = [] if handle is None else [1]
     assert output.values == expected
-    epochs = [2] if output.options else [2, 3, 4, 5]  # the ledger no longer has the number that the sleeper wants
-    for epoch in epochs:
-        write(heir, epoch)
-        end_epoch(heir, epoch)
+    transactions = [2] if output.options else [2, 3, 4, 5]  # the ledger no longer has the number that the sleeper wants
+    for transaction in transactions:
+        write(heir, transaction)
+        end_transaction(heir, transaction)
     if handle is None:
         handle = zombie.prepare(1)
     if asleep_before == "publish":
@@ -196,7 +196,7 @@ def test_run_that_was_replaced_while_it_slept(output: Output, asleep_before: str
         zombie.commit([(9, handle[1])])
     zombie.close()
     heir.close()
-    assert output.values == [*expected, *epochs]
+    assert output.values == [*expected, *transactions]
     with pytest.raises(FencedError, match=r"another run \(claim 2\) has taken over"):
         output.run(1)
 
@@ -224,7 +224,7 @@ def test_file_in_parts_and_row_groups(output: Output) -> None:
     rows = [{"n": n, "noise": f"{n * 7919:0>9000}"} for n in range(2_500)]
     for start in range(0, 2_500, 100):
         sink.sink_batch([0] * 100, rows[start : start + 100], [0] * 100)
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     [file] = output.files
     table = pq.read_table(file, filesystem=output.filesystem)
     assert table.to_pylist() == rows
@@ -264,10 +264,10 @@ def test_schema_kept_for_later_runs(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "out"), {})
     sink = output.run(1)
     write(sink, 1, 2.5)
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     later = output.run(2)
     write(later, 3)
-    end_epoch(later, 2)
+    end_transaction(later, 2)
     schemas = {pq.read_schema(file).field("n").type for file in output.files}
     assert schemas == {pa.float64()}
     with pytest.raises(MalflowError, match=r"in column 'n': it is not double"):
@@ -293,7 +293,7 @@ def test_struct_without_fields_not_kept_in_the_schema(tmp_path: Path) -> None:
         sink.prepare(1)
     again = output.run(2)
     again.sink_batch([0], [{"n": 1, "more": {"a": 1}}], [0])
-    end_epoch(again, 1)
+    end_transaction(again, 1)
     assert output.values == [1]
 
 
@@ -303,7 +303,7 @@ def test_dictionary_that_outgrows_its_type(tmp_path: Path) -> None:
     texts = [str(number) for number in range(300)]
     for start in (0, 100, 200):
         write(sink, *texts[start : start + 100])
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     assert output.values == texts
 
 
@@ -311,7 +311,7 @@ def test_damaged_files_named_by_errors(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "out"), {})
     sink = output.run(1)
     write(sink, 1)
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     [kept] = (tmp_path / "out" / ".malflow").glob("*")
     (kept / "schema.arrow").write_bytes(b"\0\0")
     with pytest.raises(SinkFileError, match=r"out' has a damaged .*schema.arrow \(.*\); delete it, or pass schema="):
@@ -326,7 +326,8 @@ def test_damaged_files_named_by_errors(tmp_path: Path) -> None:
     write(sink, 2)
     handle = sink.prepare(2)
     assert handle is not None
-    with pytest.raises(MalflowError, match=r"No such file"):
+    lost = r"lacks what was committed: .* at transaction 0, and transaction 1 was committed"
+    with pytest.raises(SinkFileError, match=lost):
         sink.commit([handle])
 
 
@@ -334,7 +335,7 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "new" / "out"), {})
     sink = output.run(1)
     write(sink, 1)
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     assert Path(output.folder).stat().st_mode & 0o077 == tmp_path.joinpath("new").stat().st_mode & 0o077
     assert (tmp_path / "new").stat().st_mode & 0o055
     assert [path.name for path in Path(output.folder).iterdir() if not path.name.startswith("part-")] == [".malflow"]
@@ -375,7 +376,7 @@ def test_requests_that_fail_for_some_time(server: FaultyS3 | None, output: Outpu
     place._filesystem.retries = 1  # the client repeats nothing
     for method in ("POST", "PUT", "HEAD"):
         server.inject(kind, method, "part-", times=2)
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     assert output.values == [1]
     assert server.fired > 3
     server.reset()
@@ -405,5 +406,5 @@ def test_message_formatter(tmp_path: Path) -> None:
     formatter: Callable[[Any], Any] = lambda msg: {"n": msg.value, "key": msg.key, "at": msg.timestamp}  # noqa: E731
     sink = output.run(1, formatter=formatter)
     sink.sink(DataMessage("Ulm", 3, 7))
-    end_epoch(sink, 1)
+    end_transaction(sink, 1)
     assert pq.read_table(output.files[0]).to_pylist() == [{"n": 3, "key": "Ulm", "at": 7}]

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from malflow.connectors.postgres import (
     UNCHANGED,
     Change,
+    NotSent,
     PositionLost,
     PostgresChanges,
     PostgresError,
@@ -177,7 +178,7 @@ def test_dates_that_python_does_not_have(database: Database, new_job: Any) -> No
     ((change,),) = [poll_until(readers[1], len)]
     assert change.new == {"id": 1, "d": "infinity"}
     copying = new_job(["t"]).reader()
-    with pytest.raises(PostgresError, match=r"public.t: .*text="):
+    with pytest.raises(PostgresError, match=r"public.t, column 'd': .*'infinity'.*text=\['d'\]"):
         poll_until(copying, len)
 
 
@@ -669,3 +670,58 @@ def test_truncation_between_two_readers_of_a_copy(database: Database, new_job: A
 def test_change_is_a_plain_tuple() -> None:
     change = Change("insert", "public.t", None, {"id": 1}, 5, datetime(2024, 1, 1, tzinfo=UTC))
     assert pickle.loads(pickle.dumps(change)) == change
+
+
+def read_old(database: Database, slot: str, position: Any, **options: Any) -> tuple[list[Change], Any]:
+    reader = PostgresChanges(database.dsn, ["t"], slot=slot, until="now", **options).build_part(slot, position)
+    try:
+        return read_all(reader), reader.snapshot()
+    finally:
+        reader.suspend()
+
+
+def test_rows_before_changes_that_are_not_sent(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    database.execute("create table t (id int primary key, amount int); insert into t values (1, 10), (2, 5)")
+    slot = slot_name()
+    _, position = read_old(database, slot, None)
+    assert "`old` is None, or the key alone" in caplog.text
+    assert "public.t" in caplog.text
+    database.execute(
+        "update t set amount = 11 where id = 1; update t set id = 3 where id = 2; delete from t where id = 3"
+    )
+    caplog.clear()
+    [update, moved, delete], _ = read_old(database, slot, position, require_old=False)
+    assert caplog.text == ""
+    assert update.old is None
+    for change, key in ((moved, 2), (delete, 3)):
+        assert change.old == {"id": key}
+        with pytest.raises(NotSent, match=r"column 'amount' of the row before a change was not sent.*identity full"):
+            change.old["amount"]
+        with pytest.raises(KeyError):
+            change.old["amount"]
+        assert type(pickle.loads(pickle.dumps(change)).old) is dict
+    with pytest.raises(PostgresError, match=r"needs rows before changes .*of public.t: alter table .*identity full"):
+        read_old(database, slot, position, require_old=True)
+    database.execute("alter table t replica identity full")
+    with pytest.raises(PostgresError, match=r"table public.t: an update came without the row before"):
+        read_old(database, slot, position, require_old=True)
+
+
+def test_rows_before_changes_of_partitions(database: Database) -> None:
+    database.execute("create table t (id int primary key, amount int) partition by range (id)")
+    database.execute("create table a partition of t for values from (0) to (100); insert into t values (1, 10)")
+    database.execute("alter table t replica identity full")
+    slot = slot_name()
+    with pytest.raises(PostgresError, match=r"of public.t: .*of partitions too"):
+        read_old(database, slot, None, require_old=True)
+    database.execute("alter table a replica identity full")
+    _, position = read_old(database, slot, None, require_old=True)
+    database.execute("update t set amount = 11")
+    [change], _ = read_old(database, slot, position, require_old=True)
+    assert (change.old, change.new) == ({"id": 1, "amount": 10}, {"id": 1, "amount": 11})
+
+
+def test_value_of_the_copy_that_python_lacks(database: Database) -> None:
+    database.execute("create table t (id int primary key, until date); insert into t values (1, 'infinity')")
+    with pytest.raises(PostgresError, match=r"table public.t, column 'until'.*'infinity'.*text=\['until'\]"):
+        read_old(database, slot_name(), None)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import psycopg
+
 from malflow.connectors.postgres import PostgresSink, PostgresSource
 from malflow.testing import assert_sink, assert_source
+from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.postgres.kit import Database
+from tests.kit.going_back import copied
+from tests.servers.postgres import Postgres
 
 
 def test_laws_of_a_table_as_a_source(database: Database) -> None:
@@ -28,4 +35,22 @@ def test_laws_of_a_table_with_a_key_as_a_sink(database: Database) -> None:
         lambda: PostgresSink(database.dsn, "t", key=["n"]),
         lambda: [{"n": n, "text": text} for n, text in database.rows("select n, text from t")],
         make_value=lambda number: {"n": number, "text": str(number)},
+    )
+
+
+def test_laws_of_a_server_that_goes_back(own_postgres: Callable[[], Postgres]) -> None:
+    server = own_postgres()
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute("create table t (n int primary key)")
+
+    def read() -> list[dict[str, int]]:
+        with psycopg.connect(server.address) as connection:
+            return [{"n": n} for (n,) in connection.execute("select n from t")]
+
+    assert_sink(
+        lambda: PostgresSink(server.address, "t"),
+        read,
+        make_value=lambda number: {"n": number},
+        copy_output=lambda: copied(server),
+        without=[law for law in SINK_LAWS if law != "restored"],
     )

@@ -52,7 +52,7 @@ def rows(database: Database) -> list[tuple[Any, ...]]:
     return database.rows("select * from t order by 1")
 
 
-def test_epoch_is_visible_by_its_commit_and_once(table: Database, sinks: Any) -> None:
+def test_transaction_is_visible_by_its_commit_and_once(table: Database, sinks: Any) -> None:
     sink = sinks()
     assert sink.fence(owner()) == 0
     write(sink, {"id": 1, "a": 1, "note": "x"}, {"id": 2, "a": 2, "note": None}, {"id": 1, "a": 3, "note": "y"})
@@ -84,7 +84,7 @@ def test_handle_is_committed_by_another_process(table: Database, sinks: Any) -> 
     assert sinks().fence(owner(3)) == 2
 
 
-def test_epoch_that_is_aborted(table: Database, sinks: Any) -> None:
+def test_transaction_that_is_aborted(table: Database, sinks: Any) -> None:
     sink = sinks()
     sink.fence(owner())
     write(sink, (1, 1, "x"))
@@ -96,17 +96,17 @@ def test_epoch_that_is_aborted(table: Database, sinks: Any) -> None:
     assert rows(table) == [(3, 3, "x")]
 
 
-def test_ledger_that_lacks_an_epoch(table: Database, sinks: Any) -> None:
+def test_ledger_that_lacks_a_transaction(table: Database, sinks: Any) -> None:
     sink = sinks()
     sink.fence(owner())
     write(sink, (1, 1, "x"))
     sink.commit([sink.prepare(1)])
-    knows_more = SinkOwner("job", "totals", 2, epoch=2)
-    with pytest.raises(PostgresError, match="at epoch 1, and epoch 2 was committed"):
+    knows_more = SinkOwner("job", "totals", 2, transaction=2)
+    with pytest.raises(PostgresError, match="at transaction 1, and transaction 2 was committed"):
         sinks().fence(knows_more)
     assert table.rows("select claim from malflow_commits") == [(1,)], "a run that is refused takes nothing over"
     table.execute("delete from malflow_commits")
-    with pytest.raises(PostgresError, match="at epoch 0, and epoch 2 was committed"):
+    with pytest.raises(PostgresError, match="at transaction 0, and transaction 2 was committed"):
         sinks().fence(knows_more)
     heir = sinks(on_data_loss="continue")
     assert heir.fence(knows_more) == 0
@@ -213,9 +213,9 @@ def test_connection_lost_between_prepare_and_commit(table: Database, sinks: Any)
     sink.fence(owner())
     sessions = "pg_stat_activity where application_name = 'malflow' and datname = current_database()"
     kill = f"select pg_terminate_backend(pid) from {sessions}"
-    for epoch in (1, 2):
-        write(sink, (epoch, epoch, "x"))
-        handle = sink.prepare(epoch)
+    for transaction in (1, 2):
+        write(sink, (transaction, transaction, "x"))
+        handle = sink.prepare(transaction)
         table.execute(kill)
         sink.commit([handle])
         table.execute(kill)
@@ -360,8 +360,8 @@ def test_keys_that_are_equal_to_the_server_only(database: Database, sinks: Any) 
     sink = sinks()
     sink.fence(owner())
     write(sink, ("a", 1), ("a ", 2))
-    with pytest.raises(PostgresError, match="second time"):
-        sink.commit([sink.prepare(1)])
+    sink.commit([sink.prepare(1)])
+    assert rows(database) == [("a  ", 2)]
 
 
 def test_words_of_a_failure_show_no_password(table: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -372,3 +372,112 @@ def test_words_of_a_failure_show_no_password(table: Database, caplog: pytest.Log
         write_and_prepare(sink, (1, "x", ""))
     sink.close()
     assert "s3cr3t" not in f"{caught.value!r} {caplog.text} {sink!r}"
+
+
+def test_rows_that_a_formatter_makes(table: Database, sinks: Any) -> None:
+    sink = sinks(formatter=lambda msg: (msg.key, msg.timestamp, msg.value), delivery="at-least-once")
+    sink.sink_batch([1, 2], ["one", "two"], [10, 20])
+    sink.flush()
+    assert rows(table) == [(1, 10, "one"), (2, 20, "two")]
+
+
+UPPER = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+EQUAL = [
+    ("citext", "A", "a"),
+    ("text collate ignoring_case", "A", "a"),
+    ("uuid", UPPER, UPPER.lower()),
+    ("uuid", UPPER, UUID(UPPER)),
+    ("char(5)", "a", "a  "),
+    ("int", "1", 1),
+    ("numeric", "1.0", "1.00"),
+    ("numeric(5, 1)", Decimal("1.01"), Decimal("1.02")),
+    ("date", "2024-01-01", "20240101"),
+    ("timestamptz", NOW, NOW.replace(tzinfo=None)),
+    ("float8", float("nan"), float("nan")),
+]
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), EQUAL)
+def test_keys_that_only_the_server_takes_for_equal(
+    kind: str, one: Any, other: Any, database: Database, sinks: Any
+) -> None:
+    database.execute("create extension if not exists citext schema public")
+    database.execute("create collation ignoring_case (provider=icu, locale='und-u-ks-level2', deterministic=false)")
+    database.execute(f"create table t (id {kind.replace('citext', 'public.citext')} primary key, a int not null)")
+    sink = sinks()
+    sink.fence(owner())
+    cases: list[tuple[list[tuple[Any, int | None]], list[int]]] = [
+        ([(one, 1), (other, 2)], [2]),
+        ([(one, 3), (other, None)], []),
+        ([(one, 4), (other, None), (one, 5)], [5]),
+        ([(other, None), (one, 6)], [6]),
+        ([(one, None), (other, 7), (one, 8), (other, 9)], [9]),
+        ([(other, 10), (one, None)], []),
+    ]
+    for transaction, (events, expected) in enumerate(cases, 1):
+        values = [None if a is None else {"id": key, "a": a} for key, a in events]
+        write(sink, *values, keys=[key for key, _ in events])
+        sink.commit([sink.prepare(transaction)])
+        assert [a for (a,) in database.rows("select a from t")] == expected, events
+    write(sink, {"id": one, "a": None})
+    with pytest.raises(PostgresError, match="NULL in column a, which is not null"):
+        sink.prepare(7)
+
+
+def test_spelling_of_a_key_is_the_last_one_wherever_transactions_end(database: Database, sinks: Any) -> None:
+    database.execute("create extension if not exists citext schema public")
+    database.execute("create table t (id public.citext primary key, a int)")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, {"id": "A", "a": 1}, {"id": "a", "a": 2})
+    sink.commit([sink.prepare(1)])
+    assert database.rows("select id::text, a from t") == [("a", 2)]
+    write(sink, {"id": "A", "a": 3})
+    sink.commit([sink.prepare(2)])
+    assert database.rows("select id::text, a from t") == [("A", 3)]
+
+
+def test_rows_that_the_table_refuses_do_not_get_into_a_snapshot(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int primary key, a int constraint one unique, check (a < 100))")
+    database.execute("create table other (id int primary key); alter table t add b int references other")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, {"id": 1, "a": 1, "b": None}, {"id": 2, "a": 2, "b": None})
+    sink.commit([sink.prepare(1)])
+    write(sink, {"id": 1, "a": 2, "b": None}, {"id": 2, "a": 1, "b": None})
+    with pytest.raises(PostgresError, match=r"Key \(a\)=\(.\) already exists.*deferrable initially deferred"):
+        sink.prepare(2)
+    write(sink, {"id": 3, "a": 100, "b": None})
+    with pytest.raises(PostgresError, match=r"violates check constraint"):
+        sink.prepare(2)
+    database.execute("alter table t drop constraint one; alter table t add unique (a) deferrable initially deferred")
+    write(sink, {"id": 1, "a": 2, "b": None}, {"id": 2, "a": 1, "b": None})
+    first = sink.prepare(2)
+    write(sink, {"id": 3, "a": 3, "b": 7})  # another sink has yet to write what it refers to
+    second = sink.prepare(3)
+    write(sink, {"id": 4, "a": 3, "b": None})
+    write(sink, {"id": 3, "a": 4, "b": 7})
+    third = sink.prepare(4)
+    database.execute("insert into other values (7)")
+    sink.commit([first, second, third])
+    assert rows(database) == [(1, 2, None), (2, 1, None), (3, 4, 7), (4, 3, None)]
+    write(sink, {"id": 5, "a": 4, "b": None})
+    with pytest.raises(PostgresError, match=r"Key \(a\)=\(4\) already exists"):
+        sink.prepare(5)
+
+
+def test_statement_that_is_cancelled_amid_a_commit_is_tried_again(table: Database, sinks: Any) -> None:
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, {"id": 1, "a": 1, "note": "x"})
+    handle = sink.prepare(1)
+    table.execute("create sequence tries")
+    table.execute(
+        "create function cancel_once() returns trigger language plpgsql as $$ begin "
+        "if nextval('tries') = 1 then perform pg_cancel_backend(pg_backend_pid()), pg_sleep(5); end if; "
+        "return new; end $$"
+    )
+    table.execute("create trigger cancel before insert on t for each row execute function cancel_once()")
+    sink.commit([handle])
+    assert rows(table) == [(1, 1, "x")]
+    assert table.rows("select last_value from tries") == [(2,)]

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from malflow import SingleThreadRuntime
-from malflow.connectors.postgres import PostgresError, PostgresSource
+from malflow.connectors.postgres import PostgresError, PostgresSink, PostgresSource
 from malflow.errors import GraphError
 from malflow.sinks import VecSink
 from tests.connectors.postgres.kit import Database, poll_until, read_all
+from tests.kit.waiting import wait_until
 
 MANY = """
 create table people (country text collate "C", id int, name text, primary key (country, id));
@@ -134,7 +135,7 @@ def test_keys_of_types_that_python_does_not_have(database: Database) -> None:
             ([1], "x"),
         ]
     database.execute("create table u (id int primary key, d date); insert into u values (1, 'infinity')")
-    with pytest.raises(PostgresError, match=r"table u: .*infinity.*column::text"):
+    with pytest.raises(PostgresError, match=r"table u, column 'd': .*infinity.*column::text"):
         read_all(PostgresSource(database.dsn, "u").build_part("u", None))
 
 
@@ -165,3 +166,34 @@ def test_names_with_quotes_percents_and_spaces(database: Database) -> None:
     database.connection.execute("insert into \"My %s\".\"a\"\"b\" values (1, 'it''s'), (2, '{}')")
     reader = PostgresSource(database.dsn, '"My %s"."a""b"', page_rows=1).build_part("t", None)
     assert read_all(reader) == [{"k%": 1, "{x}": "it's"}, {"k%": 2, "{x}": "{}"}]
+
+
+@pytest.mark.parametrize("page_rows", [1, 3, 7, 1000])
+def test_rows_of_tables_that_inherit(page_rows: int, database: Database) -> None:
+    database.execute("create table parent (id int primary key, v text); create table child () inherits (parent)")
+    database.execute("insert into parent select n, 'p' from generate_series(1, 9, 2) n")
+    database.execute("insert into child select n, 'c' from generate_series(2, 10, 2) n")
+    source = PostgresSource(database.dsn, "parent", page_rows=page_rows)
+    assert [row["id"] for row in read_all(source.build_part("parent", None))] == list(range(1, 11))
+    database.execute("insert into child values (7, 'twice')")
+    with pytest.raises(PostgresError, match=r"the key id is \(7,\) in two rows; tables that inherit .*from only"):
+        read_all(source.build_part("parent", None))
+
+
+def test_value_that_python_lacks_in_a_row(database: Database) -> None:
+    database.execute("create table t (id int primary key, day date, until date)")
+    database.execute("insert into t values (1, '2020-01-01', '2020-01-01'), (2, '2020-01-01', 'infinity')")
+    with pytest.raises(PostgresError, match=r"table t, column 'until': Python has no value for 'infinity'.*::text"):
+        read_all(PostgresSource(database.dsn, "t").build_part("t", None))
+
+
+def test_log_of_a_server_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    source = PostgresSource("host=127.0.0.1 port=1 dbname=x", "t", retry_for=timedelta(seconds=60))
+    reader = source.build_part("t", None)
+    wait_until(lambda: bool(reader.poll_batch(1)[0]) or "trying again for 60 s" in caplog.text, 5)
+    reader.suspend()
+    assert "reading table t failed at host=127.0.0.1 port=1 dbname=x: " in caplog.text
+    sink = PostgresSink("host=127.0.0.1 port=1 dbname=x", "t", retry_for=timedelta(seconds=0.5))
+    with pytest.raises(PostgresError, match="describing table t"):
+        sink.sink_batch([None], [{"id": 1}], [0])
+    assert "describing table t failed at host=127.0.0.1 port=1 dbname=x: " in caplog.text

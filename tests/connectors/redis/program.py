@@ -1,6 +1,6 @@
 """``python -m tests.connectors.redis.program FOLDER URL NAME [spark]``: sums of a stream into NAME:sums.
 
-Each number gives two rows, so that a reader who sees one without the other has seen a part of an epoch.
+Each number gives two rows, so that a reader who sees one without the other has seen a part of a transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sink(RedisSink[Any, Any, Any]):
     """Passes points before and after its commits."""
 
     def commit(self, handles: Sequence[Any]) -> None:
-        """Commit epochs."""
+        """Commit transactions."""
         failpoint("sink-commit")
         super().commit(handles)
         failpoint("sink-after-commit")

@@ -35,7 +35,7 @@ def fill(client: Any, name: str) -> None:
 
 @contextmanager
 def watched(client: Any, name: str) -> Iterator[list[int]]:
-    """Check beside that each epoch is seen whole, and that no total goes back; yield the totals seen."""
+    """Check beside that each transaction is seen whole, and that no total goes back; yield the totals seen."""
     seen: list[int] = []
     wrong: list[Any] = []
     ended = threading.Event()

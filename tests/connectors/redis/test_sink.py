@@ -1,4 +1,4 @@
-"""Tables in Redis: epochs and their ledger, zombies, losses, and a server that is killed."""
+"""Tables in Redis: transactions and their ledger, zombies, losses, and a server that is killed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def fenced(sink: Any, claim: int = 1, job: str = "job") -> Any:
     return sink
 
 
-def committed(sink: Any, epoch: int, rows: dict[Any, Any]) -> Any:
-    """Write an epoch and commit it; return its handle."""
+def committed(sink: Any, transaction: int, rows: dict[Any, Any]) -> Any:
+    """Write a transaction and commit it; return its handle."""
     write(sink, rows)
-    handle = pickle.loads(pickle.dumps(sink.prepare(epoch)))
+    handle = pickle.loads(pickle.dumps(sink.prepare(transaction)))
     sink.commit([handle])
     return handle
 
@@ -62,7 +62,7 @@ def rows(client: Any, name: str) -> Callable[[], dict[bytes, bytes]]:
     return read
 
 
-def test_epoch_is_not_visible_before_its_commit(sink_of: Any, rows: Any) -> None:
+def test_transaction_is_not_visible_before_its_commit(sink_of: Any, rows: Any) -> None:
     sink = sink_of()
     assert sink.fence(SinkOwner("job", "sink", 1)) == 0
     write(sink, {"a": 1, "b": "two"})
@@ -76,12 +76,12 @@ def test_epoch_is_not_visible_before_its_commit(sink_of: Any, rows: Any) -> None
     assert sink_of().fence(SinkOwner("job", "sink", 2)) == 1
 
 
-def test_epoch_without_rows(sink_of: Any) -> None:
+def test_transaction_without_rows(sink_of: Any) -> None:
     sink = fenced(sink_of())
     assert sink.prepare(1) is None
 
 
-def test_epoch_committed_again_is_left_as_it_is(sink_of: Any, rows: Any) -> None:
+def test_transaction_committed_again_is_left_as_it_is(sink_of: Any, rows: Any) -> None:
     sink = fenced(sink_of())
     handles = [committed(sink, 1, {"a": 1}), committed(sink, 2, {"a": 2, "b": 2})]
     other = fenced(sink_of(), claim=2)
@@ -90,12 +90,12 @@ def test_epoch_committed_again_is_left_as_it_is(sink_of: Any, rows: Any) -> None
         assert rows() == {b"a": b"2", b"b": b"2"}
 
 
-def test_pending_epochs_committed_by_another_process(sink_of: Any, rows: Any) -> None:
+def test_pending_transactions_committed_by_another_process(sink_of: Any, rows: Any) -> None:
     sink = fenced(sink_of())
     handles = []
-    for epoch in (1, 2, 5):
-        write(sink, {"a": epoch, f"k{epoch}": epoch})
-        handles.append(sink.prepare(epoch))
+    for transaction in (1, 2, 5):
+        write(sink, {"a": transaction, f"k{transaction}": transaction})
+        handles.append(sink.prepare(transaction))
     sink.commit(handles[:1])
     other = sink_of()
     assert other.fence(SinkOwner("job", "sink", 2)) == 1
@@ -139,7 +139,7 @@ def test_deleted_keys(sink_of: Any, rows: Any) -> None:
     assert rows() == {b"c": b"null", b"e": b"[1]"}
 
 
-def test_epoch_of_many_rows(sink_of: Any, rows: Any, client: Any) -> None:
+def test_transaction_of_many_rows(sink_of: Any, rows: Any, client: Any) -> None:
     sink = fenced(sink_of())
     many = {f"k{number}": number for number in range(120_003)}
     committed(sink, 1, many)
@@ -148,7 +148,7 @@ def test_epoch_of_many_rows(sink_of: Any, rows: Any, client: Any) -> None:
     assert rows() == {b"k0": b"0"}
 
 
-def test_epoch_in_parts_of_which_one_was_written(sink_of: Any, rows: Any, client: Any) -> None:
+def test_transaction_in_parts_of_which_one_was_written(sink_of: Any, rows: Any, client: Any) -> None:
     sink = fenced(sink_of(rows_per_call=10))
     write(sink, dict.fromkeys(range(25), "new"))
     handle = sink.prepare(1)
@@ -164,21 +164,21 @@ def test_epoch_in_parts_of_which_one_was_written(sink_of: Any, rows: Any, client
     assert len(rows()) == 25
 
 
-def test_server_that_lost_an_epoch(sink_of: Any, rows: Any, client: Any, name: str) -> None:
+def test_server_that_lost_a_transaction(sink_of: Any, rows: Any, client: Any, name: str) -> None:
     sink, tolerant = fenced(sink_of()), sink_of(on_data_loss="continue")
     committed(sink, 1, {"a": 1})
     [ledger] = list(client.scan_iter(f"*{name}*job/sink"))
     client.delete(ledger)
     write(sink, {"a": 2})
     handle = sink.prepare(2)
-    lost = r"is at epoch 0, and later ones were confirmed: the server has lost writes.*on_data_loss='continue'"
+    lost = r"is at transaction 0, and later ones were confirmed: the server has lost writes.*on_data_loss='continue'"
     with pytest.raises(RedisDataLost, match=lost):
         sink.commit([handle])
     fenced(tolerant, claim=2).commit([handle])
     assert rows() == {b"a": b"2"}
 
 
-def test_server_that_lost_an_epoch_between_two_runs(
+def test_server_that_lost_a_transaction_between_two_runs(
     sink_of: Any, rows: Any, client: Any, name: str, tmp_path: Path
 ) -> None:
     def run(numbers: list[int], **options: Any) -> None:
@@ -195,7 +195,7 @@ def test_server_that_lost_an_epoch_between_two_runs(
 
     run([1, 2])
     client.delete(*client.scan_iter(f"*{name}*"))
-    with pytest.raises(OperatorError, match="is at epoch 0, and later ones were confirmed") as caught:
+    with pytest.raises(OperatorError, match="is at transaction 0, and later ones were confirmed") as caught:
         run([1, 2, 3])
     assert isinstance(caught.value.__cause__, RedisDataLost)
     run([1, 2, 3], on_data_loss="continue")
@@ -320,6 +320,18 @@ def test_server_that_may_lose_writes_is_warned_of(
         client.config_set("appendfsync", "everysec")
     fenced(RedisSink(server.address, table="t"))
     assert "confirms writes before they are on disk" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random", "volatile-ttl", "noeviction"])
+def test_server_that_evicts_rows_is_warned_of(
+    policy: str, own_redis: Callable[[], RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own_redis()
+    with redis.Redis.from_url(server.address) as client:
+        client.config_set("maxmemory-policy", policy)
+    fenced(RedisSink(server.address, table="t"))
+    told = f"has maxmemory-policy {policy}: it deletes rows of sink" in caplog.text
+    assert told == policy.startswith("allkeys")
 
 
 def test_no_secret_in_texts() -> None:

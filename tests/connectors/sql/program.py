@@ -1,6 +1,6 @@
 """``python -m tests.connectors.sql.program FOLDER URL``: numbers into table t, each as two rows, a few a tick.
 
-A reader who sees one row of a number without the other has seen a part of an epoch.
+A reader who sees one row of a number without the other has seen a part of a transaction.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("database", DATABASES if NIGHTLY else ["sql
 
 @contextmanager
 def watched(database: Database) -> Iterator[str]:
-    """Check beside that each epoch is seen whole, in order and once; yield the URL."""
+    """Check beside that each transaction is seen whole, in order and once; yield the URL."""
     database.execute("create table t (n int, side varchar(5))")
     wrong: list[object] = []
     ended = threading.Event()

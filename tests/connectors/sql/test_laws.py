@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import sqlalchemy as sa
+
 from malflow.connectors.sql import SqlSink
 from malflow.testing import assert_sink
-from tests.connectors.sql.kit import Database
+from malflow.testing.sink_laws import SINK_LAWS
+from tests.connectors.sql.kit import Database, made
+from tests.kit.going_back import copied, copied_folder
+from tests.servers.mariadb import MariaDB
 
 
 def test_laws_of_a_table_that_is_appended_to(sqlite: Database) -> None:
@@ -13,6 +21,7 @@ def test_laws_of_a_table_that_is_appended_to(sqlite: Database) -> None:
         lambda: SqlSink(sqlite.url, "t", key=()),
         lambda: [{"n": n} for (n,) in sqlite.rows()],
         make_value=lambda number: {"n": number},
+        copy_output=lambda: copied_folder(Path(sqlite.url.database or "")),
     )
 
 
@@ -23,3 +32,16 @@ def test_laws_of_a_table_with_a_key(database: Database) -> None:
         lambda: [{"n": n, "note": note} for n, note in database.rows()],
         make_value=lambda number: {"n": number, "note": str(number)},
     )
+
+
+def test_laws_of_a_server_that_goes_back(own_mariadb: Callable[[], MariaDB]) -> None:
+    server = own_mariadb()
+    with made(sa.make_url(server.address), "law") as database:
+        database.execute("create table t (n int primary key)")
+        assert_sink(
+            lambda: SqlSink(database.url, "t"),
+            lambda: [{"n": n} for (n,) in database.rows()],
+            make_value=lambda number: {"n": number},
+            copy_output=lambda: copied(server),
+            without=[law for law in SINK_LAWS if law != "restored"],
+        )

@@ -76,10 +76,12 @@ def test_handles_errors_and_logs_of_a_server(database: Database, caplog: pytest.
     url = database.url if database.dialect == "sqlite" else database.url.set(password=SECRET)
     sink: Any = SqlSink(url, "t", settings={"echo": "debug"})
     sink.fence(owner())
-    write(sink, (1, 77))
+    write(sink, (1, 7))
     handle = sink.prepare(1)
+    sink.commit([handle])
+    write(sink, (1, 77))
     with pytest.raises(SqlError) as caught:
-        sink.commit([handle])
+        sink.prepare(2)
     sink.close()
     assert SECRET.encode() not in pickle.dumps(handle)
     assert SECRET not in shown(caught.value) + caplog.text

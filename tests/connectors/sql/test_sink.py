@@ -23,7 +23,7 @@ from malflow.connectors.postgres import UNCHANGED, Change
 from malflow.connectors.sql import SqlError, SqlSink
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.writing import TableWriter
-from malflow.connectors.tables.epoch_rows import RowBatch
+from malflow.connectors.tables.transaction_rows import RowBatch
 from malflow.errors import FencedError, GraphError, MissingDependency, OperatorError
 from malflow.sinks import SinkOwner
 from malflow.sources import JsonLinesSource
@@ -47,7 +47,7 @@ class Total:
     note: str
 
 
-def test_epochs_and_what_other_runs_do(database: Database, sinks: Make) -> None:
+def test_transactions_and_what_other_runs_do(database: Database, sinks: Make) -> None:
     database.execute(TABLE)
     first, second = sinks(), sinks()
     assert first.fence(owner(1)) == 0
@@ -173,12 +173,12 @@ def test_numbers_that_are_too_large(database: Database, sinks: Make) -> None:
             write_and_prepare(sink, (2, 1, 1))
 
 
-@pytest.mark.parametrize("value", [float("nan"), Decimal("NaN"), Decimal("12345678901234567.89")])
+@pytest.mark.parametrize("value", [float("nan"), Decimal("NaN"), Decimal("12345678901234567.89"), 2**53 + 1, 10**400])
 def test_numbers_that_sqlite_does_not_keep(sqlite: Database, value: Any) -> None:
     sqlite.execute("create table t (id integer primary key, n numeric(20, 2))")
     with closing(SqlSink(sqlite.url, "t")) as sink:
         sink.fence(owner())
-        write_and_prepare(sink, (1, Decimal("1234567.89")))
+        write_and_prepare(sink, (1, Decimal("1234567.89")), (2, 2**53), (3, 2**60))
         with pytest.raises(SqlError, match=r"column 'n'.*SQLite"):
             write_and_prepare(sink, (1, value))
 
@@ -263,10 +263,8 @@ def test_row_that_violates_a_constraint(database: Database, sinks: Make) -> None
     sink = sinks()
     sink.fence(owner())
     write(sink, (1, 1), (2, 77), (3, 3))
-    handle = sink.prepare(1)
-    for _ in range(2):
-        with pytest.raises(SqlError, match=r"can't have the row \{'a': 77, 'id': 2\}"):
-            sink.commit([handle])
+    with pytest.raises(SqlError, match=r"can't have the row \{'a': 77, 'id': 2\}"):
+        sink.prepare(1)
     assert database.rows() == []
 
 
@@ -415,9 +413,9 @@ def test_server_killed_between_prepare_and_commit(own_mariadb: Callable[[], Mari
         database.execute("create table t (id int primary key)")
         sink: Any = SqlSink(database.url, "t")
         sink.fence(owner())
-        for epoch in (1, 2):
-            write(sink, (epoch,))
-            handle = sink.prepare(epoch)
+        for transaction in (1, 2):
+            write(sink, (transaction,))
+            handle = sink.prepare(transaction)
             server.kill()
             thread = threading.Timer(0.3, server.start)
             thread.start()
@@ -449,9 +447,122 @@ def test_database_restored_from_a_backup(sqlite: Database, tmp_path: Path) -> No
     run()
     shutil.copy(backup, file)
     append_rows(source, 3)
-    with pytest.raises(OperatorError, match=r"at epoch 1, and epoch 2 was committed: .* pass on_data_loss='continue'"):
+    lost = r"at transaction 1, and transaction 2 was committed: .* pass on_data_loss='continue'"
+    with pytest.raises(OperatorError, match=lost):
         run()
     assert sqlite.rows() == [(1,)]
     run(on_data_loss="continue")
     assert sqlite.rows() == [(1,), (3,)]
     run()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind", "one", "other"),
+    [
+        ("sqlite", "text collate nocase", "A", "a"),
+        ("sqlite", "numeric", 1, 1.0),
+        ("mariadb", "varchar(5)", "A", "a"),
+        ("mariadb", "varchar(5)", "é", "E "),
+        ("postgres", "char(5)", "a", "a  "),
+    ],
+)
+@pytest.mark.parametrize("unique", [False, True])
+def test_keys_that_only_the_database_takes_for_equal(
+    dialect: str, kind: str, one: Any, other: Any, unique: bool, request: pytest.FixtureRequest
+) -> None:
+    database: Database = request.getfixturevalue(dialect)
+    database.execute(f"create table t (id {kind} primary key, a int not null{' unique' if unique else ''})")
+    with closing(SqlSink(database.url, "t")) as sink:
+        sink.fence(owner())
+        cases: list[tuple[list[tuple[Any, int | None]], list[int]]] = [
+            ([(one, 1), (other, 2)], [2]),
+            ([(one, 3), (other, None)], []),
+            ([(one, 4), (other, None), (one, 5)], [5]),
+            ([(one, None), (other, 7), (one, 8), (other, 9)], [9]),
+            ([(other, 10), (one, None)], []),
+        ]
+        for transaction, (events, expected) in enumerate(cases, 1):
+            values = [None if a is None else {"id": key, "a": a} for key, a in events]
+            write(sink, *values, keys=[key for key, _ in events])
+            handle = sink.prepare(transaction)
+            assert handle is not None
+            sink.commit([handle])
+            assert [a for (a,) in database.rows("select a from t")] == expected, events
+        write(sink, {"id": one, "a": None})
+        with pytest.raises(SqlError, match="column 'a': None is NULL"):
+            sink.prepare(7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "reason"),
+    [
+        ("decimal(5, 1)", Decimal("1.01"), "has more than 1 decimals"),
+        ("datetime(3)", datetime(2024, 1, 1, 0, 0, 0, 1), "has more than 3 decimals of a second"),
+    ],
+)
+def test_keys_that_the_database_would_round(kind: str, key: Any, reason: str, mariadb: Database) -> None:
+    mariadb.execute(f"create table t (id {kind} primary key, a int)")
+    with closing(SqlSink(mariadb.url, "t")) as sink:
+        sink.fence(owner())
+        for value in ({"id": key, "a": 1}, None):
+            write(sink, value, keys=[key])
+            with pytest.raises(SqlError, match=f"column 'id': .* {reason}"):
+                sink.prepare(1)
+
+
+def test_rows_that_the_table_refuses_do_not_get_into_a_snapshot(database: Database, sinks: Make) -> None:
+    database.execute("create table t (id int primary key, a int unique, check (a < 100))")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, {"id": 1, "a": 1}, {"id": 2, "a": 2})
+    sink.commit([sink.prepare(1)])
+    write(sink, {"id": 1, "a": 2}, {"id": 2, "a": 1})
+    with pytest.raises(SqlError, match=r"can't have the row .*'id': 1\}: "):
+        sink.prepare(2)
+    write(sink, {"id": 3, "a": 100})
+    with pytest.raises(SqlError, match=r"can't have the row .*'id': 3\}: "):
+        sink.prepare(2)
+    write(sink, {"id": 3, "a": 3})
+    first = sink.prepare(2)
+    write(sink, {"id": 3, "a": 5}, {"id": 4, "a": 3})
+    second = sink.prepare(3)
+    sink.commit([first, second])
+    assert database.rows() == [(1, 1), (2, 2), (3, 5), (4, 3)]
+
+
+def test_rows_that_are_too_large_for_the_server(own_mariadb: Callable[[], MariaDB]) -> None:
+    sink: Any
+    with made(sa.make_url(own_mariadb().address), "large") as database:
+        database.execute("create table t (id int primary key, a longtext)", "set global max_allowed_packet = 65536")
+        with closing(SqlSink(database.url, "t")) as sink:
+            sink.fence(owner())
+            write(sink, *({"id": number, "a": "x" * 1000} for number in range(200)))
+            sink.commit([sink.prepare(1)])  # together they are larger than a statement
+            for text in ("y" * 70_000, "'" * 40_000, "ä" * 40_000):
+                write(sink, {"id": 201, "a": text})
+                with pytest.raises(SqlError, match=r"bytes, and the server takes .* at most 65,536; .*'id': 201"):
+                    sink.prepare(2)
+            write(sink, {"id": 201, "a": "'" * 28_000})
+            sink.commit([sink.prepare(2)])
+        assert database.rows("select count(*) from t") == [(201,)]
+
+
+def test_query_that_is_killed_amid_a_commit_is_tried_again(mariadb: Database) -> None:
+    mariadb.execute(TABLE, "create table slow (id int)", "insert into slow values (0)")
+    mariadb.execute(
+        "create trigger slowly before insert on t for each row begin "
+        "declare found int; select id into found from slow; if found = 0 then do sleep(30); end if; end"
+    )
+    with closing(SqlSink(mariadb.url, "t")) as sink:
+        sink.fence(owner())
+        write(sink, {"id": 1, "a": 1, "note": "x"})
+        handle = sink.prepare(1)
+        commit = threading.Thread(target=sink.commit, args=([handle],))
+        commit.start()
+        query = "select id from information_schema.processlist where db = database() and state = 'User sleep'"
+        while not (found := mariadb.rows(query)):
+            assert commit.is_alive()
+            time.sleep(0.02)
+        mariadb.execute("update slow set id = 1", f"kill query {found[0][0]}")
+        commit.join()
+    assert mariadb.rows() == [(1, 1, "x")]

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from malflow.sinks import JsonLinesSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.store.local import LocalStore
 from malflow.testing import PAUSE, ScriptedSource
+from malflow.testing.scripted import ScriptedPart
 
 PARTS = ("a", "b", "c")
 PER_TICK = 10
@@ -90,7 +91,8 @@ class Program:
         size = self.options.size
         chunks = [range(start, min(start + PER_TICK, size)) for start in range(0, size, PER_TICK)]
         script = [item for chunk in chunks for item in (*chunk, PAUSE)]
-        numbers = provider.new_stream().source("numbers", ScriptedSource(dict.fromkeys(PARTS, script)))
+        source = WaitingSource(dict.fromkeys(PARTS, script), self._is_waiting)
+        numbers = provider.new_stream().source("numbers", source)
         keyed = numbers.inspect("pass", self._pass).key_distribute("key", lambda msg: key_of(msg.value))
         totals = keyed.stateful_map("total", add, default=lambda: (0, 0))
         writes = JsonLinesSink[Any, Any, Any](self.folder / "totals.jsonl", append=True, formatter=as_list)
@@ -109,10 +111,28 @@ class Program:
             DEEDS[self.options.do](self)
 
     def _ask_for_snapshot(self) -> None:
-        """Ask for one at the end of this tick, when that of an earlier tick is there, so that each has its own."""
+        """Ask for one at the end of this tick."""
         if not self.runtime._run.requests.pending:
-            wait([self.asked])
             self.asked = self.runtime.snapshot()
+
+    def _is_waiting(self) -> bool:
+        """Whether the snapshot of an earlier tick is still to come."""
+        return not self.asked.done() and not self.runtime._run.requests.pending
+
+
+class WaitingSource(ScriptedSource):
+    """A script that goes no further until the snapshot of an earlier tick is there, so that each tick has its own."""
+
+    def __init__(self, script: dict[str, list[Any]], is_waiting: Callable[[], bool]) -> None:
+        super().__init__(script)
+        self._is_waiting = is_waiting
+
+    def build_part(self, part: Any, state: int | None) -> ScriptedPart:
+        """Return a reader that waits."""
+        made = super().build_part(part, state)
+        poll = made.poll_batch
+        made.poll_batch = lambda limit: ([], []) if self._is_waiting() else poll(limit)  # type: ignore[method-assign] # of this one
+        return made
 
 
 def key_of(number: int) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from malflow import DataMessage, StreamProvider
-from malflow.runtime.spark.changelog import RUNS
+from malflow.runtime.spark import stage_task
+from malflow.runtime.spark.stage_output import read_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, TextFileSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -22,6 +23,7 @@ from tests.spark.flows import KEYS, PARTS, WRITTEN, as_line
 from tests.spark.programs.writes import KILLS, Deadly, arm
 
 SIGNING_KEY = "a key of sixteen bytes or more"
+REPEATED = "repeated"
 
 
 @dataclass(frozen=True)
@@ -72,23 +74,13 @@ class Options:
                 DEEDS[deed](self, f"{deed} at {at} in {where}")
 
     def happened(self, name: str) -> bool:
-        """Note that something has happened, and in which run; return whether it had happened before."""
+        """Note that something has happened; return whether it had happened before."""
         try:
             mark = os.open(Path(self.folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
             return True
-        os.write(mark, self._runs().encode())
         os.close(mark)
         return False
-
-    def is_so(self, name: str) -> bool:
-        """Whether something has happened and the run has not restarted since."""
-        mark = Path(self.folder, name)
-        return mark.exists() and mark.read_text(encoding="utf-8") in ("", self._runs())
-
-    def _runs(self) -> str:
-        runs = Path(self.folder, "scratch", RUNS)
-        return " ".join(sorted(it.name for it in runs.iterdir())) if runs.exists() else ""
 
     def count(self, name: str) -> int:
         """Count how often this was called."""
@@ -111,6 +103,7 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
     """Add up numbers by key; at one of them something happens."""
 
     def check(value: int) -> int:
+        note_repetitions(options)
         if options.sleep:
             time.sleep(options.sleep)
         with Path(options.folder, "checks").open("a", encoding="utf-8") as file:
@@ -118,17 +111,13 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
         options.do("check", value)
         return value
 
-    def keep(value: int) -> bool:
-        return value % 2 == 0 or not options.is_so("fickle")
-
     def add(_key: Any, value: int, total: int) -> tuple[int, int]:
         options.do("sum", value)
         return total + value, total + value
 
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", Numbers(options))
-        kept = numbers.map("check", check).filter("keep", keep)
-        keyed = kept.key_distribute("key", lambda msg: msg.value % KEYS)
+        keyed = numbers.map("check", check).key_distribute("key", lambda msg: msg.value % KEYS)
         sums = keyed.stateful_map("sum", add, default=int)
         sums.sink("out", StatelessSink(out))
         sums.sink("file", TextFileSink(f"{options.folder}/{WRITTEN}", formatter=as_line))
@@ -138,8 +127,18 @@ def faulty(options: Options, out: Any) -> Callable[[StreamProvider], None]:
     return build
 
 
+def note_repetitions(options: Options) -> None:
+    """Note, from now on in this process, that a task sends what an earlier attempt has sent."""
+
+    def noted(*what: Any) -> Any:
+        options.happened(REPEATED)
+        return read_output(*what)
+
+    vars(stage_task)["read_output"] = noted
+
+
 class Numbers(StatefulSourceImpl[str, int, int, int]):
-    """Numbers from zero on in each part; what is forgotten is gone until the run is started again."""
+    """Numbers from zero on in each part."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -158,12 +157,8 @@ class NumbersPart(StatefulSourcePartition[int, int, int]):
     def __init__(self, options: Options, position: int) -> None:
         self.options = options
         self.position = position
-        self.gone = options.is_so("forgotten")
 
     def poll_batch(self, limit: int) -> tuple[list[int], list[int]]:
-        if self.gone:
-            self.options.happened("missed")
-            return [], []
         values = list(range(self.position, min(self.position + limit, self.options.size)))
         self.position += len(values)
         return values, values
@@ -173,7 +168,7 @@ class NumbersPart(StatefulSourcePartition[int, int, int]):
         return (values[0], values[0]) if values else None
 
     def is_finished(self) -> bool:
-        return self.gone or self.position >= self.options.size
+        return self.position >= self.options.size
 
     def snapshot(self) -> int:
         return self.position
@@ -230,21 +225,9 @@ def lose_shuffle(options: Options, mark: str) -> None:
             options.happened("lost")
 
 
-def lose_shuffle_and_forget(options: Options, mark: str) -> None:
-    """Remove what Spark has written, and have the source not give it again."""
-    options.happened("forgotten")
+def lose_shuffle_and_die(options: Options, mark: str) -> None:
+    """Remove what Spark has written, and end a process when it has written down what changed."""
     lose_shuffle(options, mark)
-
-
-def lose_shuffle_and_be_fickle(options: Options, mark: str) -> None:
-    """Remove what Spark has written, and have a function give other results when it is called again."""
-    options.happened("fickle")
-    lose_shuffle(options, mark)
-
-
-def be_fickle_and_die(options: Options, mark: str) -> None:
-    """The same, and end a process when it has written down what changed."""
-    lose_shuffle_and_be_fickle(options, mark)
     arm(options, _scratch(options), {"worker linked": "worker linked"})
 
 
@@ -289,9 +272,7 @@ DEEDS: dict[str, Callable[[Options, str], None]] = {  # type: ignore[assignment]
         raise_twice,
         raise_always,
         lose_shuffle,
-        lose_shuffle_and_forget,
-        lose_shuffle_and_be_fickle,
-        be_fickle_and_die,
+        lose_shuffle_and_die,
         lose_scratch,
         flip_scratch,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
 from malflow.runtime.spark.leftovers import Claimed, Sweep
 from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, run_name, temporary_folder
 
@@ -12,7 +12,7 @@ from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, run_name, tempora
 def main() -> None:
     place = ScratchFolder(sys.argv[1], {}, run_name(), b"k" * 32)
     folders = [temporary_folder(OF_QUERY), temporary_folder(OF_SCRATCH)]
-    Changelog(place, 1).write(0, 0, ChangelogEntry(1, NEVER, {}))
+    Changelog(place, 1).write(0, 0, pack_entry(ChangelogEntry(1, NEVER, {})))
     Sweep(place, is_temporary=False).start(Claimed(sys.argv[2], int(sys.argv[3])))
     print(place.run, *folders, flush=True)
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""The batches of an epoch, applied as a database does, against the table whose changes they come from."""
+"""The batches of a transaction, applied as a database does, against the table whose changes they come from."""
 
 import random
 from datetime import UTC, datetime
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from malflow.connectors.tables.change import UNCHANGED, Change
-from malflow.connectors.tables.epoch_rows import EpochRows, RowBatch
 from malflow.connectors.tables.row_shapes import RowShape
+from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
 from malflow.errors import MalflowError
 
 SHAPE = RowShape("t", ("id", "a", "large"), ("id",))
@@ -66,7 +66,7 @@ def apply(table: Table, batch: RowBatch, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_tables_whose_keys_change_while_large_values_do_not(seed: int) -> None:
-    rng, rows = random.Random(seed), EpochRows(SHAPE)  # noqa: S311 - no secret
+    rng, rows = random.Random(seed), TransactionRows(SHAPE)  # noqa: S311 - no secret
     source: Table = {}
     target: Table = {}
     for number in range(1, 60):
@@ -81,5 +81,55 @@ def test_tables_whose_keys_change_while_large_values_do_not(seed: int) -> None:
 
 
 def test_key_that_was_not_sent() -> None:
+    change = Change("update", "t", None, {"id": UNCHANGED, "a": 1, "large": ""}, 0, NOW)
     with pytest.raises(MalflowError, match=r"a key was not sent.*replica identity full"):
-        EpochRows(SHAPE).add([None], [Change("update", "t", None, {"id": UNCHANGED, "a": 1, "large": ""}, 0, NOW)])
+        TransactionRows(SHAPE).add([None], [change])
+
+
+SPELLINGS = [name for plain in "abc" for name in (plain, plain.upper(), f"{plain} ")]
+
+
+def written_one_by_one(events: list[tuple[str, int | None]]) -> dict[str, int]:
+    """Return what a server has that ignores case and spaces, and is told of each event by itself."""
+    table: dict[str, int] = {}
+    for key, value in events:
+        table.pop(key.strip().lower(), None)
+        if value is not None:
+            table[key.strip().lower()] = value
+    return table
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_keys_that_only_the_server_takes_for_equal(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    rows = TransactionRows(RowShape("t", ("id", "a"), ("id",)), [frozenset({int})])
+    events = [(rng.choice(SPELLINGS), rng.choice((None, number))) for number in range(rng.randrange(1, 30))]
+    written: list[tuple[str, int | None]] = []
+    for number, (key, value) in enumerate(events, 1):
+        rows.add([key], [None if value is None else {"id": key, "a": value}])
+        if rng.random() < 0.15 or number == len(events):
+            merged = [row for batch in rows.batches() for row in batch.rows]
+            written += [(name, None if is_deleted else last) for is_deleted, name, last in merged]
+            rows.reset()
+            assert written_one_by_one(written) == written_one_by_one(events[:number])
+
+
+def test_keys_that_python_compares_otherwise_begin_a_batch() -> None:
+    rows = TransactionRows(RowShape("t", ("id", "a"), ("id",)), [frozenset({int})])
+    rows.add([1, 2], [{"id": 1, "a": 1}, {"id": 2, "a": 2}])
+    rows.add(["1", True], [None, {"id": True, "a": 3}])
+    rows.add([1], [{"id": 1, "a": 4}])
+    assert [(batch.operation, batch.rows) for batch in rows.batches()] == [
+        ("upsert", [(1, 1), (2, 2)]),
+        ("merge", [(True, "1", None), (False, True, 3), (False, 1, 4)]),
+    ]
+    unchanged = Change("update", "t", {"id": "x"}, {"id": "y", "a": UNCHANGED}, 0, NOW)
+    rows.reset()
+    rows.add([None], [{"id": "x", "a": 1}])
+    rows.add([None, None], [unchanged, Change("update", "t", {"id": "X"}, {"id": "z", "a": UNCHANGED}, 0, NOW)])
+    rows.add([None], [{"id": "Z", "a": 2}])
+    assert [(batch.operation, batch.rows) for batch in rows.batches()] == [
+        ("merge", [(True, "x", None), (False, "y", 1)]),
+        ("update", [("X", "z")]),
+        ("merge", [(False, "Z", 2)]),
+    ]

@@ -1,0 +1,139 @@
+"""Types of the fields of CSV and JSON lines."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import GraphError, OperatorError, SingleThreadRuntime, agg
+from malflow.sinks import VecSink
+from malflow.sources import CsvSource, JsonLinesSource, StatefulSource
+
+
+class Status(Enum):
+    LATE = "late"
+    ON_TIME = "on time"
+
+
+@dataclass(frozen=True)
+class Flight:
+    carrier: str
+    delay: int | None
+    at: datetime
+    price: Decimal = Decimal(1)
+    status: Status = Status.ON_TIME
+    cancelled: bool = False
+
+
+CSV = """carrier,delay,at,price,status,cancelled,gate
+UA,-3,2013-01-01T05:00+00:00,1.10,late,true,7
+AA,,2013-01-02T05:00+00:00,2,on time,0,8
+"""
+FLIGHTS = [
+    Flight("UA", -3, datetime(2013, 1, 1, 5, tzinfo=UTC), Decimal("1.10"), Status.LATE, True),
+    Flight("AA", None, datetime(2013, 1, 2, 5, tzinfo=UTC), Decimal(2)),
+]
+
+
+def values(source: Any) -> list[Any]:
+    out: VecSink[Any, Any, Any] = VecSink()
+    SingleThreadRuntime(lambda p: p.new_stream().source("flights", StatefulSource(source)).sink("out", out)).execute()
+    return list(out.values)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "flights.txt"
+    path.write_text(text)
+    return path
+
+
+def test_rows_become_instances_of_a_dataclass(tmp_path: Path) -> None:
+    source = CsvSource(written(tmp_path, CSV), types=Flight)
+    assert values(pickle.loads(pickle.dumps(source))) == FLIGHTS
+
+
+def test_rows_are_dicts_with_the_types_of_some_fields(tmp_path: Path) -> None:
+    rows = values(CsvSource(written(tmp_path, CSV), types={"gate": int, "carrier": str.lower, "delay": float | None}))
+    assert [(row["gate"], row["carrier"], row["delay"], row["price"]) for row in rows] == [
+        (7, "ua", -3.0, "1.10"),
+        (8, "aa", None, "2"),
+    ]
+
+
+def test_fields_with_types_are_summed(tmp_path: Path) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: Any) -> None:
+        rows = provider.new_stream().source("rows", StatefulSource(CsvSource(path, types={"gate": int})))
+        rows.key_distribute("all", lambda msg: 0).aggregate("sum", agg.sum("gate")).sink("out", out)
+
+    path = written(tmp_path, CSV)
+    SingleThreadRuntime(build).execute()
+    assert out.values[-1] == 15
+
+
+def test_lines_of_json_become_instances_or_dicts(tmp_path: Path) -> None:
+    lines = [
+        {
+            "carrier": "UA",
+            "delay": -3,
+            "at": "2013-01-01T05:00+00:00",
+            "price": "1.10",
+            "status": "late",
+            "cancelled": True,
+        },
+        {"carrier": "AA", "delay": None, "at": "2013-01-02T05:00+00:00", "price": 2, "gate": 8},
+    ]
+    path = written(tmp_path, "\n\n".join(map(json.dumps, lines)))
+    assert values(JsonLinesSource(path, types=Flight)) == FLIGHTS
+    assert [row["at"] for row in values(JsonLinesSource(path, types={"at": datetime.fromisoformat}))] == [
+        flight.at for flight in FLIGHTS
+    ]
+
+
+BAD = [
+    (CsvSource, "gate\n7\n8x\n", {"gate": int}, r"flights.txt line 3: field 'gate' is not int: '8x'; got '8x'"),
+    (CsvSource, "gate\n7\n\n\n", {"gate": date}, r"line 2: field 'gate' is not date: '7'"),
+    (CsvSource, "gate,b\n,1\n", {"gate": int}, r"line 2: field 'gate' is not int: ''"),
+    (CsvSource, "gate\nmaybe\n", {"gate": bool}, r"line 2: field 'gate' is not bool: 'maybe'"),
+    (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', to which types gives a type; it has gate"),
+    (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
+    (JsonLinesSource, '{"gate": 1}\n{"gate": "2"}', {"gate": int}, r"line 2: field 'gate' is not int: '2'"),
+    (JsonLinesSource, '{"gate": true}', {"gate": int}, r"line 1: field 'gate' is not int: True"),
+    (JsonLinesSource, '{"gate": 1}', {"delay": int}, r"line 1: no field 'delay'"),
+    (JsonLinesSource, "[1]", {"delay": int}, r"line 1: list where types needs an object"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "types", "told"), BAD)
+def test_a_value_of_another_type_is_a_bad_record(kind: Any, text: str, types: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match=told):
+        values(kind(written(tmp_path, text), types=types))
+
+
+def test_bad_values_can_be_skipped(tmp_path: Path) -> None:
+    source = CsvSource(written(tmp_path, "gate\n7\nx\n8\n"), types={"gate": int}, on_error="skip")
+    assert values(source) == [{"gate": 7}, {"gate": 8}]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"types": 7}, "needs a dataclass, or a dict of types by field"),
+        ({"types": {"gate": list[int]}}, r"cannot read field 'gate' as list"),
+        ({"types": {"gate": int | float}}, r"cannot read field 'gate' as int \| float"),
+        ({"types": {"gate": int}, "header": False}, "there is no name of a field"),
+        ({"types": {"gate": int}, "fields": ["a"]}, "there is no field 'gate'"),
+    ],
+)
+def test_types_are_checked_when_the_source_is_made(options: Any, told: str) -> None:
+    with pytest.raises(GraphError, match=told):
+        CsvSource("flights.csv", **options)
