@@ -49,7 +49,7 @@ def returns_nothing(function: Any) -> bool:
 def may_end_without_return(function: Any) -> bool:
     """Whether a function has a ``return`` with a value and may end without one.
 
-    False where that is not certain: for a function whose source can't be read, and for one that is not written in Python.
+    False where that is not certain: for a function whose source can't be read, or that is not written in Python.
     """
     target = _written_in_python(function)
     definition = None if target is None or target.__code__.co_flags & _RUNS_LATER else _definition(target.__code__)

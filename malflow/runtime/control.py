@@ -19,10 +19,84 @@ from malflow.runtime.options import check_parallelism
 from malflow.runtime.progress import Progress
 from malflow.runtime.time_table import TimeRow, TimeTable
 
-__all__ = ["Request", "RunHandle", "RunRequests", "SnapshotAnswers", "abandon", "fail", "reserved", "table_of"]
+__all__ = [
+    "Answer",
+    "OwnThreads",
+    "Request",
+    "RunHandle",
+    "RunRequests",
+    "SnapshotAnswers",
+    "abandon",
+    "fail",
+    "reserved",
+    "table_of",
+]
 
 _TURN = 0.2
 """The longest wait, in seconds, before signals are handled."""
+
+
+class OwnThreads:
+    """The threads that run a dataflow and its user code, while they do; what waits for the run there waits for ever."""
+
+    def __init__(self) -> None:
+        self._working: list[int] = []
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Note that the present thread works for the run."""
+        thread = threading.get_ident()
+        self._working.append(thread)
+        try:
+            yield
+        finally:
+            self._working.remove(thread)
+
+    def refuse_to_wait(self, deed: str, cure: str) -> None:
+        """Check that the present thread may wait for the run.
+
+        Raises:
+            GraphError: if it works for the run, such as user code of the dataflow.
+        """
+        if threading.get_ident() in self._working:
+            raise GraphError(f"{deed}, which can't go on while this code waits for it; {cure}")
+
+
+class Answer(Future[Any]):
+    """The answer to a request; a wait for it that could never end is refused.
+
+    Args:
+        own: the threads that can't wait for it, since the run that would give it works there.
+    """
+
+    def __init__(self, own: OwnThreads) -> None:
+        super().__init__()
+        self._own = own
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the answer.
+
+        Raises:
+            GraphError: if user code of the dataflow waits for it.
+        """
+        self._refuse_to_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, None if there is none.
+
+        Raises:
+            GraphError: if user code of the dataflow waits for it.
+        """
+        self._refuse_to_wait()
+        return super().exception(timeout)
+
+    def _refuse_to_wait(self) -> None:
+        if not self.done():
+            self._own.refuse_to_wait(
+                "snapshots and rescales are answered by the run between two ticks",
+                "keep the future and read it in a later call, once it is done(), or wait in another thread",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +120,7 @@ class RunRequests:
         is_over: whether the run has ended.
         explanations: requests for an explanation of the run's time.
         explained: the last one: when its tick began, and the operators that waited.
+        own: the threads that the run works on.
     """
 
     def __init__(self, listeners: Listeners | None = None) -> None:
@@ -55,6 +130,7 @@ class RunRequests:
         self.is_over = False
         self.explanations: deque[Future[None]] = deque()
         self.explained: tuple[datetime | None, tuple[TimeRow, ...]] = (None, ())
+        self.own = OwnThreads()
 
     def stop(self) -> None:
         """End the run after the current tick."""
@@ -84,7 +160,7 @@ class RunRequests:
         """
         if not keeps:
             raise GraphError("a snapshot needs a persistence; pass persistence=FsspecBackend(...)")
-        return self.ask(Request(None))
+        return self.ask(Request(None, Answer(self.own)))
 
     def ask_rescale(self, parallelism: int) -> Future[None]:
         """Queue a request for another number of workers.
@@ -93,14 +169,16 @@ class RunRequests:
             GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
-        return self.ask(Request(check_parallelism(parallelism)))
+        return self.ask(Request(check_parallelism(parallelism), Answer(self.own)))
 
     def ask_explanation(self, timeout: float) -> None:
         """Wait for an explanation of the run's time after the current tick; not once the run has ended.
 
         Raises:
+            GraphError: if user code of the dataflow asks.
             TimeoutError: if there is none in time.
         """
+        self.own.refuse_to_wait("explain_time() waits for the end of the tick", "call it from another thread")
         answer: Future[None] = Future()
         self.explanations.append(answer)
         if not self.is_over:  # checked after the append
@@ -193,8 +271,10 @@ class RunHandle(ABC):
             timeout: the most seconds to wait; None waits without limit.
 
         Raises:
+            GraphError: if user code of the dataflow waits.
             MalflowError: the error that ended the run; see `execute` of the runtime.
         """
+        self._requests.own.refuse_to_wait("await_termination() waits for the end of the run", "call it elsewhere")
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._thread.is_alive():
             left = _TURN if deadline is None else min(_TURN, deadline - time.monotonic())
@@ -213,7 +293,8 @@ class RunHandle(ABC):
         """Request a snapshot after the current tick or, while a restart is pending, after the next first tick.
 
         Returns:
-            A future of its id, or of the error if it fails; cancelled if the run ends before.
+            A future of its id, or of the error if it fails; cancelled if the run ends before. User code of the
+            dataflow can't wait for it.
 
         Raises:
             GraphError: if the run has no persistence.
@@ -226,7 +307,7 @@ class RunHandle(ABC):
 
         Returns:
             A future that completes with the rescale. It holds a `SnapshotError` if the dataflow keeps state under
-            ``key_local``, and is cancelled if the run ends first.
+            ``key_local``, and is cancelled if the run ends first. User code of the dataflow can't wait for it.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.
@@ -241,6 +322,7 @@ class RunHandle(ABC):
             timeout: how many seconds to wait for the end of the current tick.
 
         Raises:
+            GraphError: if user code of the dataflow calls it.
             TimeoutError: if that takes longer.
         """
         self._requests.ask_explanation(timeout)
@@ -262,7 +344,7 @@ class RunHandle(ABC):
 
     def _supervise(self) -> None:
         try:
-            with self._held:
+            with self._held, self._requests.own.working():
                 self._run()
         except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
             self._error = error

@@ -104,7 +104,8 @@ class SingleThreadRuntime:
             SnapshotError: if a snapshot can't be read or written, such as `FencedError` if another run claimed the job.
         """
         with self._held() as run:
-            run.run(self._built())
+            with run.requests.own.working():
+                run.run(self._built())
             if run.reader_is_gone:
                 raise SystemExit(BROKEN_PIPE)
 
@@ -118,7 +119,9 @@ class SingleThreadRuntime:
         """
         with ExitStack() as stack:
             run = stack.enter_context(self._held())
-            return SingleThreadHandle(run, self._built(), stack)
+            with run.requests.own.working():
+                program = self._built()
+            return SingleThreadHandle(run, program, stack)
 
     def _built(self) -> Program:
         graph = Graph()
@@ -158,8 +161,8 @@ class SingleThreadRuntime:
         Requests made while a snapshot is being written share the next one.
 
         Returns:
-            A future of the snapshot's id or its error; cancelled if the run ends first. Don't wait for it in user code
-            of the dataflow or in a signal handler, since the tick can't end meanwhile.
+            A future of the snapshot's id or its error; cancelled if the run ends first. User code of the dataflow, and
+            signal handlers, can't wait for it, since the tick can't end meanwhile: that is a `GraphError`.
 
         Raises:
             GraphError: if the runtime has no persistence.
@@ -176,7 +179,7 @@ class SingleThreadRuntime:
         Returns:
             A future that completes with the rescale and is cancelled if the run ends first. It holds the error if the
             run fails meanwhile, and a `SnapshotError` if the dataflow keeps state under ``key_local``; the run then
-            continues as it is.
+            continues as it is. User code of the dataflow can't wait for it.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.

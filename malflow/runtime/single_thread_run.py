@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.engine.transactions import check_deliveries
-from malflow.errors import GraphError, OperatorError, SnapshotError
+from malflow.errors import OperatorError, SnapshotError
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.runtime.control import Request, RunHandle, RunRequests, abandon, fail, table_of
 from malflow.runtime.garbage import rarer_collections
@@ -62,7 +61,6 @@ class SingleThreadRun:
         self._last = Progress(0, self._parallelism, {}, 0, None, 0)
         self._served: list[Request] = []
         self._watch = TimeWatch()
-        self._thread: int | None = None
 
     @property
     def keeps(self) -> bool:
@@ -96,11 +94,9 @@ class SingleThreadRun:
         """Return which operators wait for an epoch, and for which source.
 
         Raises:
-            GraphError: if the run's own thread asks, which can't end the tick meanwhile.
+            GraphError: if user code of the dataflow asks.
             TimeoutError: if the tick does not end in time.
         """
-        if self._thread == threading.get_ident():
-            raise GraphError("explain_time() waits for the end of the tick; call it from another thread")
         if self._running is not None:
             self.requests.ask_explanation(timeout)
         return table_of(self.requests.explained, self.progress)
@@ -122,7 +118,7 @@ class SingleThreadRun:
             debug=options.debug,
             listeners=self.requests.listeners,
         )
-        self._running, self._thread = (program, run, snapshots), threading.get_ident()
+        self._running = (program, run, snapshots)
         try:
             with signals_stop(self.requests.stop, lambda: self.requests.stopping), rarer_collections(), snapshots, run:
                 restored = snapshots.restore(run)
@@ -139,7 +135,7 @@ class SingleThreadRun:
 
     def end(self, error: BaseException | None) -> None:
         """Record the last progress, and cancel or fail all requests."""
-        self._last, self._running, self._thread = self.progress, None, None
+        self._last, self._running = self.progress, None
         self.requests.end(error)
         abandon(self._served, error)
         self._served.clear()

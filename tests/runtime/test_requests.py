@@ -134,6 +134,59 @@ def test_a_stop_ends_the_tick_and_takes_a_last_snapshot(place: Callable[[Callabl
     assert kept_states(backend, "count") == dict.fromkeys(range(20), 1)
 
 
+WAITS: dict[str, Callable[[Any], Any]] = {
+    "result of a snapshot": lambda run: run.snapshot().result(),
+    "error of a snapshot": lambda run: run.snapshot().exception(timeout=60),
+    "rescale": lambda run: run.rescale(2).result(timeout=60),
+    "explain_time": lambda run: run.explain_time(),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_user_code_that_would_wait_for_its_own_tick_is_refused(wait: Callable[[Any], Any]) -> None:
+    with pytest.raises(OperatorError, match=r"value 4.*another thread") as refused:
+        Asking({4: wait}, persistence=in_memory()).runtime.execute()
+    assert isinstance(refused.value.__cause__, GraphError)
+
+
+@pytest.mark.parametrize(
+    "wait", [*WAITS.values(), lambda run: run.await_termination()], ids=[*WAITS, "await_termination"]
+)
+def test_user_code_that_would_wait_through_the_handle_is_refused(wait: Callable[[Any], Any]) -> None:
+    started: Future[Any] = Future()
+    asking = Asking({4: lambda _: wait(started.result(timeout=60))}, persistence=in_memory())
+    started.set_result(handle := asking.runtime.start())
+    with pytest.raises(OperatorError, match=r"value 4.*another thread|value 4.*call it elsewhere"):
+        handle.await_termination(timeout=60)
+
+
+def test_a_function_that_builds_the_dataflow_can_not_wait_for_its_run() -> None:
+    def build_dataflow(_: StreamProvider) -> None:
+        runtime.snapshot().result()
+
+    runtime = SingleThreadRuntime(build_dataflow, in_memory())
+    for run in (runtime.execute, runtime.start):
+        with pytest.raises(GraphError, match="answered by the run between two ticks"):
+            run()
+
+
+def test_a_listener_that_would_wait_does_not_hold_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    class Waiting:
+        def on_event(self, _event: Any) -> None:
+            asking.runtime.snapshot().result()
+
+    asking = Asking({}, persistence=in_memory(), listeners=[Waiting()])
+    asking.runtime.execute()
+    assert asking.seen == list(range(20))
+    assert "answered by the run between two ticks" in caplog.text
+
+
+def test_user_code_may_read_an_answer_that_is_there() -> None:
+    asking = Asking({4: SingleThreadRuntime.snapshot, 9: lambda _: asking.answers[4].result()}, persistence=in_memory())
+    asking.runtime.execute()
+    assert asking.answers[9] == asking.answers[4].result()
+
+
 def test_request_before_the_run_is_served_when_it_runs() -> None:
     backend = in_memory()
     asking = Asking({}, persistence=backend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from malflow import GraphError, RestartPolicy, SparkRuntime, StreamProvider
 from malflow.errors import OperatorError, RunFailed, SnapshotError
 from malflow.runtime.spark.runtime import SparkHandle
+from malflow.sinks import StatelessSinkImpl
 from malflow.sources import SingleIteratorSource
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
@@ -99,6 +100,32 @@ def test_one_run_at_a_time_and_a_stop_before_it(spark: Any, tmp_path: Path) -> N
     runtime.execute()
     assert runtime._handle is not None
     assert runtime._handle.progress.records["lines"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("wait", ["snapshot", "rescale", "explain_time", "await_termination"])
+def test_user_code_on_the_driver_can_not_wait_for_its_own_tick(spark: Any, tmp_path: Path, wait: str) -> None:
+    handles: Future[SparkHandle] = Future()
+    waits: dict[str, Callable[[SparkHandle], Any]] = {
+        "snapshot": lambda handle: handle.snapshot().result(SECONDS),
+        "rescale": lambda handle: handle.rescale(2).result(SECONDS),
+        "explain_time": lambda handle: handle.explain_time(SECONDS),
+        "await_termination": lambda handle: handle.await_termination(SECONDS),
+    }
+
+    class Waiting(StatelessSinkImpl[Any, Any, Any]):
+        on_driver = True
+
+        def sink(self, _msg: Any) -> None:
+            waits[wait](handles.result(SECONDS))
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        provider.new_stream().source("n", SingleIteratorSource([1])).sink("out", Waiting())
+
+    handle = SparkRuntime(build_dataflow, backend_at(tmp_path), parallelism=1, spark=spark).start()
+    handles.set_result(handle)
+    with pytest.raises(OperatorError, match="while this code waits for it"):
+        handle.await_termination(SECONDS)
 
 
 def test_an_interval_without_a_place_is_refused() -> None:

@@ -209,6 +209,10 @@ class TickCoordinator:
         Raises:
             MalflowError: if the run can't go on.
         """
+        with self._requests.own.working():
+            return self._after(rows, seconds)
+
+    def _after(self, rows: list[Row], seconds: float) -> TickCommand | None:
         reports = self._reports(rows)
         began = time.monotonic()
         self._sinks.deliver(rows)

@@ -195,7 +195,8 @@ class SparkRuntime:
         """Build the dataflow; return it with a session and whether to stop that at the end."""
         require_spark()
         graph = Graph()
-        self._build(StreamProvider(graph))
+        with self._current.own.working():
+            self._build(StreamProvider(graph))
         program = compile_graph(graph)
         check_sources(program)
         check_sinks(program)
