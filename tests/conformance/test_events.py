@@ -17,6 +17,7 @@ from malflow.events import (
     RescaleRefused,
     Restarted,
     RunFinished,
+    RunStarted,
     SnapshotCommitted,
     SnapshotFailed,
     TickFinished,
@@ -75,7 +76,7 @@ class Fails:
 
 
 class Breaks:
-    """Puts a file in the place of a folder when the first tick is over, so that nothing can be written there."""
+    """Puts a file in the place of a folder once the run has started, so that nothing can be written there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +84,7 @@ class Breaks:
 
     def on_event(self, event: Event, /) -> None:
         """Receive an event."""
-        if isinstance(event, TickFinished) and not self.folder.is_file():
+        if isinstance(event, RunStarted | TickFinished) and not self.folder.is_file():
             if self.folder.exists():
                 self.folder.rename(self.aside)
             self.folder.touch()
