@@ -41,10 +41,10 @@ def started(folder: Path, whose: str, when: str) -> subprocess.Popen[str]:
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a program says of its end; the sockets of PySpark may complain, but no thread of malflow's."""
+    """Return what a program says of its end, which no traceback of PySpark's or of a thread accompanies."""
     out, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
-    assert "Exception in thread Thread" not in errors
+    assert "Traceback" not in errors
     said: dict[str, Any] = json.loads(out.splitlines()[-1])
     return said
 
@@ -98,6 +98,44 @@ def test_a_run_whose_java_dies_at_its_start(spark: Any, tmp_path: Path) -> None:
     backend = backend_at(tmp_path)
     SparkRuntime(sums(100), backend, parallelism=2, spark=spark).execute()
     assert kept_sums(backend) == expected_sums(100)
+
+
+KILLED = """
+import os, signal, sys
+from datetime import timedelta
+from pathlib import Path
+from malflow import SparkRuntime
+from malflow.events import SnapshotCommitted
+from tests.spark.flows import backend_at, sums
+from tests.spark.programs.java import java
+
+class Deadly:
+    def on_event(self, event):
+        if isinstance(event, SnapshotCommitted):
+            os.kill(java(), signal.SIGKILL)
+
+backend = backend_at(Path(sys.argv[1]))
+SparkRuntime(sums(4_000), backend, timedelta(seconds=0.2), 2, max_records_per_tick=60, listeners=[Deadly()]).execute()
+"""
+
+
+@pytest.mark.fault("I19")
+def test_the_error_of_a_run_whose_java_dies_is_all_that_is_written(tmp_path: Path) -> None:
+    need_spark()
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=users_environment(tmp_path),
+        cwd=Path(__file__).parents[2],
+        timeout=SECONDS,
+    )
+    traceback, *frames, error = run.stderr.splitlines()
+    assert traceback == "Traceback (most recent call last):"
+    assert GONE.search(error)
+    assert len(frames) < 30, run.stderr
+    assert not [line for line in frames if not line.startswith("  ")]
 
 
 @pytest.mark.fault("I19")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from malflow.events import Restarted
 from malflow.runtime.control import RunHandle, RunRequests
 from malflow.runtime.progress import Progress, finished
 from malflow.runtime.spark.leftovers import Sweep
+from malflow.runtime.spark.lost_java import mute_lost_java
 from malflow.runtime.spark.owners import run_name
 from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 __all__ = ["SparkHandle"]
-
-_SILENT = logging.NullHandler()
 
 
 class SparkHandle(RunHandle):
@@ -60,7 +58,7 @@ class SparkHandle(RunHandle):
         self._ours = ours
         self._guard = RestartGuard(program)
         self._attempt = self._new_attempt(parallelism)
-        logging.getLogger("py4j").addHandler(_SILENT)  # errors that concern the user are raised
+        mute_lost_java(session)
         self._begin()
 
     @property

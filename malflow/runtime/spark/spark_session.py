@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
 from malflow.runtime.spark.error_transport import spark_message
+from malflow.runtime.spark.lost_java import is_lost_connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,7 +170,8 @@ def java_loss_named(session: SparkSession, *, ours: bool) -> Iterator[None]:
             raise
         if is_alive(session):
             raise
-        raise RunFailed(_GONE if ours else _GONE + _OF_THE_USER) from error
+        cause = None if is_lost_connection(error.__cause__ or error) else error
+        raise RunFailed(_GONE if ours else _GONE + _OF_THE_USER) from cause
 
 
 def _configured(builder: Any) -> Any:
