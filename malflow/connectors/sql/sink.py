@@ -16,6 +16,7 @@ from malflow.connectors.sql.database import Database, is_lost, largest_packet, r
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
 from malflow.connectors.sql.ledger import Ledger
+from malflow.connectors.sql.plain import plain_batch
 from malflow.connectors.sql.values import ValueChecks
 from malflow.connectors.sql.writing import TableWriter
 from malflow.connectors.tables.options import check_options, chosen_shape
@@ -272,7 +273,7 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         rows = self._rows
         if rows is None or not len(rows):
             return [], False
-        batches, cleared = list(rows.batches()), rows.cleared
+        batches, cleared = [plain_batch(it) for it in rows.batches()], rows.cleared
         rows.reset()
         _, checks = self._made_writer()
         for batch in batches:

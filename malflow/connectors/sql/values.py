@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -33,6 +33,9 @@ _KINDS: Sequence[tuple[Any, tuple[type, ...], str]] = (
     (sa.Date, (date,), "a date"),
 )
 """Kinds of columns, what their values are in Python, and how that is called."""
+
+_SENT = (int, float, Decimal)
+"""Numbers that every driver takes."""
 
 _BITS = ((sa.BigInteger, 64), (sa.SmallInteger, 16), (sa.Integer, 32))
 _FEWER_BITS: Mapping[type, int] = {mysql.TINYINT: 8, mysql.MEDIUMINT: 24}
@@ -129,7 +132,7 @@ def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) 
     column = table.table.c[name]
     may_be_null = bool(column.nullable) or name in table.counted
     kind = _kind_of(column.type)
-    limits = _limits(column.type, dialect.name)
+    limits = [_unlike_datetime] if isinstance(column.type, sa.DateTime) else _limits(column.type, dialect.name)
     if is_key and dialect.name in _STRICT:
         limits += _limits_of_digits(column.type)
     process = column.type.dialect_impl(dialect).bind_processor(dialect)
@@ -143,11 +146,14 @@ def _check_of(table: SqlTable, name: str, dialect: sa.Dialect, *, is_key: bool) 
             wrong = limit(value)
             if wrong is not None:
                 return wrong
+        sent = value
         if process is not None:
             try:
-                process(value)
+                sent = process(value)
             except (TypeError, ValueError, OverflowError, LookupError, AttributeError, RecursionError) as error:
                 return f"can't be written: {error}"
+        if isinstance(sent, Number) and not isinstance(sent, _SENT):
+            return f"is {type(value).__name__}, which the driver does not take; write an int, a float or a Decimal"
         return None
 
     return check
@@ -220,6 +226,15 @@ def _unlike_json(value: Any) -> str | None:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         return f"can't be written: {error}"
+    return None
+
+
+def _unlike_datetime(value: datetime) -> str | None:
+    """Return what is wrong with a datetime of pandas."""
+    if value != value:  # noqa: PLR0124 - NaT
+        return "is no time; write None"
+    if getattr(value, "nanosecond", 0):
+        return "has nanoseconds, which the database does not keep; write .floor('us')"
     return None
 
 

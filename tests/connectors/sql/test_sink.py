@@ -12,9 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 
@@ -289,6 +292,58 @@ def test_values_of_many_types(database: Database, sinks: Make) -> None:
     assert database.rows("select count(*) from t where id = 2 and j is null and n is null") == [(1,)]
     with pytest.raises(SqlError, match="column 'j'"):
         write_and_prepare(sink, (3, None, None, None, None, None, None, {1}, None))
+
+
+def test_values_of_numpy_and_pandas(database: Database, sinks: Make) -> None:
+    kinds = {"mariadb": ("datetime(6)", "double"), "postgresql": ("timestamp", "double precision")}
+    moment, double = kinds.get(database.dialect, ("datetime", "double"))
+    database.execute(
+        f"create table t (id bigint primary key, n bigint, w numeric(10, 2), b boolean, f {double}, m {moment}, s text)"
+    )
+    at = pd.Timestamp("2024-02-29T23:59:59.123456")
+    first = (np.int64(1), np.int8(-5), np.int32(7), np.True_, np.float32(0.5), at, np.str_("x"))
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, first, (2, np.uint16(3), np.float64(0.25), np.False_, np.int64(4), at, ""))
+    sink.commit([sink.prepare(1)])
+    write(sink, None, (3, *[None] * 6), keys=[np.int64(2), None])
+    sink.commit([sink.prepare(2)])
+    with database.engine.connect() as connection:
+        table = described(connection, "t", "test", "here", needs_undo=True).table
+        found = [tuple(row) for row in connection.execute(table.select().order_by(table.c.id))]
+    assert found == [(1, -5, 7, True, 0.5, at.to_pydatetime(), "x"), (3, *[None] * 6)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("m", pd.NaT, "NaT is no time"),
+        ("m", pd.Timestamp("2024-01-01T00:00:00.000000001"), "has nanoseconds"),
+        ("m", np.datetime64("2024-01-01"), "is datetime64, not a datetime"),
+        ("i", Fraction(1, 2), "is Fraction, not an integer"),
+        ("w", pd.NA, "is NAType, not a number"),
+    ],
+)
+def test_values_that_no_driver_takes(database: Database, sinks: Make, column: str, value: object, words: str) -> None:
+    moment = "timestamp" if database.dialect == "postgresql" else "datetime"
+    database.execute(f"create table t (id int primary key, i int, w numeric(10, 2), m {moment})")
+    sink = sinks(columns=["id", column])
+    sink.fence(owner())
+    with pytest.raises(SqlError, match=words):
+        write_and_prepare(sink, (1, value))
+
+
+def test_fractions_get_into_a_snapshot_only_where_the_driver_takes_them(database: Database, sinks: Make) -> None:
+    database.execute("create table t (id int primary key, f double precision)")
+    sink = sinks()
+    sink.fence(owner())
+    write(sink, (1, Fraction(1, 2)))
+    if database.dialect == "sqlite":
+        sink.commit([sink.prepare(1)])
+        assert database.rows() == [(1, 0.5)]
+        return
+    with pytest.raises(SqlError, match=r"column 'f': Fraction\(1, 2\) is Fraction, which the driver does not take"):
+        sink.prepare(1)
 
 
 def test_second_unique_index_of_a_mariadb_table(mariadb: Database) -> None:
