@@ -51,11 +51,12 @@ _OF_CONTENTS = (str, bytes, tuple, frozenset)
 _OF_VALUES = (int, float, complex, Decimal, Fraction, date, time, timedelta, UUID)
 
 
-PLACEMENT = "malflow.partitioners.rendezvous_select@2"
+PLACEMENT = "malflow.partitioners.rendezvous_select@3"
 """The name that snapshots give to where `rendezvous_select` puts keys; it changes when the place of any key does."""
 
-FORMER_PLACEMENT = "malflow.partitioners.rendezvous_select"
-"""Its first name, when zoned pandas Timestamps and numpy's datetimes had other places than datetimes."""
+FORMER_PLACEMENTS = ("malflow.partitioners.rendezvous_select", "malflow.partitioners.rendezvous_select@2")
+"""Its earlier names: when zoned pandas Timestamps and numpy's datetimes had other places than datetimes, and when the
+place of an enum's member depended on the module of the enum, which is another one where a script is imported."""
 
 
 def rendezvous_select(key: Any, workers: Sequence[int]) -> int:
@@ -338,7 +339,7 @@ def _encode_object(key: Any) -> bytes:
     if isinstance(key, frozenset):
         return _encode_parts(b"z", sorted([_encode(part) for part in key]))
     if isinstance(key, Enum):
-        return _encode_parts(b"e", [_encode(part) for part in (cls.__module__, cls.__qualname__, key.name)])
+        return _encode_parts(b"e", [_encode(part) for part in (cls.__qualname__, key.name)])
     if is_dataclass(key) and isinstance(key, Hashable) and "__eq__" in vars(cls):
         content = [getattr(key, field.name) for field in fields(key) if field.compare]
         return _encode_parts(b"a", [_encode(part) for part in (cls.__qualname__, *content)])

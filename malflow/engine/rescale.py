@@ -13,7 +13,7 @@ from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.event_time import ANSWERED, SILENCE
-from malflow.partitioners import FORMER_PLACEMENT, PLACEMENT, Partitioner, index_select, rendezvous_select
+from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.state_kinds import Movement, StateSpec
 
 __all__ = ["refuse_local", "reroute"]
@@ -96,10 +96,10 @@ def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: 
             unmoved = same and was == spec.placement
             return _with_keys(spec.name, old, after, placement, same=unmoved, key_of=_key_of_entry)
         case Movement.BY_PART:
-            stays = same and was != FORMER_PLACEMENT
+            stays = same and was not in FORMER_PLACEMENTS
             return old if stays else _by_key(spec.name, old, after, rendezvous_select)
         case Movement.EPOCHS:
-            known = was in (None, spec.placement) or (was == FORMER_PLACEMENT and spec.placement == PLACEMENT)
+            known = was in (None, spec.placement) or (was in FORMER_PLACEMENTS and spec.placement == PLACEMENT)
             return _epochs(spec.name, old, after, placement, known=known)
         case Movement.FRONTIER if same:
             return old

@@ -3,8 +3,8 @@
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
 same holds for the folders ``rollups``, ``patterns`` and ``limits``, with `tests.golden.rolled_up`,
-`tests.golden.matched` and `tests.golden.limited`, of kinds of state that came after their format, and for ``moments``,
-with `tests.golden.moments`, whose keys had other places.
+`tests.golden.matched` and `tests.golden.limited`, of kinds of state that came after their format, and for ``moments``
+and ``members``, with `tests.golden.moments` and `tests.golden.members`, whose keys had other places.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -31,11 +31,12 @@ from malflow.snapshot import FsspecBackend, data_file, fsck, manifest, snapshots
 from malflow.snapshot.persistence import RestoreOptions
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
+from tests.golden.members import build_members
 from tests.golden.moments import build_moments, build_plain_moments
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows
-from tests.golden.write import JOBS, MOMENTS, Job, backend_of, run, run_windows
+from tests.golden.write import JOBS, PLACED, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
 
 FOLDER = Path(__file__).parent
@@ -253,15 +254,17 @@ def test_sliding_limits_continue_from_golden_buckets(job: Job, tmp_path: Path) -
 
 
 @pytest.mark.fault("E10")
-@pytest.mark.parametrize("build", [build_moments, build_plain_moments])
+@pytest.mark.parametrize(
+    ("folder", "build"), [("moments", build_moments), ("moments", build_plain_moments), ("members", build_members)]
+)
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_keys_that_had_another_place_are_found_again(build: Any, workers: int, tmp_path: Path) -> None:
-    shutil.copytree(FOLDER / "moments", tmp_path, dirs_exist_ok=True)
-    backend = backend_of(MOMENTS, tmp_path)
+def test_keys_that_had_another_place_are_found_again(folder: str, build: Any, workers: int, tmp_path: Path) -> None:
+    shutil.copytree(FOLDER / folder, tmp_path, dirs_exist_ok=True)
+    backend = backend_of(PLACED, tmp_path)
     states = kept(backend).states["count"]
     elsewhere = [key for at, keys in states.items() for key in keys if rendezvous_select(key, range(3)) != at]
     assert len(elsewhere) > 10
-    read = run_windows(MOMENTS, backend, build, parallelism=workers)
+    read = run_windows(PLACED, backend, build, parallelism=workers)
     counts = kept_states(backend, "count")
     assert len(counts) == 24
     assert sum(counts.values()) == 72 * 5

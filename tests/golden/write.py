@@ -19,12 +19,13 @@ from malflow.snapshot.manifest import FORMAT
 from malflow.store.retry import SystemContext
 from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
+from tests.golden.members import build_members
 from tests.golden.moments import build_moments
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.windowed import build_windows, readings
 
-__all__ = ["JOBS", "MOMENTS", "Job", "backend_of", "main", "run", "run_windows"]
+__all__ = ["JOBS", "PLACED", "Job", "backend_of", "main", "run", "run_windows"]
 
 KEY = "the signing key of the golden files"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,7 +50,7 @@ JOBS = (
     Job("msgpack-lz4-unsigned", "msgpack", "lz4", False, 3),
     Job("msgpack-none-signed", "msgpack", "none", True, 2),
 )
-MOMENTS = Job("pickle-lz4-signed", "pickle", "lz4", True, 3)
+PLACED = Job("pickle-lz4-signed", "pickle", "lz4", True, 3)
 
 
 def backend_of(job: Job, folder: Path) -> FsspecBackend:
@@ -100,7 +101,8 @@ def main() -> None:
         "rollups": (build_rollups, JOBS),
         "patterns": (build_patterns, JOBS),
         "limits": (build_limits, JOBS),
-        "moments": (build_moments, [MOMENTS]),
+        "moments": (build_moments, [PLACED]),
+        "members": (build_members, [PLACED]),
     }
     for name, (build, jobs) in builds.items():
         folder = Path(__file__).parent / name

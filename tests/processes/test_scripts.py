@@ -116,6 +116,54 @@ def test_registered_classes_are_read_by_any_program(folder: Path) -> None:
     assert count(folder, "script", "imported from a package", "imported", "module", codec="msgpack") == [1, 2, 3, 4]
 
 
+KEYED = """
+import sys
+from dataclasses import dataclass
+from enum import Enum, Flag
+
+from malflow import SingleThreadRuntime
+from malflow.snapshot import FsspecBackend
+from malflow.sources import SingleIteratorSource
+
+Number = Enum("Number", [f"N{at}" for at in range(9)], module=__name__)
+Mark = Flag("Mark", "A B C", module=__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    number: Number
+
+
+KEYS = [*Number, *Mark, Mark.A | Mark.B, *map(Place, Number), *((it, 1) for it in Number)]
+
+
+def main():
+    counts = {}
+
+    def count(key, value, n):
+        counts[value] = n + 1
+        return value, n + 1
+
+    def build(provider):
+        numbers = provider.new_stream().source("numbers", SingleIteratorSource(range(len(KEYS))))
+        numbers.key_distribute("key", lambda msg: KEYS[msg.value]).stateful_map("count", count, int)
+
+    SingleThreadRuntime(build, FsspecBackend("keyed"), parallelism=4).execute()
+    (once,) = set(counts.values())
+    print(once)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_keys_of_a_script_s_own_classes_stay_where_they_are(folder: Path) -> None:
+    (folder / "job.py").write_text(KEYED)
+    (folder / "pkg" / "job.py").write_text(KEYED)
+    assert count(folder, "script", "imported", "module", "script") == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("way", ["script", "imported"])
 def test_a_changed_class_of_a_script_is_refused_in_both(folder: Path, way: str) -> None:
     count(folder, "script")
