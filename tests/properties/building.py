@@ -20,7 +20,7 @@ from tests.properties import functions
 from tests.properties.interpreter import owned
 from tests.properties.specs import Dataflow, Part, Step, fresh
 
-__all__ = ["Run", "build", "keyed_states", "run", "run_rescaled"]
+__all__ = ["Run", "build", "keyed_states", "needs_epochs", "run", "run_rescaled"]
 
 
 @dataclass
@@ -124,13 +124,15 @@ def build(
             streams.append(provider.new_stream().source(step.name, made))
             continue
         inputs = [streams[index] for index in step.inputs]
-        if step.kind in _WAITING or (step.kind, step.arg) == ("stateful_op", "alarm"):
+        if needs_epochs(step):
             inputs = [_with_epochs(stream, f"{step.name} epochs {at}") for at, stream in enumerate(inputs)]
         streams.extend(_streams(_BUILDERS[step.kind](step, inputs, result)))
 
 
-_WAITING = ("window", "early_window", "sort", "cogroup", "interval_join", "asof_join")
-"""The steps that need epochs (watermarks)."""
+def needs_epochs(step: Step) -> bool:
+    """Whether a step is refused on a stream without epochs (watermarks); it then gets a generator of none."""
+    waiting = ("window", "early_window", "sort", "cogroup", "interval_join", "asof_join")
+    return step.kind in waiting or (step.kind, step.arg) == ("stateful_op", "alarm")
 
 
 def _with_epochs(stream: Any, name: str) -> Any:
