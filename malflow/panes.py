@@ -105,8 +105,7 @@ def _tick_of(timestamp: Any) -> Any:
         return _DAY
     raise TypeError(
         f"windows don't fit the timestamp {short_repr(timestamp)} of type {type(timestamp).__name__}; timestamps can "
-        "be "
-        "ints, floats, datetimes, dates or timedeltas: set them by .assign_timestamps()"
+        "be ints, floats, datetimes, dates or timedeltas: set them by .event_time()"
     )
 
 
@@ -155,11 +154,15 @@ class RegularPanes:
         raise self._misfit(timestamp)
 
     def _misfit(self, timestamp: Any) -> TypeError:
+        cure = (
+            "give the size as a timedelta"
+            if isinstance(timestamp, date | timedelta)
+            else "timestamps can be ints or floats for windows of a number, and datetimes, dates or timedeltas for "
+            "windows of a timedelta: set them by .event_time()"
+        )
         return TypeError(
             f"windows of {self.size!r} don't fit the timestamp {short_repr(timestamp)} of type "
-            f"{type(timestamp).__name__}; "
-            "timestamps can be ints or floats for windows of a number, and datetimes, dates or timedeltas for windows "
-            "of a timedelta: set them by .assign_timestamps()"
+            f"{type(timestamp).__name__}; {cure}"
         )
 
     def __repr__(self) -> str:

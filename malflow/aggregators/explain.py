@@ -38,6 +38,8 @@ def explain(error: Exception) -> None:
         note_missing_field(error, str(field), value, LACKING)
     elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
         error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
+    elif TEXT_CURE in str(error):
+        return
     elif isinstance(error, TypeError) and any(isinstance(it, TEXTS) for name, it in names.items() if name[0] == "x"):
         error.add_note(f"a field is text where a number is needed; {TEXT_CURE}")
 

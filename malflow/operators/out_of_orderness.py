@@ -80,9 +80,10 @@ def limit_out_of_orderness(bound: Any) -> LimitedOutOfOrderness:
 
 def _wrong_bound(timestamp: Any, bound: Any) -> str:
     kinds = type(timestamp).__name__, type(bound).__name__
+    cure = "give a bound that can, such as a timedelta for datetimes, or timestamps that fit"
+    if isinstance(timestamp, str):
+        cure = "convert them where they are read, as in CsvSource(..., types={'time': datetime}), or by .map() first"
     return (
         f"the timestamps are {kinds[0]}, as {short_repr(timestamp)}, and the bound is {kinds[1]}, "
-        f"{short_repr(bound)}, which "
-        "can't be subtracted; give a bound that can, or timestamps that fit by .assign_timestamps(), such as "
-        "datetimes for a timedelta"
+        f"{short_repr(bound)}, which can't be subtracted; {cure}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -97,11 +98,17 @@ def _check_snapshots(snapshots: object, persistence: Persistence) -> None:
     Raises:
         GraphError: if the interval is not a positive timedelta, or no persistence was given.
     """
+    if isinstance(persistence, str | os.PathLike):
+        raise GraphError(
+            f"persistence needs a backend; got {short_repr(persistence)}; write FsspecBackend({str(persistence)!r})"
+        )
     require_methods(persistence, "persistence", ("open",))
     if snapshots is None:
         return
     if not isinstance(snapshots, timedelta) or snapshots <= timedelta(0):
-        raise GraphError(f"snapshots needs a timedelta above zero; got {short_repr(snapshots)}")
+        raise GraphError(
+            f"snapshots needs a timedelta above zero, such as timedelta(seconds=10); got {short_repr(snapshots)}"
+        )
     if persistence is NOTHING:
         raise GraphError(
             f"snapshots={snapshots!r} needs a persistence; pass persistence=FsspecBackend(...), or NoPersistence() to "

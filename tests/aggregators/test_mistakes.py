@@ -227,7 +227,7 @@ def test_text_is_no_number(aggregator: Any, delays: list[Any]) -> None:
         SingleThreadRuntime(build).execute()
     if not isinstance(delays[0], int):
         assert "the field 'delay' is" in str(refused.value)
-        assert "types={'amount': int}" in str(refused.value)
+        assert str(refused.value).count("types={'amount': int}") == 1
 
 
 @pytest.mark.parametrize("first", [10**20, 2**53 + 1, -(10**30)])

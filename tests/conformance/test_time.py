@@ -437,9 +437,13 @@ AWARE = datetime(2024, 1, 1, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("bound", "timestamp", "told"),
     [
-        (timedelta(seconds=1), 3, "the timestamps are int, as 3, and the bound is timedelta"),
-        (timedelta(seconds=1), "2024-01-01", "the timestamps are str, as '2024-01-01', and the bound is timedelta"),
-        (5, AWARE, "the timestamps are datetime, as datetime.datetime(2024, 1, 1"),
+        (timedelta(seconds=1), 3, r"the timestamps are int, as 3, and the bound is timedelta.*timestamps that fit"),
+        (
+            timedelta(seconds=1),
+            "2024",
+            r"the timestamps are str, as '2024', and the bound is timedelta.*types=\{'time'",
+        ),
+        (5, AWARE, r"the timestamps are datetime, as datetime.datetime\(2024, 1, 1.*a timedelta for datetimes"),
         (1.5, None, "None is not a timestamp"),
     ],
 )
@@ -448,12 +452,10 @@ def test_a_bound_of_another_kind_names_both_and_what_to_do(bound: Any, timestamp
         stamped = stream.assign_timestamps("stamp", lambda _: timestamp)
         return stamped.generate_epochs("epochs", limit_out_of_orderness(bound))[0]
 
-    with pytest.raises(OperatorError) as caught:
+    with pytest.raises(OperatorError, match=told) as caught:
         values_of(SingleThreadRuntime, range(3), build)
-    assert told in str(caught.value)
     if timestamp is not None:
         assert caught.value.operator == "epochs"
-        assert "or timestamps that fit by .assign_timestamps()" in str(caught.value)
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, AWARE), ("a", 1), ((1, "a"), (1, 2))])

@@ -192,6 +192,19 @@ def test_a_record_behind_its_window_is_an_error(runtime: Any) -> None:
     assert ".assign_timestamps()" in str(caught.value)
 
 
+def test_windows_of_a_number_over_datetimes_ask_for_a_timedelta(runtime: Any) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+
+    def build(stream: Any) -> Any:
+        timed = stream.event_time("times", lambda _: start, out_of_orderness=timedelta(0), per_part=False)
+        return timed.key_distribute("key", lambda msg: 1).window(tumbling(60)).aggregate("counts", agg.count())
+
+    with pytest.raises(
+        OperatorError, match=r"operator 'counts' .*windows of 60 don't fit .*; give the size as a timedelta"
+    ):
+        values_of(runtime, READINGS, build)
+
+
 def _older(msg: Any) -> Any:
     return type(msg)(msg.key, msg.value, msg.timestamp - 30)
 

@@ -18,7 +18,8 @@ class JsonLinesSink(FileSink[K, V, T]):
 
     Args:
         path: a path or URL; ``.gz`` and the like are compressed. A missing local directory is created.
-        append: whether to append to an existing file, which only local files support. By default it is replaced.
+        append: whether to append to an existing file, which only local files support. By default a run
+            without a persistence replaces it, with a warning; one that resumes continues it.
         formatter: returns the object to write as JSON for a message; by default its value.
         storage_options: options for the file system, such as credentials.
 

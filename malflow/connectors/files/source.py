@@ -283,7 +283,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         if self._skipped > self._told:
             self._told = self._skipped
             first, path = self._first_bad, shown_path(self._path)
-            _LOG.warning("%s: %d bad records skipped, the first in line %d", path, self._skipped, first)
+            records = "bad record" if self._skipped == 1 else "bad records"
+            _LOG.warning("%s: %d %s skipped, the first in line %d", path, self._skipped, records, first)
 
 
 class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):

@@ -174,4 +174,4 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _shown(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else getattr(kind, "__name__", str(kind))
+    return kind.__name__ if isinstance(kind, type) else getattr(kind, "__name__", repr(kind))

@@ -489,5 +489,5 @@ def test_no_password_of_a_url_in_what_is_shown(caplog: pytest.LogCaptureFixture)
     assert part.poll_batch(9) == ((), ())
     fsspec.filesystem("memory").rm(url)
     errors = [failed.value, failed.value.__cause__, unfit.value, missing.value, refused.value]
-    assert "1 bad records skipped" in caplog.text
+    assert "1 bad record skipped" in caplog.text
     assert "hush" not in f"{errors!r} {errors} {source!r} {sink!r} {caplog.text}"

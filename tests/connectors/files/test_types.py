@@ -128,6 +128,7 @@ def test_bad_values_can_be_skipped(tmp_path: Path) -> None:
     ("options", "told"),
     [
         ({"types": 7}, "needs a dataclass, or a dict of types by field"),
+        ({"types": {"gate": "int"}}, "cannot read field 'gate' as 'int'; give int"),
         ({"types": {"gate": list[int]}}, r"cannot read field 'gate' as list"),
         ({"types": {"gate": int | float}}, r"cannot read field 'gate' as int \| float"),
         ({"types": {"gate": int}, "header": False}, "there is no name of a field"),
