@@ -156,9 +156,8 @@ class FsspecStore:
         elif kind is KeyMissing:
             text = f"'{url}' does not exist"
         else:
-            hint = s3.hint_for(failure)
             verb = f"confirmed as {done}" if kind is UnknownOutcome else done
-            text = f"'{url}' could not be {verb}: {s3.reason_of(failure)}" + (f"; {hint}" if hint else "")
+            text = s3.with_hint(f"'{url}' could not be {verb}: {s3.reason_of(failure)}", failure)
         error = kind(redacted(text, self._secrets))
         if not any(_shows_secret(link, self._secrets) for link in s3.chain(failure)):
             error.__cause__ = failure

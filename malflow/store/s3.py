@@ -5,6 +5,7 @@ The outcome is read from the response's status and code; the class of the except
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,11 +16,13 @@ __all__ = [
     "chain",
     "client_options",
     "hint_for",
+    "hint_in",
     "is_empty_range",
     "reason_of",
     "time_limit",
     "verdict_on_read",
     "verdict_on_write",
+    "with_hint",
 ]
 
 _SLOWEST = 500_000
@@ -29,16 +32,28 @@ _REFUSED = frozenset({301, 307, 400, 401, 403, 405, 411, 413, 501})
 _REFUSED_FOR_NOW = frozenset(
     {"BadDigest", "ConditionalRequestConflict", "IncompleteBody", "OperationAborted", "RequestTimeout"}
 )
+_ACCESS = "check {keys}; if they are right, check that the endpoint is theirs: {endpoint}"
+_DENIED = "allow it in the bucket's policy, or check {keys}"
 _HINTS = {
-    "AccessDenied": "allow it in the bucket's policy",
+    "AccessDenied": _DENIED,
     "ExpiredToken": "renew the credentials",
-    "InvalidAccessKeyId": "check the credentials",
-    "InvalidToken": "check the credentials",
-    "NoSuchBucket": "create the bucket",
+    "InvalidAccessKeyId": _ACCESS,
+    "InvalidToken": _ACCESS,
+    "NoSuchBucket": "create the bucket, or check its name and the endpoint: {endpoint}",
     "NotImplemented": "the server can't create objects exclusively",
     "RequestTimeTooSkewed": "set the clock",
-    "SignatureDoesNotMatch": "check the credentials",
+    "SignatureDoesNotMatch": _ACCESS,
+    "XAdminUserNotFound": _ACCESS,
 }
+"""What to do about an error, by its code."""
+
+_HINTS_BY_STATUS = {401: _ACCESS, 403: f"{_ACCESS}; or allow it in the bucket's policy"}
+_OF_S3FS = {
+    "keys": "key and secret in storage_options, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "endpoint": "endpoint_url in storage_options, or AWS_ENDPOINT_URL",
+}
+_OF_DELTALAKE = {"keys": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "endpoint": "AWS_ENDPOINT_URL"}
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 def verdict_on_write(error: Exception) -> type[Exception]:
@@ -85,10 +100,24 @@ def hint_for(error: Exception) -> str | None:
     """Return how to fix the error, or None where that is unknown."""
     response = _response(error)
     if response is not None:
-        return _HINTS.get(response[1])
+        hint = _HINTS.get(response[1]) or _HINTS_BY_STATUS.get(response[0])
+        return None if hint is None else hint.format(**_OF_S3FS)
     if any(type(cause).__name__ in ("NoCredentialsError", "PartialCredentialsError") for cause in chain(error)):
         return "pass key and secret in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     return None
+
+
+def with_hint(problem: str, error: Exception) -> str:
+    """Return a problem with how to fix the error, where that is known."""
+    hint = hint_for(error)
+    return problem if hint is None else f"{problem}; {hint}"
+
+
+def hint_in(answer: str) -> str | None:
+    """Return how to fix an error of deltalake, whose text has the server's answer; None where that is unknown."""
+    found = _CODE.search(answer)
+    hint = None if found is None else _HINTS.get(found[1])
+    return None if hint is None else hint.format(**_OF_DELTALAKE)
 
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -247,7 +247,10 @@ def test_a_missing_bucket_is_no_missing_object(server: FaultyS3, operation: Oper
     error = outcome(operation, store)
     assert type(error) is StoreError
     assert "NoSuchBucket" in str(error)
-    assert str(error).endswith("(HTTP 404); create the bucket")
+    assert str(error).endswith(
+        "(HTTP 404); create the bucket, or check its name and the endpoint: endpoint_url in storage_options, or "
+        "AWS_ENDPOINT_URL"
+    )
 
 
 @pytest.mark.parametrize("operation", [GET, LIST, DELETE, PUT])

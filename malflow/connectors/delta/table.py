@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from malflow.errors import FencedError, MalflowError
 from malflow.filesystem import is_local
 from malflow.sinks.transactional import SinkOwner
 from malflow.store.redaction import redacted, secrets_in
+from malflow.store.s3 import hint_in
 
 __all__ = ["DeltaSinkError", "Table"]
 
@@ -23,6 +25,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 10
 _PAUSE = 0.1
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DeltaSinkError(MalflowError, OSError):
@@ -189,9 +192,7 @@ class Table:
             except Exception as error:  # noqa: BLE001 - deltalake raises plain Exceptions, with a trace of Rust
                 failure = error
                 break
-        said, _, _ = str(failure).partition("\n   0: ")
-        problem = redacted(f"could not be written: {type(failure).__name__}: {said}", self._secrets)
-        raise DeltaSinkError(self._shown, problem)
+        raise self._error("written", failure)
 
     def _load(self) -> Any:
         try:
@@ -199,8 +200,17 @@ class Table:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
-            problem = redacted(f"could not be read: {type(error).__name__}: {error}", self._secrets)
-        raise DeltaSinkError(self._shown, problem)
+            failure = error
+        raise self._error("read", failure)
+
+    def _error(self, done: str, failure: Exception) -> DeltaSinkError:
+        """Return an error with the cure where S3's answer tells it, without a trace of Rust or its colours."""
+        said, _, _ = str(failure).partition("\n   0: ")
+        hint = hint_in(said)
+        said = " ".join(_COLOURS.sub("", said).split()) + (f"; {hint}" if hint else "")
+        return DeltaSinkError(
+            self._shown, redacted(f"could not be {done}: {type(failure).__name__}: {said}", self._secrets)
+        )
 
 
 _OF_CREATION = ("partition_by", "name", "description", "configuration")

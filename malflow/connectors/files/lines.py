@@ -22,6 +22,7 @@ from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of
+from malflow.store import s3
 from malflow.written import written_as
 
 __all__ = [
@@ -269,7 +270,7 @@ def open_lines(
         except FileNotFoundError as missing:
             raise InputFileError(path, "no longer exists") from missing
         except OSError as error:
-            raise InputFileError(path, f"cannot be read: {error.strerror or error}") from error
+            raise InputFileError(path, s3.with_hint(f"cannot be read: {error.strerror or error}", error)) from error
         compression = get_compression(inner, "infer")
         file = opening.enter_context(compr[compression](raw, mode="rb")) if compression else raw
         read_head = None

@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local
+from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
 
 __all__ = ["NO_MATCH", "InputFileError", "Path", "ReplacedFileError", "expand", "one_name", "path_list"]
@@ -100,9 +101,14 @@ def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
 def _readable(path: str, storage_options: Mapping[str, Any]) -> list[str]:
     try:
         return _matches(path, storage_options)
-    except PermissionError as error:
-        said = redacted(str(error), secrets_in(storage_options, path))
-    raise InputFileError(path, f"cannot be read: access is denied ({said}); see the credentials in storage_options")
+    except InputFileError:
+        raise
+    except OSError as error:
+        hint = s3.hint_for(error)
+        if hint is None and not isinstance(error, PermissionError):
+            raise
+        said = redacted(s3.reason_of(error), secrets_in(storage_options, path))
+    raise InputFileError(path, f"cannot be read: {said}; {hint or 'see the credentials in storage_options'}")
 
 
 def _matches(path: str, storage_options: Mapping[str, Any]) -> list[str]:
@@ -135,7 +141,9 @@ def _is_chained(path: str) -> bool:
 def _kind(filesystem: Any, inner: str) -> str | None:
     try:
         return str(filesystem.info(inner)["type"])
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if s3.hint_for(error) is not None:  # the bucket is missing
+            raise
         return None
     except OSError as error:
         if isinstance(filesystem, LocalFileSystem):

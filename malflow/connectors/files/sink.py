@@ -27,6 +27,7 @@ from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
 from malflow.sinks.contract import ResumableSinkImpl
 from malflow.sinks.formatting import Formatter, checked_formatter
+from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in, shown_path
 from malflow.type_parameters import K, T, V
 
@@ -255,12 +256,15 @@ class _ObjectFile:
 
 @contextmanager
 def _naming(url: str, storage_options: Mapping[str, Any]) -> Iterator[None]:
-    """Name the object in errors of the store that say only that something is denied, or not there."""
+    """Name the object, and the cure, in errors that say only that something is denied, or not there."""
     try:
         yield
-    except (FileNotFoundError, PermissionError) as error:
-        said = redacted(str(error), secrets_in(storage_options, url))
-        problem = f"could not be written: {said}; see that the bucket exists, and the credentials in storage_options"
+    except OSError as error:
+        hint = s3.hint_for(error)
+        if hint is None and not isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        said = redacted(s3.reason_of(error), secrets_in(storage_options, url))
+        problem = f"could not be written: {said}; {hint or 'see that the bucket exists, and the storage_options'}"
     else:
         return
     raise SinkFileError(url, problem)
@@ -277,7 +281,10 @@ def _check_object(url: str, storage_options: Mapping[str, Any], position: FileSi
     if position is not None and position.path == url and written:
         raise SinkFileError(url, f"cannot be resumed: an object store takes whole files; {hint}")
     filesystem, inner = filesystem_of(url, storage_options)
-    if (position is None or position.path != url) and filesystem.exists(inner) and filesystem.size(inner):
+    is_new = position is None or position.path != url
+    with _naming(url, storage_options):
+        is_taken = is_new and filesystem.exists(inner) and filesystem.size(inner)
+    if is_taken:
         raise SinkFileError(
             url, f"already exists, and cannot be appended to: an object store takes whole files; {hint}"
         )

@@ -16,6 +16,7 @@ from pyarrow.fs import LocalFileSystem
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
 from malflow.connectors.parquet.texts import is_text
 from malflow.filesystem import filesystem_of, is_local
+from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in
 
 __all__ = ["FileVersion", "Filter", "OpenParquet", "RowBatch", "is_gone", "open_parquet"]
@@ -238,6 +239,7 @@ def open_parquet(path: str, storage_options: Mapping[str, Any]) -> OpenParquet:
         if file is not None:
             file.close()
         problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read as Parquet: {error}"
+        problem = s3.with_hint(problem, error)
         failure = InputFileError(path, redacted(problem, secrets_in(storage_options, path)))
     raise failure  # without its cause, which may show secrets
 

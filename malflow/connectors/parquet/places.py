@@ -211,7 +211,8 @@ class _S3Place(Place):
         except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - libraries raise anything; raised below, without secrets
-            problem = f"could not be written ({method}: {redacted(f'{type(error).__name__}: {error}', self._secrets)})"
+            said = redacted(f"{type(error).__name__}: {error}", self._secrets)
+            problem = s3.with_hint(f"could not be written ({method}: {said})", error)
             passing = s3.verdict_on_read(error) is Transient
         raise Transient(problem) if passing else self._error(name, problem)
 

@@ -134,13 +134,11 @@ def test_a_bucket_that_is_missing_or_denied_is_named(
     monkeypatch.setattr(s3fs.core.S3FileSystem, "_call_s3", deny)
     s3fs.core.S3FileSystem.clear_instance_cache()
     url = f"s3://{bucket}/denied/*.txt"
-    with pytest.raises(
-        InputFileError, match=r"denied/\*.txt' cannot be read: access is denied \(Forbidden to \*\*\*"
-    ) as denied:
+    with pytest.raises(InputFileError, match=r"denied/\*.txt' cannot be read: .*Forbidden to \*\*\*") as denied:
         TextFileSource(url, storage_options=options).list_parts()
     assert options["secret"] not in repr(denied.value)
     sink = TextFileSink(f"s3://{bucket}/denied.txt", storage_options=options)
     sink.sink_batch([None], ["x"], [0])
-    with pytest.raises(SinkFileError, match=r"/denied.txt' could not be written: Forbidden to \*\*\*"):
+    with pytest.raises(SinkFileError, match=r"/denied.txt' could not be written: .*Forbidden to \*\*\*"):
         sink.close()
     s3fs.core.S3FileSystem.clear_instance_cache()
