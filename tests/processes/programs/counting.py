@@ -243,4 +243,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    for ignored in (signal.SIGHUP, signal.SIGQUIT):  # by whoever started the tests, such as nohup
+        signal.signal(ignored, signal.SIG_DFL)
     main()
