@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -196,9 +196,18 @@ def _refusal(manifest: Manifest, homeless: list[StateEntry], new: list[StateSpec
         )
     states = ", ".join(f"'{entry.name}' ({entry.kind}, {entry.keys} keys)" for entry in homeless)
     operators = ", ".join(f"'{spec.name}' ({spec.kind.word})" for spec in new) or "none"
-    old, other = homeless[0].name, new[0].name if new else "its new name"
+    old, other = _rename(homeless[0].name, [spec.name for spec in new], here)
     return (
         f"snapshot {manifest.snapshot} has states without an operator in the program: {states}; operators without a "
         f"state in the snapshot: {operators}; pass renamed={{'{old}': '{other}'}} if an operator was renamed, "
         f"or allow_dropped_state=['{old}'] if its state may be dropped"
     )
+
+
+def _rename(name: str, new: Sequence[str], here: Container[str]) -> tuple[str, str]:
+    """Return the old and a new name of the operator that a state may have had, whose hidden states go with it."""
+    operator, _, role = name.partition("/")
+    if not role or operator in here:
+        return name, next(iter(new), "its new name")
+    heirs = [it.removesuffix(f"/{role}") for it in new if it.endswith(f"/{role}")]
+    return operator, next(iter(heirs or new), "its new name")

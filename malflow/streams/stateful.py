@@ -54,7 +54,7 @@ _WAIT_FOR_EPOCHS = {
 }
 """What operators do until epochs come."""
 
-_NO_EPOCHS = " have passed, and an input has none; call .event_time() or .generate_epochs() before"
+_NO_EPOCHS = " to pass, and an input has none; call .event_time() or .generate_epochs() before"
 
 
 def _wakes(logic: Any) -> bool:

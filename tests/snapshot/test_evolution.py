@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, SingleThreadRuntime, StreamProvider
+from malflow import GraphError, SingleThreadRuntime, StreamProvider, agg
 from malflow.errors import SnapshotError
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
@@ -16,6 +16,7 @@ from malflow.sources import StatefulSource
 from malflow.state import Delta, StateDelta
 from malflow.state_kinds import StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
+from malflow.windows import tumbling
 from tests.kit.backends import in_memory, kept_states
 from tests.kit.jobs import Job, StoreBackend
 from tests.kit.memory_store import HookedStore
@@ -229,6 +230,31 @@ def test_a_dataflow_goes_on_under_new_names(source: ScriptedSource) -> None:
     assert run(backend, source, "total", renamed={"sum": "total"}) == [6]
     assert run(backend, source, "total") == [10]
     assert kept_states(backend, "total") == {"all": 10}
+
+
+def test_advice_names_the_operator_of_a_hidden_state() -> None:
+    backend, source = in_memory(), ScriptedSource([1, END])
+
+    def count(name: str, **options: Any) -> None:
+        def build(provider: StreamProvider) -> None:
+            timed = (
+                provider.new_stream()
+                .source("numbers", StatefulSource(source))
+                .event_time("at", int_of, out_of_orderness=0)
+            )
+            counts = timed.key_distribute("all", lambda _: 7).window(tumbling(2)).aggregate(name, agg.count())
+            counts.sink("seen", VecSink())
+
+        SingleThreadRuntime(build, backend, **options).execute()
+
+    count("old")  # its window has closed: nothing is left but its time
+    with pytest.raises(SnapshotError, match=r"pass renamed=\{'old': 'new'\} if .* or allow_dropped_state=\['old'\]"):
+        count("new")
+    count("new", renamed={"old": "new"})
+
+
+def int_of(msg: Any) -> int:
+    return int(msg.value)
 
 
 def test_a_dataflow_may_lose_and_win_operators(source: ScriptedSource) -> None:
