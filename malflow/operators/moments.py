@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from numbers import Number
 from operator import attrgetter
 from typing import Any, NoReturn
 
 from malflow.batch import Batch
+from malflow.diagnostics import short_repr
 from malflow.errors import error_text
 from malflow.message import MAX, MIN
 from malflow.operators.contract import Operator
@@ -25,7 +27,10 @@ _ZONE = attrgetter("tzinfo")
 _FINER = ("nanosecond", "nanoseconds")
 """The attributes of the part that datetimes and timedeltas of pandas have beyond Python's."""
 
-_MIXED = "has no zone, and others have one; give all of them one, such as .replace(tzinfo=UTC)"
+_ZONES = "give all of them one, such as .replace(tzinfo=UTC)"
+_MIXED = f"has no zone, and others have one; {_ZONES}"
+_KINDS = (Number, datetime, date, time, timedelta, str, bytes)
+"""Types of which no two can be compared; a datetime is a date, too, but is not compared with one."""
 
 
 def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
@@ -35,13 +40,15 @@ def check_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]
     subtracted.
 
     Raises:
-        OperatorError: at the first record whose timestamp is None or, as NaN and NaT, does not equal itself; or is a
-            datetime in a zone whose offset changes, or one without a zone beside others that have one; or has
-            nanoseconds, which the microseconds of a window's bounds would lose.
+        OperatorError: at the first record whose timestamp is of another kind than those before; or is None or, as NaN
+            and NaT, does not equal itself; or is a datetime in a zone whose offset changes, or one without a zone
+            beside others that have one; or has nanoseconds, which the microseconds of a window's bounds would lose.
     """
     if type(timestamps) is range:
         return timestamps
     kinds = set(map(type, timestamps))
+    if len(kinds) > 1 and len({_kind_of(kind) for kind in kinds} - {None}) > 1:
+        raise _of_two_kinds(operator, batch, timestamps)
     by_the_wall = tuple(kind for kind in kinds if issubclass(kind, datetime) and kind.__lt__ is datetime.__lt__)
     if by_the_wall:
         _check_zones(operator, batch, timestamps, by_the_wall, len(kinds) == len(by_the_wall))
@@ -76,26 +83,46 @@ def _check_zones(
     if (zone is None or zone is UTC) and not [it for it in moments if it.tzinfo is not zone]:  # as in most streams
         return
     zones = {id(zone): zone for zone in map(_ZONE, moments)}
-    fault = _fault_of(list(zones.values()))
-    if fault is None:
+    moving = {key for key, zone in zones.items() if zone is not None and not is_fixed(zone)}
+    if not moving and (len(zones) == 1 or id(None) not in zones):
         return
-    wrong, reason = fault
     rest = iter(timestamps)
     for moment in rest:
-        if isinstance(moment, kinds) and _ZONE(moment) is wrong:
+        reason = _fault_of(moment, moments[0], moving) if isinstance(moment, kinds) else None
+        if reason is not None:
             raise operator.fail(f"its timestamp {moment} {reason}", Batch(batch.keys, batch.values, timestamps), rest)
 
 
-def _fault_of(zones: Sequence[tzinfo | None]) -> tuple[tzinfo | None, str] | None:
-    for zone in zones:
-        if zone is not None and not is_fixed(zone):
-            return zone, (
-                f"is in zone {zone}, whose offset changes: Python compares its times by the clock on the wall, so that "
-                "an hour that comes twice is one hour; give the instant, by .astimezone(UTC)"
-            )
-    if len(zones) > 1 and None in zones:
-        return None, _MIXED
-    return None
+def _fault_of(moment: Any, first: Any, moving: Container[int]) -> str | None:
+    zone = moment.tzinfo
+    if id(zone) in moving:
+        return (
+            f"is in zone {zone}, whose offset changes: Python compares its times by the clock on the wall, so that "
+            "an hour that comes twice is one hour; give the instant, by .astimezone(UTC)"
+        )
+    if (zone is None) == (first.tzinfo is None):
+        return None
+    has, had = ("no zone", "one") if zone is None else ("a zone", "none")
+    return f"has {has}, and those before have {had}, as {first}; {_ZONES}"
+
+
+def _kind_of(given: type) -> type | None:
+    """Return the kind of type whose values this type's can be compared with; None where that is not known."""
+    return next((kind for kind in _KINDS if issubclass(given, kind)), None)
+
+
+def _of_two_kinds(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Exception:
+    """Return the error for the first timestamp that can't be compared with those before."""
+    rest = iter(timestamps)
+    known = ((moment, _kind_of(type(moment))) for moment in rest)
+    first, kind = next((moment, kind) for moment, kind in known if kind is not None)
+    other = next(moment for moment, own in known if own not in (None, kind))
+    problem = (
+        f"its timestamp {short_repr(other)} is of type {type(other).__name__}, and those before are of type "
+        f"{type(first).__name__}, as {short_repr(first)}; give all records timestamps of one type, by "
+        ".assign_timestamps()"
+    )
+    return operator.fail(problem, Batch(batch.keys, batch.values, timestamps), rest)
 
 
 def is_fixed(zone: tzinfo) -> bool:

@@ -416,9 +416,58 @@ def test_a_time_without_a_zone_beside_others_is_refused() -> None:
         return NIGHT.replace(minute=msg.value, tzinfo=None if msg.value == 5 else UTC)
 
     for debug in (False, True):  # in one batch, and in several
-        with pytest.raises(OperatorError, match=r"has no zone, and others have one.*replace\(tzinfo=UTC\)") as caught:
+        told = r"has no zone, and (others|those before) have one.*replace\(tzinfo=UTC\)"
+        with pytest.raises(OperatorError, match=told) as caught:
             values_of(partial(SingleThreadRuntime, debug=debug), range(10), lambda s: assigned(s, stamp))
         assert caught.value.value == 5
+
+
+NAIVE = datetime(2024, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "told"),
+    [
+        (7, NAIVE, r"datetime\(2024, 1, 1, 0, 0\) is of type datetime, .* of type int, as 7; .*assign_timestamps\(\)"),
+        (NAIVE, 7, r"7 is of type int, .* of type datetime, as datetime.datetime\(2024.*assign_timestamps\(\)"),
+        (7.5, "8", r"'8' is of type str, .* of type float, as 7.5; .*assign_timestamps\(\)"),
+        (NAIVE, NAIVE.date(), r"is of type date, .* of type datetime, as .*assign_timestamps\(\)"),
+        (NAIVE, NAIVE.replace(tzinfo=UTC), r"\+00:00 has a zone, .* have none, as 2024-01-01 00:00:00; .*replace\("),
+        (
+            NAIVE.replace(tzinfo=UTC),
+            NAIVE,
+            r"00:00:00 has no zone, .* have one, as 2024-01-01 00:00:00\+00:00; .*replace\(",
+        ),
+    ],
+)
+@pytest.mark.parametrize("step", ["assign", "restamp", "event_time"])
+def test_times_of_two_kinds_in_one_batch_name_both_at_the_first_record(
+    step: str, usual: Any, other: Any, told: str
+) -> None:
+    def stamp(msg: Any) -> Any:
+        return usual if msg.value % 7 < 5 else other  # 5 is the first
+
+    def build(stream: Any) -> Any:
+        bound = timedelta(0) if isinstance(usual, datetime) else 0
+        if step == "event_time":
+            return stream.event_time("stamp", stamp, out_of_orderness=bound)
+        if step == "restamp":
+            return restamped(stream, stamp)
+        return stream.assign_timestamps("stamp", stamp).generate_epochs("epochs", limit_out_of_orderness(bound))[0]
+
+    with pytest.raises(OperatorError, match=told) as caught:
+        values_of(SingleThreadRuntime, range(20), build)
+    assert (caught.value.operator, caught.value.value) == ("epochs" if step == "restamp" else "stamp", 5)
+
+
+def test_times_of_types_that_can_be_compared_are_taken() -> None:
+    moments = [1, 2.5, Decimal(3), True, MAX]
+    values = values_of(
+        SingleThreadRuntime,
+        range(5),
+        lambda s: s.assign_timestamps("t", lambda m: moments[m.value]).generate_epochs("e", no_epochs)[0],
+    )
+    assert values == [0, 1, 2, 3, 4]
 
 
 def test_a_zone_is_looked_for_among_other_moments() -> None:
