@@ -8,12 +8,15 @@ from typing import Any, Literal, TypeAlias
 from malflow.errors import MalflowError
 from malflow.store.redaction import shown_path
 
-__all__ = ["IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
+__all__ = ["IN_ANOTHER_ENCODING", "IN_A_HEADER", "IN_A_RECORD", "BadRecord", "OnError", "why_undecodable"]
 
 _SHOWN = 80
 
 IN_A_RECORD = "to continue without it, pass on_error='skip', or a function that takes this error"
 """The remedy for a bad record, for messages."""
+
+IN_ANOTHER_ENCODING = "pass encoding= if the file has another one"
+"""The first remedy for a record that does not decode."""
 
 IN_A_HEADER = "correct it, or override it with header=True, fields=[...]"
 """The remedy for a bad header."""

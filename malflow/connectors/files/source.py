@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.callables import deferred
-from malflow.connectors.files.bad_records import IN_A_HEADER, IN_A_RECORD, BadRecord, OnError, why_undecodable
+from malflow.connectors.files.bad_records import (
+    IN_A_HEADER,
+    IN_A_RECORD,
+    IN_ANOTHER_ENCODING,
+    BadRecord,
+    OnError,
+    why_undecodable,
+)
 from malflow.connectors.files.lines import (
     LineBuffer,
     LinePosition,
@@ -253,7 +260,13 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         line = lines.number(at)
         if undecodable:
             raw = text.encode(self._options.encoding, "surrogateescape").removesuffix(b"\n").removesuffix(b"\r")
-            return BadRecord(self._path, line, raw, why_undecodable(raw, self._options.encoding), mend=mend)
+            return BadRecord(
+                self._path,
+                line,
+                raw,
+                why_undecodable(raw, self._options.encoding),
+                mend=f"{IN_ANOTHER_ENCODING}; {mend}",
+            )
         record = text.removesuffix("\n").removesuffix("\r")
         return BadRecord(self._path, line, record, parsed.reason or "", mend=mend)
 

@@ -26,6 +26,9 @@ def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
 
 
+_DELIMITERS = (";", "\t", "|")
+"""What may stand between fields instead of a comma."""
+
 _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     int: int,
     float: float,
@@ -80,7 +83,11 @@ class RecordTypes:
     def missing(self, header: Sequence[str]) -> str | None:
         """Return why records with these fields cannot be converted, or None if they can."""
         lacking = [name for name in self.required if name not in header]
-        return f"no field {lacking[0]!r}, to which types gives a type; it has {', '.join(header)}" if lacking else None
+        if not lacking:
+            return None
+        mark = next((it for it in _DELIMITERS if it in header[0]), None) if self._of_text and len(header) == 1 else None
+        cure = f"; pass delimiter={mark!r}" if mark is not None else ""
+        return f"no field {lacking[0]!r}, to which types gives a type; it has {', '.join(header)}{cure}"
 
     def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[Any]:
         """Return the record of each row of text.
@@ -116,8 +123,10 @@ class RecordTypes:
         try:
             converted.extend(map(convert, values))
         except Exception as error:
-            value = short_repr(values[len(converted)])
-            raise FieldError(f"field {name!r} is not {_shown(self._types[name])}: {value}") from error
+            value, kind = values[len(converted)], self._types[name]
+            may_be_empty = value in ("", None) and isinstance(kind, type)
+            cure = f"; give {_shown(kind)} | None if it may be empty" if may_be_empty else ""
+            raise FieldError(f"field {name!r} is not {_shown(kind)}: {short_repr(value)}{cure}") from error
         return converted
 
     def _make(self, record: dict[str, Any]) -> Any:

@@ -388,6 +388,7 @@ def test_a_bad_record_is_raised_after_the_good_ones_before_it(
         assert (bad.value.path, bad.value.line, bad.value.record) == (path, line, record)
         assert bad.value.reason == reason
         assert str(bad.value).startswith(f"{path} line {line}: {reason}; got {record!r}; ")
+        assert ("pass encoding= if" in str(bad.value)) == isinstance(record, bytes)
     assert partition.snapshot().index == index == 1
 
 

@@ -102,7 +102,9 @@ def test_lines_of_json_become_instances_or_dicts(tmp_path: Path) -> None:
 BAD = [
     (CsvSource, "gate\n7\n8x\n", {"gate": int}, r"flights.txt line 3: field 'gate' is not int: '8x'; got '8x'"),
     (CsvSource, "gate\n7\n\n\n", {"gate": date}, r"line 2: field 'gate' is not date: '7'"),
-    (CsvSource, "gate,b\n,1\n", {"gate": int}, r"line 2: field 'gate' is not int: ''"),
+    (CsvSource, "gate,b\n,1\n", {"gate": int}, r"field 'gate' is not int: ''; give int \| None if it may be empty"),
+    (CsvSource, "gate;b\n1;2\n", {"gate": int}, r"it has gate;b; pass delimiter=';'; got"),
+    (CsvSource, 'gate,b\n1,"2;3"\n', {"gat": int}, r"it has gate, b; got"),
     (CsvSource, "gate\nmaybe\n", {"gate": bool}, r"line 2: field 'gate' is not bool: 'maybe'"),
     (CsvSource, "gate\n7\n", {"delay": int}, r"line 1: no field 'delay', to which types gives a type; it has gate"),
     (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
