@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ import malflow.patterns
 import malflow.sinks
 import malflow.snapshot
 import malflow.sources
+from malflow.sinks import VecSink
+from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,44 @@ def test_all_is_sorted_and_complete(module: object) -> None:
 def test_importing_malflow_brings_nothing_heavy(name: str) -> None:
     program = f"import sys, malflow, malflow.sources, malflow.sinks; sys.exit({name!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", program], check=False).returncode == 0
+
+
+class _Numbers(StatefulSourcePartition[int, int, int]):
+    """A reader of a user's that was written when tasks of Spark read again what was lost."""
+
+    def __init__(self, position: int | None) -> None:
+        self.position = position or 0
+
+    def poll(self) -> tuple[int, int]:
+        self.position += 1
+        return self.position, self.position
+
+    def is_finished(self) -> bool:
+        return self.position == 3
+
+    def snapshot(self) -> int:
+        return self.position
+
+    def has_repeated(self, position: int) -> bool:
+        raise malflow.SourceNotReplayable(f"not from {position}")
+
+
+def test_a_reader_with_a_method_that_is_not_called_any_more_works(tmp_path: Path) -> None:
+    class Source(StatefulSourceImpl[str, int, int, int]):
+        def list_parts(self) -> list[str]:
+            return ["numbers"]
+
+        def build_part(self, part: str, state: int | None) -> _Numbers:
+            return _Numbers(state)
+
+    def build(provider: malflow.StreamProvider) -> None:
+        provider.new_stream().source("in", malflow.sources.StatefulSource(Source())).sink("out", out)
+
+    out: VecSink[Any, int, int] = VecSink()
+    malflow.SingleThreadRuntime(build, malflow.snapshot.FsspecBackend(str(tmp_path), job="job")).execute()
+    assert [msg.value for msg in out] == [1, 2, 3]
+    assert not hasattr(StatefulSourcePartition, "has_repeated")
+    assert "Not raised any more" in (malflow.SourceNotReplayable.__doc__ or "")
 
 
 def test_version_is_the_metadatas() -> None:

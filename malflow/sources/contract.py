@@ -77,15 +77,6 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
         del position
         return False
 
-    def has_repeated(self, position: S) -> bool:
-        """Whether the records returned are those that another reader had returned when it stood at `position`.
-
-        It is not called any more, and exists for readers that call it on their base class: on Spark, a task that is
-        lost sends what it has read from its changelog, and reads nothing again.
-        """
-        del position
-        return True
-
     def committed(self, position: S) -> None:
         """Confirm a position outside: the snapshot that contains it is durable. Optional; the default does nothing.
 

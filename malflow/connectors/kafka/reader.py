@@ -95,7 +95,6 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         self._skipped = tally[part] = skipped
         self._failing: list[Message] = []
         self._next = buffer.next
-        self._last = -1
         self._is_open = True
 
     def poll(self) -> tuple[Any, Any] | None:
@@ -117,7 +116,6 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         if messages:
             self._failing = messages  # an error leaves them here, so that they are not passed over
             columns = self._decoded(messages) or self._one_by_one(messages)
-            self._last = messages[-1].offset() or 0
             done = len(messages) - len(self._failing)
             if done:
                 self._buffer.seen = messages[done - 1]
@@ -137,10 +135,6 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
     def go_on_from(self, position: Position) -> bool:
         """Continue if this reader is where the other one came to."""
         return self._is_open and not self._failing and tuple(position)[:_PLACE] == self.snapshot()[:_PLACE]
-
-    def has_repeated(self, position: Position) -> bool:
-        """Whether as many records lie before the same offset: compaction has removed none of them."""
-        return bool(self._last < position[1])
 
     def committed(self, state: Position) -> None:
         """Commit an offset for the group, if there is one."""

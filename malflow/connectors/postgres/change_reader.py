@@ -121,7 +121,7 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
         self._page: tuple[Page, int] | None = None
         self._lost_since: float | None = None
         self._target: int | None = None
-        self._finished = self._has_copied = self._has_begun = False
+        self._finished = self._has_begun = False
         self._server_end: Background[int] | None = None
         self._has_looked_for_old = False
         self._known_end = 0
@@ -162,10 +162,6 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def go_on_from(self, position: Position) -> bool:
         """Whether the reader stands at this position."""
         return self._open is not None and self.snapshot() == position
-
-    def has_repeated(self, position: Position) -> bool:
-        """Whether no rows of a copy were read anew, whose tables may have changed; the log does not change."""
-        return not self._has_copied or self.snapshot() == position
 
     def committed(self, position: Position) -> None:
         """Confirm a position to the server: a snapshot with it is durable."""
@@ -247,7 +243,6 @@ class ChangesPartition(StatefulSourcePartition[Change, datetime, Position]):
     def _poll_copy(self, now: _Copying, limit: int) -> tuple[Sequence[Change], Sequence[datetime]]:
         copy = now.reader
         time = copy.state.snapshots[copy.index].time
-        self._has_copied = True
         if copy.restarted:
             truncations = [Change("truncate", table, None, None, now.lsn, time) for table in copy.restarted]
             copy.restarted = []

@@ -224,10 +224,6 @@ class SourcePartition(StatefulSourcePartition[Any, Any, Position]):
         """Whether the reader stands at this position."""
         return position == self.snapshot()
 
-    def has_repeated(self, position: Position) -> bool:
-        """Whether the last of as many rows is the same."""
-        return position == self.snapshot()
-
     def suspend(self) -> None:
         """Close the connection."""
         fetching, self._fetching = self._fetching, None

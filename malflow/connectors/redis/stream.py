@@ -159,10 +159,6 @@ class StreamReader(StatefulSourcePartition[Any, Any, Position]):
         self._finished = self._stop is not None and self._at >= self._stop
         return True
 
-    def has_repeated(self, position: Position) -> bool:
-        """Whether as many entries lie before the same id: none of them was deleted."""
-        return self._at <= _Id.of(position[0])
-
     def lag(self) -> int | None:
         """Return how many entries the stream had behind the position when it was looked at last."""
         if self._added is None or self._count is None:

@@ -289,17 +289,6 @@ def test_records_of_a_decoder_that_fails_once(broker: Broker) -> None:
     reader.suspend()
 
 
-def test_records_read_again_lie_before_the_same_offset(broker: Broker) -> None:
-    topic = broker.topic()
-    broker.write(topic, [b"1", b"2", b"3"])
-    reader = broker.source(topic).build_part((topic, 0), None)
-    assert read_some(reader, 2) == [b"1", b"2"]
-    of, offset, *rest = reader.snapshot()
-    assert reader.has_repeated((of, offset, *rest))
-    assert not reader.has_repeated((of, offset - 1, *rest)), "compaction has removed a record before"
-    reader.suspend()
-
-
 def test_records_after_a_codec_that_was_unavailable(broker: Broker) -> None:
     topic, failures = broker.topic(), [CodecUnavailable("not now")]
 

@@ -73,19 +73,6 @@ def test_reader_that_goes_on_from_another_position(redis_url: str, client: Any, 
     assert other.is_finished()
 
 
-def test_entries_read_again_of_which_one_was_deleted(redis_url: str, client: Any, name: str) -> None:
-    ids = add(client, name, *range(5))
-    source = source_of(redis_url, name)
-    first = source.build_part(name, None)
-    assert numbers(first, 1) == [0]
-    again, other = (source.build_part(name, first.snapshot()) for _ in range(2))
-    assert numbers(first, 2) == numbers(again, 2) == [1, 2]
-    assert again.has_repeated(first.snapshot())
-    client.xdel(name, ids[1])
-    assert numbers(other, 2) == [2, 3]
-    assert not other.has_repeated(first.snapshot())
-
-
 def test_start_at_the_end_and_at_a_time(redis_url: str, client: Any, name: str) -> None:
     for number in range(5):
         client.xadd(name, {"n": number}, id=f"{1000 * number + 1000}-{number}")
