@@ -43,7 +43,7 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
             many arrive at once; to never delay an item, implement a partition with ``poll``.
 
     Raises:
-        GraphError: if `iterable` is not iterable.
+        GraphError: if `iterable` is not iterable, or a DataFrame, which iterates over the names of its columns.
     """
 
     keyed = False
@@ -53,6 +53,11 @@ class SingleIteratorSource(StatelessSourceImpl[NoKeyType, V, int]):
             iter(iterable)
         except TypeError:
             raise GraphError(f"SingleIteratorSource needs an iterable; got {iterable!r}") from None
+        if callable(getattr(iterable, "itertuples", None)):
+            raise GraphError(
+                "SingleIteratorSource needs records; a DataFrame iterates over the names of its columns; pass "
+                "df.to_dict('records'), or df.itertuples(index=False)"
+            )
         self._iterable = iterable
 
     def list_parts(self) -> Iterable[NoKeyType]:

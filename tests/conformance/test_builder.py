@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from malflow import (
@@ -226,6 +227,8 @@ def test_sources_and_sinks_are_checked_at_once() -> None:
         build(lambda provider: provider.new_stream().source("s", [1, 2]))  # type: ignore[call-overload]
     with refused("operator 's' needs a StatelessSink or a StatefulSink; got"):
         build(lambda provider: source(provider).sink("s", []))
+    with refused(r"SingleIteratorSource needs records; a DataFrame .*; pass df.to_dict\('records'\)"):
+        SingleIteratorSource(pd.DataFrame({"a": [1]}))
     with refused("SingleIteratorSource needs an iterable; got 7"):
         SingleIteratorSource(7)  # type: ignore[arg-type]
 
