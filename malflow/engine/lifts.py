@@ -6,7 +6,8 @@ epoch of those that go on:
 - on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
   more records in a later run, those that it has passed are late;
 - one whose source has finished on all workers. It follows the generators that its stream meets downstream, so that
-  windows that it feeds close while those are still open into which their results go;
+  windows that it feeds close while those are still open into which their results go. It does not as long as an
+  operator before it, which waits for the epochs of another generator, keeps records that are to come;
 - with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
   downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
 
@@ -39,12 +40,14 @@ class Reached(NamedTuple):
         is_finished: whether its source had finished on that worker before the tick.
         silence: for how long it has been silent; None if it is not.
         counts_tick: whether that counts the tick at whose end it is reported, or only those before.
+        holds: whether it is not the generator that is reported, but an operator before it that keeps records.
     """
 
     epoch: Any
     is_finished: bool
     silence: timedelta | None = None
     counts_tick: bool = False
+    holds: bool = False
 
 
 class Member(NamedTuple):
@@ -102,13 +105,15 @@ class Lifts:
             quiet_time: by how much their silence has grown.
         """
         coming = Tick(quiet=quiet, quiet_time=quiet_time)
+        waited_for = {name for _, report in reports for name, them in report.items() if any(it.holds for it in them)}
         lifts: dict[str, Any] = {}
         for group in self._groups:
             members = [
-                self._member(name, worker, reached, coming)
+                self._member(name, worker, reached, coming, goes_on=name in waited_for)
                 for worker, report in reports
                 for name in group
                 for reached in report.get(name, ())
+                if not reached.holds
             ]
             lifts.update(lifts_of(members, self._group_time(members, quiet_time), self._meetings))
         return lifts
@@ -120,14 +125,14 @@ class Lifts:
         }
         return frozenset[str]().union(*(self._feeding[name] for name in finished.intersection(lifts)))
 
-    def _member(self, name: str, worker: int, reached: Reached, coming: Tick) -> Member:
+    def _member(self, name: str, worker: int, reached: Reached, coming: Tick, *, goes_on: bool) -> Member:
         idle_after, silence = self._nodes[name].idle_after, reached.silence
         if idle_after is not None and not reached.counts_tick:
             silence = silence_after(silence, self._places[name][worker], coming)
         is_idle = idle_after is not None and silence is not None and silence >= idle_after
         over = silence - idle_after if is_idle and silence is not None and idle_after is not None else None
         is_timed = idle_after is not None or self._is_near[name][worker]
-        return Member(name, reached.epoch, reached.is_finished, over, is_timed)
+        return Member(name, reached.epoch, reached.is_finished and not goes_on, over, is_timed)
 
     def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
         """Return the epoch to which the silent members of a group are lifted; None if they are not."""

@@ -136,6 +136,16 @@ def epochs_along(program: Program) -> list[frozenset[str]]:
     return carried
 
 
+def generators_behind(program: Program) -> list[frozenset[str]]:
+    """Return, for each vertex, the generators of epochs (watermarks) to which its output comes."""
+    behind: list[frozenset[str]] = [frozenset()] * len(program.vertices)
+    for index, vertex in reversed([*enumerate(program.vertices)]):
+        issued = frozenset({vertex.node.name}) if vertex.node.issues_epochs else frozenset[str]()
+        for port in vertex.inputs:
+            behind[port.vertex] |= behind[index] | issued
+    return behind
+
+
 def meetings(program: Program) -> list[frozenset[str]]:
     """Return, for each vertex with several inputs, the generators of epochs whose streams meet there."""
     carried = epochs_along(program)

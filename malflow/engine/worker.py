@@ -12,7 +12,7 @@ from malflow.batch import Batch
 from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
 from malflow.engine.lifts import Reached
 from malflow.engine.parts import Parts, Place
-from malflow.engine.plan import Program, Step
+from malflow.engine.plan import Program, Step, generators_behind
 from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.errors import MalflowError, release_all
 from malflow.graph import (
@@ -130,6 +130,12 @@ class Worker:
             (vertex, active.operator)
             for vertex, active in self._active.items()
             if isinstance(active.operator, GenerateEpochs)
+        ]
+        behind = generators_behind(program)
+        self._holders = [
+            (active, behind[vertex])
+            for vertex, active in self._active.items()
+            if behind[vertex] and isinstance(active.node, StatefulNode)
         ]
         self._find_feeders()
         self._finished: frozenset[tuple[str, int]] = frozenset()
@@ -346,13 +352,19 @@ class Worker:
     def reached(self) -> dict[str, list[Reached]]:
         """Return how far the generators of epochs have come to which records come on this worker.
 
-        With ``idle_after``, those with an epoch for each part, part by part.
+        With ``idle_after``, those with an epoch for each part, part by part. Also that operators of this worker keep
+        records which are to come to generators, on whatever worker.
         """
-        return {
+        reached = {
             generator.context.operator_name: list(self._reached(generator))
             for _, generator in self._generators
             if generator.fed_by
         }
+        for active, names in self._holders:
+            if self._act(active.operator, active.operator.held) is not None:
+                for name in names:
+                    reached.setdefault(name, []).append(Reached(None, False, holds=True))
+        return reached
 
     def _reached(self, generator: GenerateEpochs) -> Iterator[Reached]:
         is_finished = self._finished.issuperset(generator.fed_by)

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from malflow import NoKey
-from tests.properties.building import needs_epochs
 from tests.properties.dataflows import (
     NOTABLE,
     PLAIN,
@@ -30,6 +29,7 @@ from tests.properties.dataflows import (
     stateful_op,
 )
 from tests.properties.functions import EQUAL_KEYS
+from tests.properties.lifting import lifted
 from tests.properties.specs import Dataflow, Order, Part, Place, Step
 
 __all__ = ["Flow", "flows", "resting", "wide"]
@@ -112,39 +112,11 @@ class LongDraft(Draft):
 
     def flow(self) -> Flow:
         dataflow = self.finish()
-        return Flow(dataflow, frozenset(self.kept - _lifted(dataflow.steps)), frozenset(self.counted))
-
-
-def _lifted(steps: Sequence[Step]) -> frozenset[str]:
-    """Return the steps that are, or are behind, those whose generator of epochs meets others, of other sources.
-
-    Once its own sources have ended it follows those, so that results come then which otherwise come at the end.
-    """
-    sources: list[frozenset[str]] = []
-    carried: list[frozenset[str]] = []
-    groups: list[tuple[frozenset[str], frozenset[frozenset[str]]]] = []
-    for step in steps:
-        upstream = frozenset[str]().union(*(sources[index] for index in step.inputs)) or frozenset({step.name})
-        generators = frozenset[str]().union(*(carried[index] for index in step.inputs))
-        if step.kind == "assign_timestamps":
-            generators = frozenset()
-        elif step.kind == "generate_epochs" or (needs_epochs(step) and not generators):
-            generators |= {step.name}
-        met = [group for group in groups if group[0] & generators]
-        groups = [group for group in groups if group not in met]
-        groups.append((generators.union(*(it for it, _ in met)), frozenset({upstream}).union(*(it for _, it in met))))
-        sources += [upstream] * step.outputs
-        carried += [generators] * step.outputs
-    several = frozenset[str]().union(*(generators for generators, found in groups if len(found) > 1))
-    found: set[str] = set()
-    after: list[bool] = []
-    for step in steps:
-        own = frozenset({step.name}).union(*(carried[index] for index in step.inputs))
-        is_timed = step.kind in _TIMED and not own.isdisjoint(several)
-        is_lifted = is_timed or any(after[index] for index in step.inputs)
-        after += [is_lifted] * step.outputs
-        found |= {step.name} if is_lifted else set()
-    return frozenset(found)
+        return Flow(
+            dataflow,
+            frozenset(self.kept - lifted(dataflow.steps, lambda step: step.kind in _TIMED)),
+            frozenset(self.counted),
+        )
 
 
 def single_source(draft: LongDraft) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import StreamProvider, agg, limit_out_of_orderness
+from malflow import DataMessage, StatefulLogic, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
@@ -75,3 +76,66 @@ def test_results_are_right_whichever_source_ends_first(
     assert Counter(msg.value.value for msg in first) == Counter(counts.values())
     assert Counter({(msg.key, msg.value.start): msg.value.value for msg in second}) == sums
     assert len(second) == len(sums), "a window gave several results"
+
+
+class Later(StatefulLogic):
+    """Send the records of a key when a timer for the last of them fires."""
+
+    def on_data(self, msg: Any, state: Any, output: Any) -> Any:
+        output.wake(msg.timestamp + 10)
+        return [*state, msg.value]
+
+    def on_timer(self, key: Any, at: Any, state: Any, output: Any) -> None:
+        for value in state:
+            output.send(DataMessage(key, value, at))
+
+
+HOLDING: dict[str, Callable[[Any], Any]] = {
+    "sort": lambda keyed: keyed.sort("hold"),
+    "batch": lambda keyed: keyed.batch("hold", 1000, within=20).flatten("values"),
+    "windows": lambda keyed: (
+        keyed.window(tumbling(7)).aggregate("hold", agg.collect()).flat_map("values", lambda result: result.value)
+    ),
+    "timers": lambda keyed: keyed.stateful_op("hold", Later(), list),
+    "pairs": lambda keyed: keyed.interval_join(
+        "hold", keyed.filter("none", lambda _: False), before=5, after=5, how="left"
+    ).map("left", lambda pair: pair[0]),
+}
+
+
+@pytest.mark.parametrize("again", ["event_time", "generate_epochs"])
+@pytest.mark.parametrize("hold", HOLDING)
+@given(
+    first=st.lists(st.integers(0, 40), min_size=1, max_size=12),
+    second=st.lists(st.integers(0, 90), max_size=15, unique=True).map(sorted),
+    workers=st.integers(1, 3),
+    meets=st.booleans(),
+)
+def test_what_waits_before_a_generator_is_on_time_however_early_its_source_ends(
+    hold: str, again: str, first: list[int], second: list[int], workers: int, meets: bool
+) -> None:
+    late: VecSink[Any, Any, Any] = VecSink()
+    sums: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        early = provider.new_stream().source("early", ScriptedSource([Timed(1, it) for it in first]))
+        script = [item for at in second for item in (PAUSE, Timed(0, at))]
+        longer = provider.new_stream().source("longer", ScriptedSource(script))
+        timed = early.event_time("early times", lambda msg: msg.timestamp, out_of_orderness=50)
+        others = longer.event_time("longer times", lambda msg: msg.timestamp, out_of_orderness=0)
+        held = HOLDING[hold](timed.key_distribute("early key", lambda msg: msg.timestamp % 3))
+        if again == "event_time":
+            on_time = held.event_time("again", lambda msg: msg.timestamp, out_of_orderness=50, per_part=False)
+            on_time.late.sink("behind", late)
+        else:
+            on_time, behind = held.generate_epochs("again", lambda msg, epoch: None, per_part=False)
+            behind.sink("behind", late)
+        if meets:
+            timed.union(others, name="met").sink("both", VecSink())
+        keyed = on_time.union(others, name="union").key_distribute("all", lambda msg: 0)
+        keyed.window(tumbling(10)).aggregate("sums", agg.sum()).sink("out", sums)
+
+    finish(run_of(build, workers))
+    assert late.values == []
+    assert sum(msg.value.value for msg in sums) == len(first)
+    assert len({msg.value.start for msg in sums}) == len(sums), "a window gave several results"
