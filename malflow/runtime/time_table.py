@@ -60,8 +60,11 @@ class TimeRow:
         return "\n".join([f"operator '{self.operator}' has {open_} open{waits}; {time}.", *self._reason()])
 
     def _reason(self) -> list[str]:
+        where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
+        cure = [] if self.goes_on else [f"  to go on without it, pass idle_after= to operator '{self.generator}'"]
         if self.source is None:
-            return []
+            ended = f"  it is held back by operator '{self.generator}' ({where}), whose source has ended"
+            return [] if self.generator is None else [ended, *cure]
         part = "" if self.part is None or self.part is NoKey else f", part {short_repr(self.part)}"
         is_silent = self.silence is not None and self.silence >= _WORTH_TELLING
         silence = (
@@ -69,11 +72,7 @@ class TimeRow:
         )
         if self.generator is None:
             return [f"  it gets no epochs: nothing generates them behind source '{self.source}'"]
-        where = "no epoch yet" if self.epoch is None else f"its epoch is {_shown(self.epoch)}"
-        reason = f"  it is held back by source '{self.source}'{part}{silence} ({where}, at '{self.generator}')"
-        if self.goes_on:
-            return [reason]
-        return [reason, f"  to go on without it, pass idle_after= to operator '{self.generator}'"]
+        return [f"  it is held back by source '{self.source}'{part}{silence} ({where}, at '{self.generator}')", *cure]
 
 
 @dataclass(frozen=True, slots=True)

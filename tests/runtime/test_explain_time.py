@@ -193,6 +193,29 @@ def test_a_run_is_explained_while_it_runs_and_afterwards() -> None:
     assert handle.explain_time().rows == (row,)
 
 
+def test_a_generator_that_waits_for_what_is_kept_before_it_is_told_when_its_source_has_ended() -> None:
+    ended = threading.Event()
+
+    def build(provider: Any) -> None:
+        first = provider.new_stream().source("file", ScriptedSource([Timed(1, 1), Timed(2, 2)]))
+        timed = first.event_time("file times", lambda msg: msg.timestamp, out_of_orderness=0)
+        counts = timed.key_distribute("file key", lambda msg: 0).window(tumbling(10)).aggregate("tens", agg.count())
+        again = counts.event_time("again", lambda msg: msg.timestamp, out_of_orderness=0, per_part=False)
+        live = provider.new_stream().source("live", StatefulSource(Endless(ended)))
+        others = live.event_time("live times", lambda msg: msg.timestamp, out_of_orderness=0)
+        both = again.map("one", lambda _: 1).union(others, name="both").key_distribute("key", lambda msg: 0)
+        both.window(tumbling(2)).aggregate("pairs", agg.count()).sink("out", VecSink())
+
+    handle = SingleThreadRuntime(build).start()
+    while "'pairs' has" not in (table := str(handle.explain_time())) or handle.progress.unfinished != ("live",):
+        pass
+    ended.set()
+    assert handle.await_termination(30)
+    *_, reason, cure, _ = table.splitlines()
+    assert reason == "  it is held back by operator 'again' (no epoch yet), whose source has ended"
+    assert cure == "  to go on without it, pass idle_after= to operator 'again'"
+
+
 def test_late_records_are_part_of_it() -> None:
     runtime = SingleThreadRuntime(hourly(SingleIteratorSource([Timed(1, 1)])))
     runtime.execute()
