@@ -78,6 +78,23 @@ def test_a_snapshot_is_answered_when_all_agree_on_it(any_parallelism: Any, lines
     assert seen == [(made, made, [made], ["a"])]
 
 
+def test_a_snapshot_asked_for_in_the_last_tick_is_answered(runtime: Any, store: FsspecBackend) -> None:
+    class Asking:
+        """Asks for a snapshot in each tick."""
+
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, TickFinished):
+                asked.append(started.snapshot())
+
+    asked: list[Any] = []
+    source = ScriptedSource([1, PAUSE, 2])
+    started: Any = runtime(counting(source), store, listeners=[Asking()], at_end="keep")
+    started.execute()
+    ids = [answer.result(SECONDS) for answer in asked]
+    assert ids == sorted(ids)
+    assert 0 < ids[-1] <= started.progress.snapshot
+
+
 def test_records_are_counted_when_the_sink_has_them(any_parallelism: Any) -> None:
     class Sink(VecSink[Any, Any, Any]):
         """Compares the progress with what it has."""

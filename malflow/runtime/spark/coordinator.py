@@ -339,7 +339,7 @@ class TickCoordinator:
         snapshots = self._snapshots
         keeps = finished and not self._is_stopping and not self._options.finishes
         if keeps and self._held is not None:  # the snapshot is of the state before the tick that asked for it
-            self._requests.listeners.notify(self._options.input_ended(self.tick, self._held))
+            self._end_kept(self._held)
             return None
         if self.rescaling is not None:
             if snapshots is not None:
@@ -368,6 +368,12 @@ class TickCoordinator:
             return self._next(polls=False, ends=True)
         self._requests.listeners.notify(self._options.input_ended(self.tick, {}))
         return self._next(final=True)
+
+    def _end_kept(self, held: dict[str, Waiting]) -> None:
+        """End a run that keeps what is held; its last snapshot has all state, and answers what was asked meanwhile."""
+        if self._snapshots is not None:
+            self._snapshots.answer_with_last()
+        self._requests.listeners.notify(self._options.input_ended(self.tick, held))
 
     def _finds_changes(self) -> bool:
         """Whether the parts of a source have changed, so that other workers must go on."""

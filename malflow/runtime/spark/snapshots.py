@@ -129,6 +129,14 @@ class SparkRunSnapshots:
         """Queue a request for a snapshot, which is taken as soon as possible."""
         self._asked.append(request)
 
+    def answer_with_last(self) -> None:
+        """Answer requests with the last snapshot, which has all state: nothing has changed since."""
+        if self.snapshot is not None:
+            last: Future[int] = Future()
+            last.set_result(self.snapshot)
+            self._answers.follow(self.take_asked(), last)
+            self._answers.give()
+
     def check(self) -> None:
         """Record a committed snapshot, and raise the error of one that failed.
 
