@@ -105,7 +105,7 @@ class SnapshotSession:
         self._last: Future[int] | None = None
         self._fatal: SnapshotError | RunFailed | OperatorError | None = None
         self._failing_since: float | None = None
-        self._failures = 0
+        self._backoff = _FIRST_RETRY
         self._retry_at: float | None = None
         self._pause: float | None = None
         self._process = environment.process()
@@ -313,7 +313,7 @@ class SnapshotSession:
             )
             raise self._fatal from error
         self._failing_since = self._retry_at = None
-        self._failures = 0
+        self._backoff = _FIRST_RETRY
         return snapshot
 
     def _note_failure(self, error: StoreError) -> None:
@@ -327,8 +327,8 @@ class SnapshotSession:
             )
             self._fatal.__cause__ = error
             return
-        pause = min(_FIRST_RETRY * 2**self._failures, _LONGEST_RETRY) * (0.5 + environment.jitter())
-        self._failures += 1
+        pause = self._backoff * (0.5 + environment.jitter())
+        self._backoff = min(2 * self._backoff, _LONGEST_RETRY)
         self._retry_at, self._pause = now + pause, pause
 
     def _write(self, content: Content, captured: list[Future[Section]], *, base: bool) -> int:

@@ -205,8 +205,10 @@ class LocalStore:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
             self._sync(parent)  # also if another process created it: it may have died before its sync
+        folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        if create:
             self._durable.add(path)
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        return folder
 
     def _make_root(self) -> None:
         if self._root in self._durable:

@@ -292,6 +292,18 @@ def test_a_snapshot_that_failed_is_tried_again_after_pauses_that_double(store: H
     assert failing.fired == len(tries)
 
 
+@pytest.mark.fault("C6")
+def test_snapshots_may_fail_more_often_than_a_pause_can_double(store: HookedStore, clock: Clock) -> None:
+    job = job_on(store, clock)
+    store.before.append(Failing("put", "d/", StoreError("no space left"), times=1_200))
+    for number in range(1_200):
+        assert isinstance(job.save({"a": number}).exception(), StoreError)
+    assert job.session.retry_after is not None
+    assert job.session.retry_after <= 90
+    job.save({"b": 1}).result()
+    assert job_on(store).state == {"a": 1_199, "b": 1}
+
+
 def test_retried_snapshot_is_not_requested_again(store: HookedStore, clock: Clock) -> None:
     job = job_on(store, clock)
     store.before.append(Failing("put", "d/", StoreError("no space left")))

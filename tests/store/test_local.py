@@ -191,6 +191,9 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(store: LocalStore, root: Pa
     for operation in operations:
         with pytest.raises(StoreError, match="replace the file or symbolic link"):
             operation()
+    (root / "m").unlink()
+    store.put_new("m/1", BODY)
+    assert store.get("m/1", len(BODY)) == BODY
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
