@@ -667,8 +667,8 @@ _EPOCHS = [
         "times in a zone are compared by the clock on the wall",
         "an hour that comes twice",
         "operators/moments.py",
-        "        if zone is not None and not is_fixed(zone):\n",
-        "        if False:\n",
+        "    moving = {key for key, zone in zones.items() if zone is not None and not is_fixed(zone)}\n",
+        "    moving: set[int] = set()\n",
         (EPOCHS,),
     ),
     Bug(
