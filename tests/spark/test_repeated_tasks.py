@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from malflow import StreamProvider
@@ -160,6 +160,7 @@ plans = st.lists(
 
 
 @pytest.mark.fault("I2", "I3")
+@settings(max_examples=settings().max_examples // 3)  # each is a run with a hundred stages
 @given(
     name=st.sampled_from(sorted(DRAWS)),
     plans=plans,
