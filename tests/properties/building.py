@@ -264,6 +264,14 @@ def _generate_epochs(step: Step, inputs: list[Any], _: Run) -> Any:
     return inputs[0].generate_epochs(step.name, generator, every=step.every, per_part=step.per_part)
 
 
+def _event_time(step: Step, inputs: list[Any], _: Run) -> Any:
+    assigner, bound = step.arg
+    stream = inputs[0].event_time(
+        step.name, functions.ASSIGNERS[assigner], out_of_orderness=bound, every=step.every, per_part=step.per_part
+    )
+    return stream, stream.late
+
+
 def _window(step: Step, inputs: list[Any], _: Run) -> Any:
     windows = functions.WINDOWS[step.arg]
     results = inputs[0].window(windows).aggregate(step.name, agg.count(), agg.sum(functions.weight))
@@ -279,10 +287,13 @@ def _early_window(step: Step, inputs: list[Any], _: Run) -> Any:
 
 
 def _late_window(step: Step, inputs: list[Any], _: Run) -> Any:
-    windows, until = functions.LATE[step.arg]
-    windowed = inputs[0].window(windows).allow_late(inputs[1], until)
-    results, revised, too_late = windowed.aggregate(step.name, agg.count(), agg.sum(functions.weight))
-    return _plain(step, results), _plain(step, revised, "revised"), too_late
+    name, finds_late, is_one = step.arg
+    windows, until = functions.LATE[name]
+    windowed = inputs[0].window(windows).allow_late(None if finds_late else inputs[1], until)
+    made = windowed.aggregate(step.name, agg.count(), agg.sum(functions.weight))
+    if is_one:
+        return _plain(step, made.with_revisions()), made.too_late
+    return _plain(step, made.results), _plain(step, made.revised, "revised"), made.too_late
 
 
 def _plain(step: Step, results: Any, what: str = "plain") -> Any:
@@ -370,6 +381,7 @@ _BUILDERS: dict[str, Builder] = {
     "ttl_map": _with(functions.TTL_MAPS),
     "assign_timestamps": _with(functions.ASSIGNERS),
     "generate_epochs": _generate_epochs,
+    "event_time": _event_time,
     "split": lambda step, inputs, _: inputs[0].split(step.name, functions.SPLITS[step.arg], step.outputs),
     "cloned": lambda step, inputs, _: inputs[0].cloned(step.name, step.outputs),
     "union": lambda _, inputs, __: inputs[0].union(*inputs[1:]),

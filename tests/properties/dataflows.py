@@ -323,14 +323,20 @@ def early_window(draft: Draft, index: int) -> None:
 
 
 def late_window(draft: Draft, index: int) -> None:
-    """Generate epochs, and add the late records to windows of those on time, on one worker or behind an exchange."""
-    on_time = _generate(draft, index, draft.choose(["own", "back", "sometimes", 0, 1, 3]), len(draft.steps), here=False)
+    """Generate epochs, and add the late records to windows of those on time, on one worker or behind an exchange.
+
+    The late records are named or found, and the revised results are a stream of their own or come with the others.
+    """
+    stamps = _stamps(draft, index, draft.choose(["weight", "double", "bumpy"])) if draft.draw(st.booleans()) else None
+    names = [0, 1, 3] if stamps is not None else ["own", "back", "sometimes", 0, 1, 3]
+    on_time = _generate(draft, index, draft.choose(names), len(draft.steps), here=False, stamps=stamps)
     key = draft.choose(list(functions.KEYS)) if draft.traits[index].keyed else draft.choose(["two", "mixed", "modulo"])
     keyed, late = (_distribute(draft, it, key, "rendezvous") for it in (on_time, on_time + 1))
     traits = replace(draft.traits[keyed], order=Order.BY_KEY, parts=False, punctual=False)
-    name = draft.choose(list(functions.LATE))
+    arg = draft.choose(list(functions.LATE)), draft.draw(st.booleans()), draft.draw(st.booleans())
     results, revised = (replace(traits, family=draft.family(), punctual=it) for it in (True, False))
-    draft.add("late_window", (keyed, late), name, results, revised, replace(traits, order=draft.traits[late].order))
+    outputs = [_joined([results, revised])] if arg[2] else [results, revised]
+    draft.add("late_window", (keyed, late), arg, *outputs, replace(traits, order=draft.traits[late].order))
 
 
 def select(draft: Draft, index: int) -> None:
@@ -404,12 +410,10 @@ def join(draft: Draft, index: int) -> None:
 def keyed_in_time(draft: Draft, index: int) -> None:
     """Set times, epochs and keys, and add operators that need all of these."""
     assigner = draft.choose(["weight", "double", "bumpy"])
-    traits = replace(draft.traits[index], epochs=ONLY_MAX, here=False, stamps=int)
-    stamped = draft.add("assign_timestamps", (index,), assigner, traits)
-    draft.hidden.add(stamped)
     name = draft.choose(["own", "back", "sometimes", 0, 1, 3, 8])
-    here = traits.place is Place.GATHERED
-    on_time = _generate(draft, stamped, name, len(draft.steps), here=here)
+    index, stamps = _stamp(draft, index, assigner, name)
+    here = draft.traits[index].place is Place.GATHERED
+    on_time = _generate(draft, index, name, len(draft.steps), here=here, stamps=stamps)
     keyed = _distribute(draft, on_time, draft.choose(["two", "two", "mixed", "modulo"]), "rendezvous")
     for _ in range(draft.draw(st.integers(1, 2))):
         fitting = [move for move in _TIMED_MOVES if move.fits(draft.traits[keyed])]
@@ -419,23 +423,44 @@ def keyed_in_time(draft: Draft, index: int) -> None:
 def assign_and_generate(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     assigner = draft.choose(list(functions.ASSIGNERS))
-    stamps = float if assigner in ("halves", "single") else int
-    traits = replace(traits, epochs=ONLY_MAX, here=False, stamps=stamps)
-    stamped = draft.add("assign_timestamps", (index,), assigner, traits)
-    draft.hidden.add(stamped)
-    if traits.parts:
-        _generate_per_part(draft, stamped)
-        return
-    known = traits.order is Order.TOTAL
+    known = traits.parts or traits.order is Order.TOTAL
     name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3] if known else ["never", "distant"])
+    index, stamps = _stamp(draft, index, assigner, name)
+    if traits.parts:
+        _generate_per_part(draft, index, name, stamps)
+        return
     epochs = ONLY_MAX if name == "never" else len(draft.steps) if known else None
-    _generate(draft, stamped, name, epochs, here=epochs != ONLY_MAX and traits.place is Place.GATHERED)
+    here = epochs != ONLY_MAX and traits.place is Place.GATHERED
+    _generate(draft, index, name, epochs, here=here, stamps=stamps)
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """What `event_time` does before it generates epochs: its assigner, and the stream that this makes."""
+
+    assigner: str
+    traits: Traits
+
+
+def _stamps(draft: Draft, index: int, assigner: str) -> Stamps:
+    kind = float if assigner in ("halves", "single") else int
+    return Stamps(assigner, replace(draft.traits[index], epochs=ONLY_MAX, here=False, stamps=kind))
+
+
+def _stamp(draft: Draft, index: int, assigner: str, name: Any) -> tuple[int, Stamps | None]:
+    """Set times, by a step of its own or by that which generates epochs with a bound."""
+    stamps = _stamps(draft, index, assigner)
+    if isinstance(name, int) and draft.draw(st.booleans()):
+        return index, stamps
+    stamped = draft.add("assign_timestamps", (index,), assigner, stamps.traits)
+    draft.hidden.add(stamped)
+    return stamped, None
 
 
 def generate_epochs(draft: Draft, index: int) -> None:
     traits = draft.traits[index]
     if traits.parts and traits.punctual:
-        _generate_per_part(draft, index)
+        _generate_per_part(draft, index, draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3]))
         return
     known = traits.order is Order.TOTAL and traits.epochs is not None
     name = draft.choose([name for name in functions.GENERATORS if name != "distant"] if known else ["never"])
@@ -443,20 +468,28 @@ def generate_epochs(draft: Draft, index: int) -> None:
     _generate(draft, index, name, epochs, here=traits.here or (name != "never" and traits.place is Place.GATHERED))
 
 
-def _generate_per_part(draft: Draft, index: int) -> None:
+def _generate_per_part(draft: Draft, index: int, name: Any, stamps: Stamps | None = None) -> None:
     """Generate epochs for each part: what is late is the same at every parallelism; when epochs come is not."""
-    name = draft.choose([*functions.GENERATORS, "own", "sometimes", 0, 1, 3])
-    traits = replace(draft.traits[index], epochs=draft.traits[index].epochs if name == "never" else None)
-    on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
-    draft.add("generate_epochs", (index,), name, on_time, late, per_part=True, every=_every(draft))
+    traits = draft.traits[index] if stamps is None else stamps.traits
+    epochs = traits.epochs if name == "never" else None
+    _add_epochs(draft, index, name, replace(traits, epochs=epochs), stamps, per_part=True)
 
 
-def _generate(draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool) -> int:
-    if name != "never" and draft.traits[index].place is Place.GATHERED:
+def _generate(
+    draft: Draft, index: int, name: Any, epochs: int | None, *, here: bool, stamps: Stamps | None = None
+) -> int:
+    traits = draft.traits[index] if stamps is None else stamps.traits
+    if name != "never" and traits.place is Place.GATHERED:
         draft.movable = False  # the time of the one worker that has records is not that of the others
-    traits = replace(draft.traits[index], epochs=epochs, here=here)
+    return _add_epochs(draft, index, name, replace(traits, epochs=epochs, here=here), stamps)
+
+
+def _add_epochs(
+    draft: Draft, index: int, name: Any, traits: Traits, stamps: Stamps | None, *, per_part: bool = False
+) -> int:
+    kind, arg = ("generate_epochs", name) if stamps is None else ("event_time", (stamps.assigner, name))
     on_time, late = replace(traits, punctual=True), replace(traits, punctual=False)
-    return draft.add("generate_epochs", (index,), name, on_time, late, every=_every(draft))
+    return draft.add(kind, (index,), arg, on_time, late, per_part=per_part, every=_every(draft))
 
 
 def _every(draft: Draft) -> int | None:

@@ -417,12 +417,14 @@ class LateWindow(Window):
     """Adds late records to those of their windows that are open, or else that are kept."""
 
     def prepare(self) -> None:
+        name, _, is_one = self.step.arg
+        self._windows, self._until = functions.LATE[name]
+        self._results, self._revised, self._too_late = (0, 0, 1) if is_one else (0, 1, 2)
         super().prepare()
-        self._until = functions.LATE[self.step.arg][1]
         self._added: dict[tuple[Any, Any, Any], list[Any]] = {}
 
     def windows(self) -> Any:
-        return functions.LATE[self.step.arg][0]
+        return self._windows
 
     def on_record(self, record: Record) -> None:
         epoch, found = self._frontier, self.bounds_of(record.timestamp)
@@ -434,18 +436,18 @@ class LateWindow(Window):
             return
         ((start, end),) = found[-1:]
         if end - 1 + self._until <= epoch:
-            self.outputs[2].send(record)
+            self.outputs[self._too_late].send(record)
             return
         held = self._added.setdefault((record.key, start, end), [])
         held.append(entry)
         self._sent.add((record.key, start, end))
-        self._send_to(1, record.key, start, end)
+        self._send_to(self._revised, record.key, start, end)
 
     def close(self, epoch: Any) -> None:
         for window in sorted(self._added, key=itemgetter(2)):
             if window[2] - 1 <= epoch and window not in self._sent:
                 self._sent.add(window)
-                self._send_to(0, *window)
+                self._send_to(self._results, *window)
 
     def _send_to(self, output: int, key: Any, start: Any, end: Any) -> None:
         found = self._added[key, start, end]
@@ -635,17 +637,22 @@ class Sample(Operator):
 
 class AssignTimestamps(Operator):
     def on_record(self, record: Record) -> None:
-        timestamp = functions.ASSIGNERS[self.step.arg](record)
-        plain = timestamp.item() if isinstance(timestamp, np.generic) else timestamp
-        self.send(DataMessage(record.key, record.value, plain))
+        self.send(stamped(record, self.step.arg))
 
     def on_epoch(self, epoch: Any) -> None:
         if epoch is MAX:
             self.issue(epoch)
 
 
+def stamped(record: Record, assigner: str) -> Record:
+    timestamp = functions.ASSIGNERS[assigner](record)
+    plain = timestamp.item() if isinstance(timestamp, np.generic) else timestamp
+    return DataMessage(record.key, record.value, plain)
+
+
 class GenerateEpochs(Operator):
     def prepare(self) -> None:
+        self._name = self.step.arg
         self._answered: Any = None
         self._by_part: dict[Any, Any] = {}
 
@@ -656,9 +663,12 @@ class GenerateEpochs(Operator):
         candidate = self._candidate(record, self._answered)
         self.outputs[self._is_late(record, self._answered)].send(record)
         if candidate is not None:
-            self.on_epoch(candidate)
+            self._answer(candidate)
 
     def on_epoch(self, epoch: Any) -> None:
+        self._answer(epoch)
+
+    def _answer(self, epoch: Any) -> None:
         before = self._answered
         if before is None or epoch > before:
             self._answered = epoch
@@ -681,9 +691,24 @@ class GenerateEpochs(Operator):
         return epoch if every is None or epoch is MAX else epoch - epoch % every
 
     def _candidate(self, record: Record, previous: Any) -> Any:
-        if isinstance(self.step.arg, int):  # the bound of out-of-orderness
-            return record.timestamp - self.step.arg
-        return functions.GENERATORS[self.step.arg](record, previous)
+        if isinstance(self._name, int):  # the bound of out-of-orderness
+            return record.timestamp - self._name
+        return functions.GENERATORS[self._name](record, previous)
+
+
+class EventTime(GenerateEpochs):
+    """Sets times, and generates epochs by them alone."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._assigner, self._name = self.step.arg
+
+    def on_record(self, record: Record) -> None:
+        super().on_record(stamped(record, self._assigner))
+
+    def on_epoch(self, epoch: Any) -> None:
+        if epoch is MAX:
+            super().on_epoch(epoch)
 
 
 class Split(Operator):
@@ -747,6 +772,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "sample": Sample,
     "assign_timestamps": AssignTimestamps,
     "generate_epochs": GenerateEpochs,
+    "event_time": EventTime,
     "split": Split,
     "cloned": Operator,
     "union": Operator,

@@ -41,9 +41,9 @@ def _generators(steps: Sequence[Step]) -> tuple[list[frozenset[str]], frozenset[
     for step in steps:
         upstream = frozenset[str]().union(*(sources[index] for index in step.inputs)) or frozenset({step.name})
         generators = frozenset[str]().union(*(carried[index] for index in step.inputs))
-        if step.kind == "assign_timestamps":
+        if step.kind in ("assign_timestamps", "event_time"):  # epochs of the old time end here
             generators = frozenset()
-        elif step.kind == "generate_epochs" or (needs_epochs(step) and not generators):
+        if step.kind in ("generate_epochs", "event_time") or (needs_epochs(step) and not generators):
             generators |= {step.name}
         met = [group for group in groups if group[0] & generators]
         groups = [group for group in groups if group not in met]

@@ -30,7 +30,8 @@ def resumes(dataflow: Dataflow) -> bool:
         return False
     if len(sources) == 1 and len(sources[0].arg) == 1:
         return True
-    return all(step.arg == "never" for step in dataflow.steps if step.kind in ("generate_epochs", "late_window"))
+    timed = ("generate_epochs", "event_time", "late_window")
+    return all(step.arg == "never" for step in dataflow.steps if step.kind in timed)
 
 
 @given(
