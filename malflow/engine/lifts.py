@@ -108,12 +108,18 @@ class Lifts:
         waited_for = {name for _, report in reports for name, them in report.items() if any(it.holds for it in them)}
         lifts: dict[str, Any] = {}
         for group in self._groups:
-            members = [
-                self._member(name, worker, reached, coming, goes_on=name in waited_for)
+            known = [
+                (name, worker, reached)
                 for worker, report in reports
                 for name in group
                 for reached in report.get(name, ())
                 if not reached.holds
+            ]
+            waits = (
+                waited_for if not all(reached.is_finished for _, _, reached in known) else ()
+            )  # else the end is near
+            members = [
+                self._member(name, worker, reached, coming, goes_on=name in waits) for name, worker, reached in known
             ]
             lifts.update(lifts_of(members, self._group_time(members, quiet_time), self._meetings))
         return lifts

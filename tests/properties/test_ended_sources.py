@@ -139,3 +139,26 @@ def test_what_waits_before_a_generator_is_on_time_however_early_its_source_ends(
     assert late.values == []
     assert sum(msg.value.value for msg in sums) == len(first)
     assert len({msg.value.start for msg in sums}) == len(sums), "a window gave several results"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_run_ends_where_one_generator_rounds_what_another_waits_for(workers: int) -> None:
+    sums: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("source", ScriptedSource([Timed(1, it) for it in range(20)]))
+        rounded = stream.event_time("rounded", lambda msg: msg.timestamp, out_of_orderness=8, every=10)
+        exact = stream.event_time("exact", lambda msg: msg.timestamp, out_of_orderness=7)
+        held = exact.key_distribute("key", lambda msg: msg.timestamp % 3).batch("hold", 100, within=50)
+        again = held.flatten("values").generate_epochs("again", lambda msg, epoch: None, per_part=False).on_time
+        keyed = rounded.union(again, name="union").key_distribute("all", lambda msg: 0)
+        keyed.window(tumbling(1000)).aggregate("sums", agg.sum()).sink("out", sums)
+        provider.new_stream().source("another", ScriptedSource([PAUSE] * 9)).sink("nothing", VecSink())
+
+    run = run_of(build, workers)
+    for _ in range(50):
+        if not run.is_finished:
+            run.tick()
+    assert run.is_finished
+    finish(run)
+    assert [msg.value.value for msg in sums] == [40]
