@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from malflow.connectors.files.bad_records import OnError
@@ -17,6 +18,7 @@ __all__ = ["JsonLinesSource"]
 
 _BLANK = " \t\r"
 _decode = json.JSONDecoder().decode
+_decode_exactly = json.JSONDecoder(parse_float=Decimal).decode
 
 
 class JsonLinesSource(FileSource[Any]):
@@ -29,7 +31,7 @@ class JsonLinesSource(FileSource[Any]):
         path: a path, URL or glob, or several; each file is a part. ``.gz`` and the like are decompressed.
         types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass, of which values become
             instances; items that it lacks are left out. Numbers, booleans and text are checked, all else is converted
-            from what JSON has. A value of another type is a bad line.
+            from what JSON has, and a Decimal has the digits that are written. A value of another type is a bad line.
         encoding: the text encoding, which must be a superset of ASCII.
         on_error: how to handle a line that is not JSON: ``"raise"`` a `BadRecord`, ``"skip"`` and count it, or call
             a function with the `BadRecord` and count it.
@@ -78,11 +80,22 @@ class _JsonParser(RecordParser[Any]):
     def __init__(self, types: RecordTypes | None) -> None:
         self._types = types
 
+    def _record(self, line: str) -> Any:
+        """Return the value of a line, with the types of its fields.
+
+        Raises:
+            FieldError: if it has no such fields.
+            ValueError: if the line is no JSON.
+        """
+        value, types = _decode(line), self._types
+        if types is None:
+            return value
+        return types.record(value, _decode_exactly(line) if types.wants_exact else None)
+
     def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
         taken = lines.lines[lines.next : lines.next + limit]
         try:
-            values = list(map(_decode, filter(None, taken)))
-            return values if self._types is None else list(map(self._types.record, values)), len(taken)
+            return list(map(_decode if self._types is None else self._record, filter(None, taken))), len(taken)
         except (ValueError, RecursionError):
             return None
 
@@ -91,8 +104,7 @@ class _JsonParser(RecordParser[Any]):
         if not line.strip(_BLANK):
             return Parsed(at + 1, blank=True)
         try:
-            value = _decode(line)
-            return Parsed(at + 1, value if self._types is None else self._types.record(value))
+            return Parsed(at + 1, self._record(line))
         except FieldError as error:
             return Parsed(at + 1, reason=str(error))
         except json.JSONDecodeError as error:

@@ -40,6 +40,9 @@ _OF_TEXT: dict[Any, Callable[[str], Any]] = {
     time: time.fromisoformat,
     UUID: UUID,
 }
+_EXACT = (Decimal, int, str, float)
+"""What JSON has for a Decimal; a float is NaN or infinite, since others are read as Decimals."""
+
 _OF_JSON = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
 
 
@@ -78,6 +81,7 @@ class RecordTypes:
             if name not in own or (own[name].default is MISSING and own[name].default_factory is MISSING)
         )
         self._types = named
+        self._exact = tuple(name for name, kind in named.items() if kind is Decimal or Decimal in get_args(kind))
         self._converters = {name: self._converter(wanted_by, name, kind) for name, kind in named.items()}
 
     def missing(self, header: Sequence[str]) -> str | None:
@@ -95,14 +99,25 @@ class RecordTypes:
         Raises:
             FieldError: if a value cannot be converted.
         """
+        if not rows:
+            return []
         columns = list(zip(*rows, strict=True))
         chosen = [name for name in header if name in self._converters or self._made is None]
         converted = [self._column(name, columns[header.index(name)]) for name in chosen]
         records = [dict(zip(chosen, row, strict=True)) for row in zip(*converted, strict=True)]
         return records if self._made is None else [self._make(record) for record in records]
 
-    def record(self, value: Any) -> Any:
+    @property
+    def wants_exact(self) -> bool:
+        """Whether some fields are Decimals, which a float would change."""
+        return bool(self._exact)
+
+    def record(self, value: Any, exact: Any = None) -> Any:
         """Return the record of a value of JSON.
+
+        Args:
+            value: the value.
+            exact: the same with Decimals for its floats, if `wants_exact`.
 
         Raises:
             FieldError: if it is no object, lacks a field, or has one of another type.
@@ -112,6 +127,8 @@ class RecordTypes:
         reason = self.missing(list(value))
         if reason is not None:
             raise FieldError(reason)
+        if exact is not None:
+            value = {**value, **{name: exact[name] for name in self._exact if name in exact}}
         found = {name: self._column(name, (value[name],))[0] for name in self.names if name in value}
         return {**value, **found} if self._made is None else self._make(found)
 
@@ -146,11 +163,13 @@ class RecordTypes:
             return _as_it_is
         if not self._of_text and kind in _OF_JSON:
             return partial(_checked, kind)
+        if kind is Decimal and not self._of_text:
+            return _decimal
         if kind in _OF_TEXT:
             return _OF_TEXT[kind]
         if isinstance(kind, type) and issubclass(kind, Enum):
             by_text = {str(member.value) if self._of_text else member.value: member for member in kind}
-            return by_text.__getitem__
+            return by_text.__getitem__ if self._of_text else partial(_member, by_text)
         if get_origin(kind) is None and callable(kind):
             called: Callable[[Any], Any] = kind
             return called
@@ -172,6 +191,19 @@ def _checked(kind: Any, value: Any) -> Any:
     if not isinstance(value, _OF_JSON[kind]) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
     return float(value) if kind is float else value
+
+
+def _decimal(value: Any) -> Decimal:
+    if not isinstance(value, _EXACT) or isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is not a number")
+    return Decimal(value)
+
+
+def _member(members: Mapping[Any, Any], value: Any) -> Any:
+    member = members[value]
+    if isinstance(value, bool) and not isinstance(member.value, bool):
+        raise TypeError("true and false are not 1 and 0")
+    return member
 
 
 def _or_none(convert: Callable[[Any], Any], empty: Any, value: Any) -> Any:

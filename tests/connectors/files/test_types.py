@@ -99,6 +99,37 @@ def test_lines_of_json_become_instances_or_dicts(tmp_path: Path) -> None:
     ]
 
 
+def test_decimals_of_json_have_the_digits_that_are_written(tmp_path: Path) -> None:
+    text = (
+        '{"price": 0.1}\n{"price": 12345678901234567890.123456789}\n{"price": 1e-30}\n{"price": null}\n{"price": 7}\n'
+    )
+    prices = [row["price"] for row in values(JsonLinesSource(written(tmp_path, text), types={"price": Decimal | None}))]
+    assert prices == [Decimal("0.1"), Decimal("12345678901234567890.123456789"), Decimal("1e-30"), None, Decimal(7)]
+    assert values(JsonLinesSource(written(tmp_path, '{"price": 0.5, "other": 0.1}'), types={"price": Decimal})) == [
+        {"price": Decimal("0.5"), "other": 0.1}
+    ]
+
+
+class Level(Enum):
+    LOW = 0
+    HIGH = 1
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("blank", [1, 300])
+def test_rows_that_are_all_blank_are_skipped(columns: int, blank: int, tmp_path: Path) -> None:
+    names = ["gate", "x", "y"][:columns]
+    text = ",".join(names) + "\n" + "\n" * blank + ",".join("7" * columns) + "\n" * blank
+    source = CsvSource(written(tmp_path, text), types={"gate": int})
+    (row,) = values(source)
+    assert row["gate"] == 7
+    reader = source.build_part(source.list_parts()[0], None)
+    found: list[Any] = []
+    while not reader.is_finished():
+        found += (reader.poll_batch(1) or [[]])[0]
+    assert found == [row]
+
+
 BAD = [
     (CsvSource, "gate\n7\n8x\n", {"gate": int}, r"flights.txt line 3: field 'gate' is not int: '8x'; got '8x'"),
     (CsvSource, "gate\n7\n\n\n", {"gate": date}, r"line 2: field 'gate' is not date: '7'"),
@@ -110,6 +141,9 @@ BAD = [
     (CsvSource, "gate\n7\n", Flight, r"line 1: no field 'carrier'"),
     (JsonLinesSource, '{"gate": 1}\n{"gate": "2"}', {"gate": int}, r"line 2: field 'gate' is not int: '2'"),
     (JsonLinesSource, '{"gate": true}', {"gate": int}, r"line 1: field 'gate' is not int: True"),
+    (JsonLinesSource, '{"gate": true}', {"gate": Decimal}, r"line 1: field 'gate' is not Decimal: True"),
+    (JsonLinesSource, '{"gate": [0, [1], 0]}', {"gate": Decimal}, r"line 1: field 'gate' is not Decimal"),
+    (JsonLinesSource, '{"gate": true}', {"gate": Level}, r"line 1: field 'gate' is not Level: True"),
     (JsonLinesSource, '{"gate": 1}', {"delay": int}, r"line 1: no field 'delay'"),
     (JsonLinesSource, "[1]", {"delay": int}, r"line 1: list where types needs an object"),
 ]
