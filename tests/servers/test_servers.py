@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +19,7 @@ import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it is documented there
 
+from tests.kit.freezing import frozen
 from tests.kit.waiting import wait_until
 from tests.servers import watch
 from tests.servers.kafka import Kafka
@@ -188,3 +191,15 @@ def test_last_line_of_a_run_without_servers() -> None:
     [line] = missing_servers([Report(), Other(), Report()])
     assert line.endswith("Kafka: Java 17 is not installed: 2 tests skipped")
     assert missing_servers([Other()]) == []
+
+
+def test_a_server_that_was_frozen_ends_while_connections_say_nothing(own_postgres: Callable[[], Postgres]) -> None:
+    server = own_postgres()
+    with socket.socket() as early, socket.socket() as late:
+        with frozen(server):
+            for client in (early, late):
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(bytes.fromhex("00000008 04d2162f"))  # asks for TLS, and says no more
+        begun = time.monotonic()
+        watch.end(server.folder)
+        assert time.monotonic() - begun < 20

@@ -43,12 +43,22 @@ def read_pid(folder: Path) -> tuple[int, signal.Signals] | None:
     return None
 
 
+_PATIENCE = 2
+"""Seconds after which the processes that a server waits for are killed."""
+
+
 def end(folder: Path) -> None:
-    """Kill a server, or the servers of a session; remove the folder and what it links to."""
+    """Kill a server, or the servers of a session; remove the folder and what it links to.
+
+    A Postgres that was frozen has processes for connections that came meanwhile, and would wait a minute for what these
+    never send. It ends when they are gone, and removes its shared memory.
+    """
+    deadline = time.monotonic() + _PATIENCE
     while found := [pid for pid in map(read_pid, [folder, *folder.glob("*")]) if pid is not None]:
         for pid, number in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+            for doomed, by in [(pid, number), *((child, signal.SIGKILL) for child in _children(pid, deadline))]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(doomed, by)
         time.sleep(0.02)
     for link in [*folder.glob("*"), *folder.glob("*/*")]:
         if link.is_symlink():
@@ -67,6 +77,15 @@ def sweep(sessions: Path) -> None:
 def _stat(pid: int) -> list[str]:
     # The second field, the program's name in brackets, may have spaces.
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def _children(pid: int, deadline: float) -> list[int]:
+    """Return the processes that a process has started, once the deadline has passed."""
+    if time.monotonic() < deadline:
+        return []
+    with contextlib.suppress(OSError):
+        return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split())]
+    return []
 
 
 def _works_in(pid: int, folder: Path) -> bool:
