@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
+from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime, StreamProvider
 from malflow.errors import FencedError, OperatorError, RunFailed, SnapshotError, StoreError
 from malflow.partitioners import stable_hash
 from malflow.runtime.spark.spark_session import share_interpreter
@@ -347,3 +347,25 @@ def test_a_restart_that_would_count_records_twice_is_refused(spark: Any, tmp_pat
     assert handle.await_termination(SECONDS)
     assert handle.progress.restarts == 1
     assert kept_states(backend, "sum") == {key: sum(range(key, 400, 4)) for key in range(4)}
+
+
+@pytest.fixture
+def small_results(spark: Any) -> Iterator[None]:
+    """Let Spark's driver take results of a megabyte at most."""
+    settings = spark.sparkContext._jsc.sc().conf()
+    before = settings.get("spark.driver.maxResultSize", "1g")
+    settings.set("spark.driver.maxResultSize", "1m")
+    yield
+    settings.set("spark.driver.maxResultSize", before)
+
+
+@pytest.mark.usefixtures("small_results")
+def test_records_that_are_too_large_for_the_driver_name_the_settings(spark: Any) -> None:
+    def build_dataflow(provider: StreamProvider) -> None:
+        texts = provider.new_stream().source("texts", SingleIteratorSource([os.urandom(3 << 20)] * 4))
+        texts.sink("out", VecSink())
+
+    with pytest.raises(RunFailed, match=r"bigger than spark\.driver\.maxResultSize") as raised:
+        SparkRuntime(build_dataflow, spark=spark, restart=RestartPolicy(0)).execute()
+    told = str(raised.value)
+    assert all(it in told for it in ("spark.driver.memory", "spark.driver.maxResultSize for", "max_records_per_tick="))
