@@ -110,6 +110,11 @@ class Program:
         return {v.node.name: v.node for v in self.vertices if isinstance(v.node, SourceNode)}
 
     @property
+    def sinks(self) -> list[SinkNode]:
+        """The sinks, in the order of the dataflow."""
+        return [vertex.node for vertex in self.vertices if isinstance(vertex.node, SinkNode)]
+
+    @property
     def without_positions(self) -> list[str]:
         """The sources whose readers have no positions, and which begin anew in each run."""
         return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]

@@ -31,12 +31,12 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import late_of, unread_late, written_of
 from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.driver_sinks import driver_sinks
+from malflow.runtime.spark.driver_sinks import deliver, driver_sinks
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.protocol import StageReport, TickCommand, names_of_counts, names_of_gauges
-from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of
+from malflow.runtime.spark.shuffle import Row, RowKind
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.time_table import explain
 from malflow.runtime.time_watch import TimeWatch
@@ -75,23 +75,6 @@ class DriverSinks:
         found = {writer.context.operator_name: writer.position() for writer in resumable}
         found.update(self.transactions.prepare())
         return {name: position for name, position in found.items() if position is not None}
-
-    def deliver(self, rows: list[Row]) -> None:
-        """Write the records of a tick to the sinks.
-
-        Raises:
-            OperatorError: if a sink fails.
-        """
-        blobs: dict[tuple[int, int], list[bytes]] = {}
-        for row in rows:
-            if row.kind == RowKind.SINK:
-                blobs.setdefault((row.number, row.sender), []).append(row.blob)
-        for number, sender in [*blobs]:
-            writer = self.writers[number]
-            for chunk in chunks_of(blobs.pop((number, sender))):
-                writer.process(chunk.batch(writer.context.operator_name))
-        for writer in self.writers:
-            writer.flush()
 
 
 class TickCoordinator:
@@ -215,7 +198,7 @@ class TickCoordinator:
     def _after(self, rows: list[Row], seconds: float) -> TickCommand | None:
         reports = self._reports(rows)
         began = time.monotonic()
-        self._sinks.deliver(rows)
+        deliver(self._sinks.writers, rows)
         seconds += time.monotonic() - began
         self._note(rows, reports)
         self._requests.listeners.notify(TickFinished(self.tick, self.index.workers, self.polled, seconds))

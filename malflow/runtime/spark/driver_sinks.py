@@ -1,4 +1,4 @@
-"""Sinks on the driver: how workers collect the records for them."""
+"""Sinks on the driver: how workers collect the records for them, and how these are delivered."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
 from malflow.operators.sink import SinkWriter
-from malflow.runtime.spark.shuffle import estimated_bytes
+from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of, estimated_bytes
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 
-__all__ = ["SinkProxy", "check_sinks", "collected", "driver_sinks", "with_sink_proxies"]
+__all__ = ["SinkProxy", "check_sinks", "collected", "deliver", "driver_sinks", "with_sink_proxies"]
 
 
 class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
@@ -50,8 +50,7 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
 
 def driver_sinks(program: Program) -> list[SinkNode]:
     """Return the sinks of a program that run on the driver."""
-    nodes = (vertex.node for vertex in program.vertices)
-    return [node for node in nodes if isinstance(node, SinkNode) and node.is_on_driver]
+    return [node for node in program.sinks if node.is_on_driver]
 
 
 def with_sink_proxies(program: Program) -> Program:
@@ -71,6 +70,28 @@ def collected(sinks: Iterable[SinkWriter]) -> Iterator[tuple[int, str, list[Batc
     for sink in sinks:
         if isinstance(sink.resource, SinkProxy) and (batches := sink.resource.take()):
             yield sink.resource.number, sink.context.operator_name, batches
+
+
+def deliver(writers: Sequence[SinkWriter], rows: Sequence[Row]) -> None:
+    """Write the records of a tick to the sinks on the driver.
+
+    Args:
+        writers: the operators of the sinks, in the order of `driver_sinks`.
+        rows: the rows that the tick's tasks returned.
+
+    Raises:
+        OperatorError: if a sink fails.
+    """
+    blobs: dict[tuple[int, int], list[bytes]] = {}
+    for row in rows:
+        if row.kind == RowKind.SINK:
+            blobs.setdefault((row.number, row.sender), []).append(row.blob)
+    for number, sender in [*blobs]:
+        writer = writers[number]
+        for chunk in chunks_of(blobs.pop((number, sender))):
+            writer.process(chunk.batch(writer.context.operator_name))
+    for writer in writers:
+        writer.flush()
 
 
 def check_sinks(program: Program) -> None:
