@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from malflow.batch import Batch
 from malflow.diagnostics import short_repr
@@ -20,14 +20,13 @@ from malflow.engine.parts import Parts, place_parts, places_of
 from malflow.engine.plan import Program, refuse_to_write_input
 from malflow.engine.rescale import refuse_local, reroute
 from malflow.engine.silence import QuietSources
+from malflow.engine.sinks import RunSinks
 from malflow.engine.states import OldStates
-from malflow.engine.transactions import Transactions
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.operators.contract import Operator
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
-from malflow.operators.sink import SinkWriter
 from malflow.operators.source import Source, gone_error, list_parts
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.paned_state import OperatorState
@@ -35,14 +34,9 @@ from malflow.partitioners import rendezvous_select
 from malflow.state import Delta, StateDelta
 from malflow.tick import Tick
 
-__all__ = ["POSITION", "Run"]
-
-POSITION = "position"
-"""The one key of the state of a stateless sink that is resumable or transactional; worker 0 has it."""
+__all__ = ["Run"]
 
 _NO_TIME = timedelta(0)
-
-Op = TypeVar("Op", bound=Operator)
 
 
 class Run:
@@ -54,6 +48,7 @@ class Run:
         tracked: whether to track changes for `deltas`.
         debug: whether to run the checks that are too slow to run always.
         listed: the parts of each source; None has the sources list them.
+        sinks: those in this process; None for all of the program.
 
     Raises:
         GraphError: if a sink would write to a file that a source reads.
@@ -71,7 +66,7 @@ class Run:
         lags: the lag of each part, of the sources whose readers tell it, after the last tick.
         lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         unfinished: the sources with unfinished parts, and those that discover parts.
-        transactions: those of the transactional sinks.
+        sinks: the sinks in this process.
     """
 
     def __init__(
@@ -82,6 +77,7 @@ class Run:
         tracked: bool,
         debug: bool = False,
         listed: Mapping[str, Sequence[Any]] | None = None,
+        sinks: RunSinks | None = None,
     ) -> None:
         self.parallelism = parallelism
         self.ticks = 0
@@ -91,7 +87,7 @@ class Run:
         self.lags: dict[str, Lags] = {}
         self.lateness: dict[str, Any] = {}
         self.unfinished: tuple[str, ...] = ()
-        self.transactions = Transactions(program)
+        self.sinks = RunSinks(program.sinks) if sinks is None else sinks
         self._program = program
         self._tracked = tracked
         self._debug = debug
@@ -102,7 +98,6 @@ class Run:
         self.clock = RunClock()
         self._discovering = discovering(program)
         self.discovered: dict[str, set[Any]] = {}
-        self._positions: dict[str, Any] = {}
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
@@ -137,10 +132,9 @@ class Run:
             SnapshotError: if a state can't be brought to where its key belongs now, or to its present version.
             OperatorError: if a migration or a partitioner fails.
         """
-        self._restore_sinks(states)
-        resumable = {sink.context.operator_name for sink in self._resumable_sinks}.union(self.transactions.names)
-        named = with_present_names(self._program, self.listed, states, parallelism)
-        present = {name: dict(by_worker) for name, by_worker in named.items() if name not in resumable}
+        self.sinks.restore(states)
+        ours, named = self.sinks.names, with_present_names(self._program, self.listed, states, parallelism)
+        present = {name: dict(by_worker) for name, by_worker in named.items() if name not in ours}
         migrated = migrate_states(self._program, states, versions)
         present.update(migrated)
         self._find_discovered(present)
@@ -246,7 +240,7 @@ class Run:
         self.polled = sum(source.polled for source in self._sources)
         self.lags = _lags_of(self._sources)
         if self.polled:
-            self.transactions.note_records()
+            self.sinks.note_records()
         return self.polled
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[tuple[str, int]]) -> None:
@@ -264,7 +258,7 @@ class Run:
     def end(self) -> None:
         """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards.
 
-        Except for `transaction_deltas`: snapshots keep the states from before the end.
+        Except for those of the sinks' transactions: snapshots keep the states from before the end.
         """
         self._step(final=True)
 
@@ -282,11 +276,7 @@ class Run:
             states = worker.states() if deltas else {}
             for name, delta in deltas.items():
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
-        return [*found.values(), *self._sink_deltas(self._sink_positions() if self._tracked else {}, whole=whole)]
-
-    def transaction_deltas(self) -> list[StateDelta]:
-        """Return the transactions of the sinks that have changed since the last deltas."""
-        return self._sink_deltas(self.transactions.positions)
+        return [*found.values(), *(self.sinks.deltas(whole=whole) if self._tracked else ())]
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
         """Return how far each operator has come in event time, by worker and vertex."""
@@ -306,21 +296,6 @@ class Run:
     def heard(self) -> Mapping[tuple[str, int], datetime]:
         """When the last tick began in which a source emitted records on a worker."""
         return self._quiet.heard
-
-    @property
-    def reader_is_gone(self) -> bool:
-        """Whether the output of one of the sinks has no reader any more."""
-        return any(sink.reader_is_gone for sink in self._sinks)
-
-    @property
-    def kept_positions(self) -> dict[str, Any]:
-        """The positions in the last snapshot of the sinks that can be reset to them."""
-        return {name: position for name, position in self._positions.items() if position is not None}
-
-    @property
-    def has_unkept_sinks(self) -> bool:
-        """Whether a sink's position is in no snapshot, so that a resumed run could not go back to it."""
-        return any(self._positions.get(name) != position for name, position in self._sink_positions().items())
 
     def states(self) -> dict[tuple[int, str], OperatorState]:
         """Return the live states by worker and name, as the last deltas left them."""
@@ -399,40 +374,10 @@ class Run:
         workers = [*chain.from_iterable(leaving), *self._workers]
         self._sources = [source for worker in workers for source in worker.sources]
         self._operators = _each_once(operator for worker in workers for operator in worker.operators)
-        self._sinks = _each_once(sink for worker in workers for sink in worker.sinks)
 
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:
             worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
-
-    @property
-    def _resumable_sinks(self) -> list[SinkWriter]:
-        """The resumable sinks, each once for each name: one object serves all workers."""
-        first = (sink for worker in self._workers if worker.worker_id == 0 for sink in worker.sinks)
-        return [sink for sink in first if sink.is_resumable]
-
-    def _restore_sinks(self, states: OldStates) -> None:
-        for sink in self._resumable_sinks:
-            name = sink.context.operator_name
-            position = _position_in(states, name)
-            sink.restore(position)
-            self._positions[name] = position
-        for name in self.transactions.names:
-            self._positions[name] = _position_in(states, name)
-        self.transactions.load(self.kept_positions)
-
-    def _sink_deltas(self, positions: Mapping[str, Any], *, whole: bool = False) -> list[StateDelta]:
-        deltas = []
-        for name, position in positions.items():
-            if whole or self._positions.get(name) != position:
-                self._positions[name] = position
-                deltas.append(StateDelta(0, name, Delta({POSITION: position}, whole=True), 1))
-        return deltas
-
-    def _sink_positions(self) -> dict[str, Any]:
-        found = {sink.context.operator_name: sink.position() for sink in self._resumable_sinks}
-        found.update(self.transactions.prepare())
-        return {name: position for name, position in found.items() if position is not None}
 
     def _step(self, *, final: bool = False) -> None:
         now, started = self.clock.read()
@@ -497,12 +442,6 @@ class Run:
         return self._lifting.waiting(self._lifts, reports)
 
 
-def _position_in(states: OldStates, sink: str) -> Any:
-    """Return the position of a sink in a snapshot; None if it has none."""
-    held = [by_key[POSITION] for by_key in states.get(sink, {}).values() if POSITION in by_key]
-    return held[0] if held else None
-
-
 def _place_of(source: Source) -> tuple[str, int]:
     return source.context.operator_name, source.context.worker_id
 
@@ -523,7 +462,7 @@ def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:
     return len(new) != len(old) or any(key not in old or old[key] is not state for key, state in new.items())
 
 
-def _each_once(operators: Iterable[Op]) -> list[Op]:
+def _each_once(operators: Iterable[Operator]) -> list[Operator]:
     """Return the operators, without those that flush and close the same object as another one."""
     return list({id(operator.resource): operator for operator in operators}.values())
 

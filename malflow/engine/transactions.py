@@ -1,12 +1,8 @@
-"""The transactional sinks of a run: what they have prepared and not committed.
-
-Two-phase commit with the job's snapshots as the coordinator's log, after Flink's checkpoints: a prepared transaction is
-committed if, and only if, a durable snapshot has its handle.
-"""
+"""The transactions of one sink: what it has prepared and not committed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from malflow.diagnostics import operator_error
@@ -17,141 +13,42 @@ from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, check_transactional
 from malflow.store.failpoint import failpoint
 
-__all__ = ["Transactions", "check_deliveries"]
+__all__ = ["SinkTransactions", "check_deliveries", "check_owners"]
 
 _MOST_PENDING = 4
 
 
-class Transactions:
-    """The transactions of a program's sinks; does nothing if none is transactional.
+class SinkTransactions:
+    """The transactions of one sink.
 
     Args:
-        program: the program.
+        name: the sink's name.
+        impl: the sink.
+
+    Attributes:
+        name: the sink's name.
+        owner: the name of its ledger: the sink's own when it first ran.
+        last: the number of the last transaction that it has prepared; 0 before the first.
+        has_ended: whether that has the output of the end of the input.
     """
-
-    def __init__(self, program: Program) -> None:
-        nodes = (vertex.node for vertex in program.vertices)
-        sinks = [node for node in nodes if isinstance(node, SinkNode) and node.is_transactional]
-        self._sinks = {node.name: _SinkTransactions(node.name, node.sink.impl) for node in sinks}
-
-    def __bool__(self) -> bool:
-        return bool(self._sinks)
-
-    @property
-    def names(self) -> Iterable[str]:
-        """The names of the sinks."""
-        return self._sinks.keys()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a sink has as many uncommitted transactions as it allows: the run must wait for a snapshot."""
-        return any(it.is_full for it in self._sinks.values())
-
-    def load(self, positions: Mapping[str, Any]) -> None:
-        """Load the transactions in a snapshot, by sink."""
-        for name, position in positions.items():
-            if name in self._sinks:
-                self._sinks[name].load(position)
-
-    def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
-        """Take the outputs over, commit the pending transactions of the snapshot, and drop everything else.
-
-        Args:
-            job: the job's name, different from that of any other job.
-            claim: the number of the run's claim.
-            origin: where the run starts from, for an error.
-            accept_duplicates: whether the run may start behind what a sink has committed.
-
-        Raises:
-            SnapshotError: if the run starts behind what a sink has committed.
-            FencedError: if a run with a higher claim has an output.
-            OperatorError: if a sink fails.
-        """
-        self._check_owners()
-        for it in self._sinks.values():
-            it.fence(SinkOwner(job, it.owner, claim, it.committed), origin=origin, accept_duplicates=accept_duplicates)
-        for it in self._sinks.values():
-            it.commit(it.last)
-        for it in self._sinks.values():
-            it.abort()
-
-    def prepare(self) -> dict[str, Any]:
-        """End the transaction of each sink, and return what a snapshot has to hold, by sink.
-
-        Raises:
-            OperatorError: if a sink fails.
-        """
-        for it in self._sinks.values():
-            failpoint("before-prepare")
-            it.prepare()
-            failpoint("prepared")
-        return self.positions
-
-    @property
-    def positions(self) -> dict[str, Any]:
-        """What the next snapshot has to hold, by sink; nothing of sinks that have never written."""
-        return {name: it.position for name, it in self._sinks.items() if it.has_begun}
-
-    def commit(self, positions: Mapping[str, Any]) -> None:
-        """Commit the transactions in a snapshot that is durable now.
-
-        Args:
-            positions: what it holds, by sink.
-
-        Raises:
-            FencedError: if another run has taken an output over.
-            OperatorError: if a sink fails.
-        """
-        for name, position in positions.items():
-            if name in self._sinks:
-                self._sinks[name].commit(_transaction_of(position))
-
-    def note_records(self) -> None:
-        """Note that the run has read records: the output at its end has not been delivered before."""
-        for it in self._sinks.values():
-            it.has_ended = False
-
-    def end(self) -> None:
-        """End the last transaction of each sink, after the last tick of a run whose sources have all ended.
-
-        If an earlier run has ended with the same records, its output is there already: this run's is dropped.
-
-        Raises:
-            OperatorError: if a sink fails.
-        """
-        for it in self._sinks.values():
-            it.end()
-
-    def _check_owners(self) -> None:
-        by_owner: dict[str, str] = {}
-        for name, it in self._sinks.items():
-            other = by_owner.setdefault(it.owner, name)
-            if other != name:
-                raise GraphError(
-                    f"sink '{name}' and sink '{other}' have one ledger: one of them was renamed from '{it.owner}'; "
-                    "choose another name for the new one",
-                    operator=name,
-                )
-
-
-class _SinkTransactions:
-    """The transactions of one sink."""
 
     def __init__(self, name: str, impl: Any) -> None:
         self.owner = name
         self.last = 0
         self.has_ended = False
-        self._name = name
+        self.name = name
         self._impl = impl
         self._pending: list[tuple[int, Any]] = []
         self._most = getattr(impl, "max_pending", _MOST_PENDING)
 
     @property
     def is_full(self) -> bool:
+        """Whether as many transactions are uncommitted as the sink allows."""
         return len(self._pending) >= self._most
 
     @property
     def has_begun(self) -> bool:
+        """Whether the sink has ever prepared a transaction."""
         return self.last > 0
 
     @property
@@ -161,34 +58,55 @@ class _SinkTransactions:
 
     @property
     def position(self) -> tuple[Any, ...]:
+        """What a snapshot holds: the ledger, the last transaction, the uncommitted ones, and whether it has ended."""
         return (self.owner, self.last, tuple(self._pending), self.has_ended)
 
     def load(self, position: tuple[Any, ...]) -> None:
+        """Load what a snapshot holds."""
         self.owner, self.last, pending, self.has_ended = position
         self._pending = [(number, handle) for number, handle in pending]
 
-    def fence(self, owner: SinkOwner, *, origin: str, accept_duplicates: bool) -> None:
-        committed = self._call("fence", owner)
+    def fence(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
+        """Take the output over; see `RunSinks.begin`.
+
+        Raises:
+            SnapshotError: if the run starts behind what the sink has committed.
+            FencedError: if a run with a higher claim has the output.
+            OperatorError: if the sink fails.
+        """
+        committed = self._call("fence", SinkOwner(job, self.owner, claim, self.committed))
         if committed is not None and (isinstance(committed, bool) or not isinstance(committed, int)):
             text = f"fence() must return the last committed transaction's number or None; got {short_repr(committed)}"
-            raise operator_error(self._name, text, None, self._impl)
+            raise operator_error(self.name, text, None, self._impl)
         if committed is None or committed <= self.last:
             return
         if not accept_duplicates:
             raise SnapshotError(
-                f"sink '{self._name}' has committed transaction {committed}, but {origin}, which has transaction "
+                f"sink '{self.name}' has committed transaction {committed}, but {origin}, which has transaction "
                 f"{self.last}: what was written since then can't be unwritten, and would be written again. Start from "
                 "the newest snapshot, or pass sinks='accept_duplicates'"
             )
         self.last, self._pending, self.has_ended = committed, [], False
 
     def prepare(self) -> None:
+        """End the transaction, if anything was written in it.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
         handle = self._call("prepare", self.last + 1)
         if handle is not None:
             self.last += 1
             self._pending.append((self.last, handle))
 
-    def commit(self, last: int) -> None:
+    def commit(self, position: tuple[Any, ...]) -> None:
+        """Commit the transactions in a position that a durable snapshot holds.
+
+        Raises:
+            FencedError: if another run has taken the output over.
+            OperatorError: if the sink fails.
+        """
+        _, last, *_ = position
         due = [handle for number, handle in self._pending if number <= last]
         if due:
             failpoint("before-commit")
@@ -197,9 +115,20 @@ class _SinkTransactions:
             self._pending = [(number, handle) for number, handle in self._pending if number > last]
 
     def abort(self) -> None:
+        """Drop everything that is in no uncommitted transaction.
+
+        Raises:
+            FencedError: if another run has taken the output over.
+            OperatorError: if the sink fails.
+        """
         self._call("abort", [handle for _, handle in self._pending])
 
     def end(self) -> None:
+        """End the last transaction of a run, or drop it if an earlier run has ended with the same records.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
         if self.has_ended:
             self.abort()
             return
@@ -213,12 +142,24 @@ class _SinkTransactions:
         except FencedError:
             raise
         except Exception as error:
-            raise operator_error(self._name, error, None, self._impl, about=method) from error
+            raise operator_error(self.name, error, None, self._impl, about=method) from error
 
 
-def _transaction_of(position: tuple[Any, ...]) -> int:
-    number: int = position[1]
-    return number
+def check_owners(sinks: Iterable[SinkTransactions]) -> None:
+    """Check that no two sinks have one ledger.
+
+    Raises:
+        GraphError: naming them.
+    """
+    by_owner: dict[str, str] = {}
+    for it in sinks:
+        other = by_owner.setdefault(it.owner, it.name)
+        if other != it.name:
+            raise GraphError(
+                f"sink '{it.name}' and sink '{other}' have one ledger: one of them was renamed from '{it.owner}'; "
+                "choose another name for the new one",
+                operator=it.name,
+            )
 
 
 def check_deliveries(program: Program, *, keeps: bool) -> None:

@@ -131,7 +131,7 @@ class SingleThreadRun:
             self.requests.listeners.notify(finished(program, self.progress, error))
             raise
         self.requests.listeners.notify(finished(program, self.progress, None))
-        self.reader_is_gone = run.reader_is_gone
+        self.reader_is_gone = run.sinks.reader_is_gone
 
     def end(self, error: BaseException | None) -> None:
         """Record the last progress, and cancel or fail all requests."""
@@ -147,7 +147,7 @@ class SingleThreadRun:
             polled = 0 if snapshots.is_blocked else self._tick(program, run)
             snapshots.check()
             snapshots.confirm(run)
-            if run.reader_is_gone:
+            if run.sinks.reader_is_gone:
                 self.requests.stop()
             self._serve(run, snapshots)
             self._discover(run, discovery)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from malflow.engine.transactions import Transactions
+from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError
 from malflow.snapshot.persistence import CoordinatingSession, Persistence, RestoreOptions, Session, job_of
 
@@ -12,7 +12,7 @@ _ID_LENGTH = 8
 
 
 def begin_transactions(
-    transactions: Transactions,
+    sinks: RunSinks,
     persistence: Persistence,
     session: Session,
     start: RestoreOptions,
@@ -21,7 +21,7 @@ def begin_transactions(
     """Take the outputs over, commit what the restored snapshot has prepared, and drop everything else.
 
     Args:
-        transactions: the transactional sinks, with what the snapshot has of them.
+        sinks: the sinks, with their positions in the snapshot.
         persistence: where snapshots are saved.
         session: the session that has claimed the job.
         start: how the run restores state.
@@ -32,7 +32,7 @@ def begin_transactions(
         SnapshotError: if the snapshot is behind what a sink has committed, or another run has taken an output over.
         OperatorError: if a sink fails.
     """
-    if not transactions:
+    if not sinks.has_transactions:
         return
     if not isinstance(session, CoordinatingSession):
         raise GraphError(
@@ -41,7 +41,7 @@ def begin_transactions(
         )
     uuid, claim = session.claimed
     origin = "the run starts without a snapshot" if restored is None else f"the run starts from snapshot {restored}"
-    transactions.begin(
+    sinks.begin(
         f"{job_of(persistence)}-{uuid[:_ID_LENGTH]}",
         claim,
         origin=origin,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from malflow.engine.execution import Run
-from malflow.engine.transactions import Transactions
+from malflow.engine.sinks import RunSinks
 from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.confirmations import Confirmations
@@ -67,8 +67,8 @@ class RunSnapshots:
         self._debug = debug
         self._recount: Recount | None = None
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
-        self._pending: deque[tuple[int, Future[int], dict[str, Any]]] = deque()
-        self._transactions: Transactions | None = None
+        self._pending: deque[tuple[int, Future[int], Mapping[str, Any]]] = deque()
+        self._sinks: RunSinks | None = None
         self._announced: int | None = None
         self._confirmations = Confirmations(self._listeners)
         self._answers = SnapshotAnswers()
@@ -76,7 +76,7 @@ class RunSnapshots:
     @property
     def is_blocked(self) -> bool:
         """Whether the run must wait for a snapshot, because its sinks allow no more uncommitted transactions."""
-        return self._transactions is not None and self._transactions.is_full
+        return self._sinks is not None and self._sinks.is_full
 
     @property
     def is_busy(self) -> bool:
@@ -99,9 +99,9 @@ class RunSnapshots:
             self.snapshot = self._announced = restored.snapshot
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
             run.clock.advance_to(restored.time)
-        begin_transactions(run.transactions, self._persistence, self._session, self._start, self.snapshot)
-        self._transactions = run.transactions
-        if run.has_unkept_sinks:
+        begin_transactions(run.sinks, self._persistence, self._session, self._start, self.snapshot)
+        self._sinks = run.sinks
+        if run.sinks.has_unkept():
             self.finish(run)  # where they stand before the first record, so that they can go back there
         return restored
 
@@ -169,23 +169,23 @@ class RunSnapshots:
         except StateNotSerializable as unwritable:
             raise unwritable.as_operator_error() from unwritable.__cause__
         self._confirmations.capture(run, made)
-        self._pending.append((run.ticks, made, run.transactions.positions))
+        self._pending.append((run.ticks, made, run.sinks.captured))
         return made
 
     def _settle(self) -> None:
         """Announce the snapshots that are done, and commit the sinks' transactions that the newest of them has."""
         durable = self._announce()
-        if not durable or self._transactions is None or self._session is None:
+        if not durable or self._sinks is None or self._session is None:
             return
         try:
-            self._transactions.commit(durable)
+            self._sinks.commit(durable)
         except OperatorError:
             self._session.confirm()  # a run that has taken over has the sinks, too
             raise
 
-    def _announce(self) -> dict[str, Any]:
-        """Announce the snapshots that are done, and return the positions of transactional sinks in the newest."""
-        durable: dict[str, Any] = {}
+    def _announce(self) -> Mapping[str, Any]:
+        """Announce the snapshots that are done, and return the positions of the sinks in the newest."""
+        durable: Mapping[str, Any] = {}
         while self._pending and self._pending[0][1].done():
             tick, made, positions = self._pending.popleft()
             if made.cancelled() or self._session is None:
@@ -229,14 +229,14 @@ class RunSnapshots:
             OperatorError: if a sink fails.
             SnapshotError: if the snapshot can't be written.
         """
-        if run.transactions and self._session is not None:
-            run.transactions.end()
+        if run.sinks.has_transactions and self._session is not None:
+            run.sinks.end()
             self._amend(run)
             self._amend(run)
 
     def _amend(self, run: Run) -> None:
         """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
-        if isinstance(self._session, CoordinatingSession) and (deltas := run.transaction_deltas()):
+        if isinstance(self._session, CoordinatingSession) and (deltas := run.sinks.transaction_deltas()):
             self._await(self._submit(self._session.amend, run, deltas))
 
     def _await(self, made: Future[int]) -> None:

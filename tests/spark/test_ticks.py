@@ -16,6 +16,7 @@ from malflow.batch import Batch
 from malflow.engine.clock import RunClock
 from malflow.engine.discovery import Discovery
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.sinks import RunSinks
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
@@ -24,7 +25,8 @@ from malflow.runtime.options import RunOptions
 from malflow.runtime.spark import shuffle, stage_task
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
+from malflow.runtime.spark.coordinator import TickCoordinator
+from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.pacing import Pace
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
@@ -68,7 +70,7 @@ def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp
         0,
         ChangelogIndex(2, WORKERS),
         Changelog(place(tmp_path), 1),
-        DriverSinks(made),
+        RunSinks(driver_sinks(made)),
         None,
         RunRequests(),
         pace=Pace(0, WORKERS),

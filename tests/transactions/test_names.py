@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PLACES = (
     "malflow/sinks/*.py",
     "malflow/connectors/**/*.py",
+    "malflow/engine/sinks.py",
     "malflow/engine/transactions.py",
     "malflow/testing/sink_laws.py",
     *(f"docs/{page}.md" for page in ("connectors", "http", "kafka", "parquet", "postgres", "redis", "s3", "sql")),

@@ -12,7 +12,7 @@ import pytest
 
 from malflow import FencedError, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.engine.plan import compile_graph
-from malflow.engine.transactions import Transactions
+from malflow.engine.sinks import RunSinks
 from malflow.errors import StoreError
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, TransactionalSinkImpl
@@ -223,15 +223,16 @@ def test_only_transactions_in_a_durable_snapshot_are_committed(tmp_path: Path) -
     sink = LedgerSink(tmp_path / "db")
     graph = Graph()
     StreamProvider(graph).new_stream().source("numbers", ScriptedSource([1])).sink("ledger", sink)
-    transactions = Transactions(compile_graph(graph))
-    transactions.begin("job", 1, origin="the run starts", accept_duplicates=False)
+    sinks = RunSinks(compile_graph(graph).sinks)
+    sinks.begin("job", 1, origin="the run starts", accept_duplicates=False)
     sink.rows.append("first")
-    durable = transactions.prepare()
+    assert sinks.deltas()
+    durable = sinks.captured
     sink.rows.append("second")
-    later = transactions.prepare()
-    transactions.commit(durable)
+    assert sinks.deltas()
+    sinks.commit(durable)
     assert rows_of(sink.path) == ["first"]
-    transactions.commit(later)
+    sinks.commit(sinks.captured)
     assert rows_of(sink.path) == ["first", "second"]
 
 

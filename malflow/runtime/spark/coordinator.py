@@ -18,20 +18,18 @@ from malflow.engine.lifts import Lifts
 from malflow.engine.parts import Parts, place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
-from malflow.engine.transactions import Transactions
+from malflow.engine.sinks import RunSinks
 from malflow.errors import OperatorError, RunFailed
 from malflow.events import ConfirmationFailed, DiscoveryFailed, TickFinished
-from malflow.operators.contract import OperatorContext
 from malflow.operators.lateness import merge_lateness
 from malflow.operators.reader_methods import Lags
-from malflow.operators.sink import open_sink
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.runtime.control import Request, RunRequests, abandon
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress import late_of, unread_late, written_of
 from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.driver_sinks import deliver, driver_sinks
+from malflow.runtime.spark.driver_sinks import deliver
 from malflow.runtime.spark.error_transport import loaded_error
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
@@ -41,40 +39,11 @@ from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.time_table import explain
 from malflow.runtime.time_watch import TimeWatch
 
-__all__ = ["DriverSinks", "TickCoordinator"]
+__all__ = ["TickCoordinator"]
 
 _MICROSECOND = timedelta(microseconds=1)
 _SHORTEST_REST = 0.005
 _LONGEST_REST = 0.05
-
-
-class DriverSinks:
-    """The driver's sinks, which stay open across all queries of a run.
-
-    Attributes:
-        writers: the operators that write to them.
-        transactions: those of the transactional ones.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.transactions = Transactions(program)
-        self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in driver_sinks(program)]
-
-    @property
-    def reader_is_gone(self) -> bool:
-        """Whether the reader of a sink's output has gone (a broken pipe)."""
-        return any(writer.reader_is_gone for writer in self.writers)
-
-    def positions(self) -> dict[str, Any]:
-        """Return the positions of the resumable sinks, by operator, and end the transactions of the others.
-
-        Raises:
-            OperatorError: if a sink fails.
-        """
-        resumable = (writer for writer in self.writers if writer.is_resumable)
-        found = {writer.context.operator_name: writer.position() for writer in resumable}
-        found.update(self.transactions.prepare())
-        return {name: position for name, position in found.items() if position is not None}
 
 
 class TickCoordinator:
@@ -115,7 +84,7 @@ class TickCoordinator:
         tick: int,
         index: ChangelogIndex,
         changelog: Changelog,
-        sinks: DriverSinks,
+        sinks: RunSinks,
         snapshots: SparkRunSnapshots | None,
         requests: RunRequests,
         *,
@@ -243,7 +212,7 @@ class TickCoordinator:
         self._most_bytes = max(it.size for it in reports)
         self.polled = sum(it.polled for it in reports)
         if self.polled:
-            self._sinks.transactions.note_records()
+            self._sinks.note_records()
         found_counts: Counter[str] = Counter()
         for row in rows:
             if row.counts is not None:

@@ -11,6 +11,7 @@ from malflow.engine.clock import RunClock
 from malflow.engine.discovery import Discovery, refuse_unfinished
 from malflow.engine.execution import Run
 from malflow.engine.plan import Program
+from malflow.engine.sinks import RunSinks
 from malflow.engine.states import states_of
 from malflow.engine.worker import Worker
 from malflow.errors import FencedError, MalflowError, OperatorError, SnapshotError, StoreError, release_all
@@ -20,7 +21,8 @@ from malflow.runtime.progress import Progress, lag_of, lags_of, late_of, pattern
 from malflow.runtime.sink_claims import begin_transactions
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.coordinator import DriverSinks, TickCoordinator
+from malflow.runtime.spark.coordinator import TickCoordinator
+from malflow.runtime.spark.driver_sinks import driver_sinks
 from malflow.runtime.spark.leftovers import Sweep, remove_run
 from malflow.runtime.spark.live_runs import REGISTRY
 from malflow.runtime.spark.pacing import Pace
@@ -33,7 +35,7 @@ from malflow.runtime.spark.settings import PASSING, Settings
 from malflow.runtime.spark.snapshots import SparkRunSnapshots
 from malflow.runtime.starting import RestartGuard, started
 from malflow.runtime.time_watch import TimeWatch
-from malflow.snapshot.persistence import RestoredState, Session
+from malflow.snapshot.persistence import RestoredState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +87,7 @@ class RunAttempt:
         self._requests = requests
         self._guard = guard
         self._sweep = sweep
-        self._sinks = DriverSinks(program)
+        self._sinks = RunSinks(driver_sinks(program))
         self._snapshots: SparkRunSnapshots | None = None
         self._generation = 0
         self._listed: Mapping[str, Sequence[Any]] | None = None
@@ -216,8 +218,7 @@ class RunAttempt:
             self._session.sparkContext,
             self._settings.scratch,
             options.interval,
-            self._sinks.positions,
-            self._sinks.transactions,
+            self._sinks,
             self._requests.listeners,
         )
         self._snapshots = snapshots
@@ -225,22 +226,24 @@ class RunAttempt:
         if restored is not None:
             run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
             self._clock.advance_to(restored.time)
-            snapshots.resume(restored.snapshot, run.ticks, run.kept_positions)
+            snapshots.resume(restored.snapshot, run.ticks)
             moved = any(worker.delta() for stage in run.stages for worker in stage)
             snapshots.kept_at = run.ticks - 1 if moved else run.ticks
-        self._begin_transactions(run, session, None if restored is None else restored.snapshot)
+        snapshot = None if restored is None else restored.snapshot
+        begin_transactions(self._sinks, options.persistence, session, options.restore_options, snapshot)
         if restored is None:
             snapshots.begin(self.parallelism, len(self._program.stages))
         return restored
 
-    def _begin_transactions(self, run: Run, session: Session, restored: int | None) -> None:
-        transactions, options = self._sinks.transactions, self._settings.options
-        transactions.load(run.kept_positions)
-        begin_transactions(transactions, options.persistence, session, options.restore_options, restored)
-
     def _new_run(self, parallelism: int) -> Run:
-        debug = self._settings.options.debug
-        run = Run(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=self._listed)
+        run = Run(
+            self._program,
+            parallelism=parallelism,
+            tracked=True,
+            debug=self._settings.options.debug,
+            listed=self._listed,
+            sinks=self._sinks,
+        )
         self._listed = run.listed
         return run
 

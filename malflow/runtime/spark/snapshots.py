@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from malflow.engine.execution import POSITION
 from malflow.engine.plan import Program
+from malflow.engine.sinks import RunSinks
 from malflow.engine.states import states_of
-from malflow.engine.transactions import Transactions
 from malflow.errors import MalflowError, OperatorError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, SnapshotAnswers, fail
@@ -28,7 +27,7 @@ from malflow.snapshot.persistence import CoordinatingSession, Session, StateNotS
 from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
 from malflow.snapshot.writer import SnapshotSession
 from malflow.sources.contract import StatefulSource
-from malflow.state import Delta, StateDelta
+from malflow.state import StateDelta
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -45,8 +44,7 @@ class SparkRunSnapshots:
         context: runs the Spark jobs.
         place: the place of the changelog.
         interval: the seconds between snapshots; None for no periodic ones.
-        positions: returns the positions of the driver's sinks, by operator.
-        transactions: those of the driver's sinks.
+        sinks: the driver's sinks.
         listeners: who hears of snapshots.
 
     Attributes:
@@ -63,8 +61,7 @@ class SparkRunSnapshots:
         context: SparkContext,
         place: ScratchFolder,
         interval: float | None,
-        positions: Callable[[], Mapping[str, Any]],
-        transactions: Transactions,
+        sinks: RunSinks,
         listeners: Listeners,
     ) -> None:
         self.kept_at = NEVER
@@ -80,9 +77,7 @@ class SparkRunSnapshots:
         self._interval = interval
         self._due = time.monotonic() + (interval or 0.0)
         self._asked: list[Request] = []
-        self._positions = positions
-        self._transactions = transactions
-        self._kept_positions: Mapping[str, Any] = {}
+        self._sinks = sinks
         self._answers = SnapshotAnswers()
         self._making: tuple[int, Mapping[str, Any], Future[int]] | None = None
 
@@ -92,7 +87,7 @@ class SparkRunSnapshots:
         Raises:
             SnapshotError: if the snapshot can't be written.
         """
-        if not self._found_positions():
+        if not self._has_unkept_sinks():
             return
         base = self._session.needs_full_snapshot(parallelism)
         self._commit(0, parallelism, 0, ChangelogIndex(stages, parallelism), base=base).result()
@@ -100,11 +95,10 @@ class SparkRunSnapshots:
         self.began_with = self.snapshot
         self.kept_at = NEVER  # it does not hold the workers' initial state
 
-    def resume(self, snapshot: int, tick: int, positions: Mapping[str, Any]) -> None:
-        """Continue from a restored snapshot of a tick with the sinks' positions in it."""
+    def resume(self, snapshot: int, tick: int) -> None:
+        """Continue from a restored snapshot of a tick."""
         self.snapshot = self.began_with = snapshot
         self.durable = tick
-        self._kept_positions = positions
 
     def keep_sinks(self, tick: int, parallelism: int, generation: int, index: ChangelogIndex) -> None:
         """Take a snapshot before the first record if a sink's position differs from that in the last snapshot.
@@ -118,7 +112,7 @@ class SparkRunSnapshots:
         Raises:
             SnapshotError: if the snapshot can't be written.
         """
-        if self._found_positions() == self._kept_positions:
+        if not self._has_unkept_sinks():
             return
         if not self.keep(tick, parallelism, generation, index, ending=True):
             self.kept_at = tick - 1  # so that all state is written again
@@ -148,35 +142,35 @@ class SparkRunSnapshots:
 
     def _settle(self) -> None:
         """Record a committed snapshot, commit the sinks' transactions in it, and answer the requests for it."""
-        if self._note_made():
-            try:
-                self._transactions.commit(self._kept_positions)
-            except OperatorError:
-                self._session.confirm()  # a run that has claimed the job also has its sinks
-                raise
+        durable = self._note_made()
+        try:
+            self._sinks.commit(durable)
+        except OperatorError:
+            self._session.confirm()  # a run that has claimed the job also has its sinks
+            raise
         self._answers.give()
 
-    def _note_made(self) -> bool:
-        """Record a snapshot that is done; return whether there is one that was committed."""
+    def _note_made(self) -> Mapping[str, Any]:
+        """Record a snapshot that is done; return the positions of the sinks in it, if it was committed."""
         if self._making is None or not self._making[2].done():
-            return False
+            return {}
         tick, positions, made = self._making
         self._making = None
         error = made.exception()
         if error is not None:
+            self._sinks.note_lost()
             self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
-            return False
+            return {}
         previous, self.snapshot = self.snapshot, made.result()
         self.kept_at = self.durable = tick
-        self._kept_positions = positions
         if self.snapshot != previous:  # otherwise nothing had changed
             self._listeners.notify(SnapshotCommitted(self.snapshot, tick))
-        return True
+        return positions
 
     @property
     def is_blocked(self) -> bool:
         """Whether the run must wait for a snapshot, because its sinks allow no more uncommitted transactions."""
-        return self._transactions.is_full
+        return self._sinks.is_full
 
     @property
     def is_busy(self) -> bool:
@@ -248,23 +242,21 @@ class SparkRunSnapshots:
             OperatorError: if a sink fails.
             SnapshotError: if the snapshot can't be written.
         """
-        if self._transactions:
-            self._transactions.end()
+        if self._sinks.has_transactions:
+            self._sinks.end()
             self._amend(parallelism)
             self._amend(parallelism)
 
     def _amend(self, parallelism: int) -> None:
         """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
-        kept, session = self._kept_positions, self._session
-        changed = {name: it for name, it in self._transactions.positions.items() if kept.get(name) != it}
-        if not changed or not isinstance(session, CoordinatingSession):
+        session = self._session
+        if not isinstance(session, CoordinatingSession) or not (deltas := self._sinks.transaction_deltas()):
             return
-        deltas = [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in changed.items()]
         try:
             made = session.amend(self.kept_at, parallelism, self._specs, deltas)
         except StateNotSerializable as error:
             raise error.as_operator_error() from error.__cause__
-        self._making = (self.kept_at, {**kept, **changed}, made)
+        self._making = (self.kept_at, self._sinks.captured, made)
         self._await(made)
 
     def _await(self, made: Future[int]) -> None:
@@ -293,18 +285,16 @@ class SparkRunSnapshots:
     def _commit(
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False
     ) -> Future[int]:
-        session, positions = self._session, self._found_positions()
+        session, ours = self._session, self._sink_deltas(whole=base)
         if isinstance(session, SnapshotSession):
-            made = self._commit_by_tasks(
-                session, tick, parallelism, generation, index, positions, base=base, alone=ending
-            )
+            made = self._commit_by_tasks(session, tick, parallelism, generation, index, ours, base=base, alone=ending)
         else:
-            made = self._commit_here(tick, parallelism, generation, index, self._changed(positions, base=base))
-        self._making = (tick, positions, made)
+            made = self._commit_here(tick, parallelism, generation, index, ours)
+        self._making = (tick, self._sinks.captured, made)
         return made
 
     def _commit_here(
-        self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, positions: Mapping[str, Any]
+        self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, ours: Sequence[StateDelta]
     ) -> Future[int]:
         """Pass what changed through the driver, to a session that knows nothing of tasks."""
         changelog = Changelog(self._place, generation)
@@ -314,9 +304,8 @@ class SparkRunSnapshots:
             for stage, ticks in stages.items()
             for name, total in summed(changelog, stage, worker, ticks, self._versions).items()
         ]
-        deltas += [StateDelta(0, name, Delta({POSITION: it}, whole=True), 1) for name, it in positions.items()]
         try:
-            return self._session.commit(tick, parallelism, self._specs, deltas)
+            return self._session.commit(tick, parallelism, self._specs, [*deltas, *ours])
         except StateNotSerializable as error:
             raise error.as_operator_error() from error.__cause__
 
@@ -327,35 +316,39 @@ class SparkRunSnapshots:
         parallelism: int,
         generation: int,
         index: ChangelogIndex,
-        positions: Mapping[str, Any],
+        ours: Sequence[StateDelta],
         *,
         base: bool,
         alone: bool,
     ) -> Future[int]:
         spans, versions, place = index.since(self.kept_at), self._versions, self._place
-        sections, findings = self._sections(session, self._changed(positions, base=base))
+        sections, findings = self._sections(session, ours)
 
         def write(writer: DataWriter) -> Written:
             task = SnapshotTask(place, generation, spans, versions, writer, session.codec, session.compression, base)
             entries, found = _written(self._context, task, sorted(spans), alone=alone)
-            ours = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
-            return [*entries, *ours], [*found, *findings]
+            files = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
+            return [*entries, *files], [*found, *findings]
 
         keys = {name: count for name, count in index.total_keys.items() if name in versions}
-        keys.update(dict.fromkeys(positions, 1))
+        keys.update(dict.fromkeys(self._sinks.captured, 1))
         return session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
 
-    def _changed(self, positions: Mapping[str, Any], *, base: bool) -> Mapping[str, Any]:
-        return positions if base or positions != self._kept_positions else {}
-
-    def _found_positions(self) -> Mapping[str, Any]:
+    def _has_unkept_sinks(self) -> bool:
         try:
-            return self._positions()
+            return self._sinks.has_unkept()
         except OperatorError:
             self._session.confirm()  # a run that has claimed the job also has its sinks
             raise
 
-    def _sections(self, session: SnapshotSession, positions: Mapping[str, Any]) -> tuple[list[Section], list[Finding]]:
+    def _sink_deltas(self, *, whole: bool) -> list[StateDelta]:
+        try:
+            return self._sinks.deltas(whole=whole)
+        except OperatorError:
+            self._session.confirm()  # a run that has claimed the job also has its sinks
+            raise
+
+    def _sections(self, session: SnapshotSession, deltas: Sequence[StateDelta]) -> tuple[list[Section], list[Finding]]:
         """Encode the positions of the sinks.
 
         Raises:
@@ -363,15 +356,14 @@ class SparkRunSnapshots:
         """
         sections: list[Section] = []
         findings: list[Finding] = []
-        for name, position in positions.items():
-            delta = Delta({POSITION: position}, whole=True)
+        for worker, name, delta, _ in deltas:
             kinds: set[type] = set()
             try:
-                for bare, raw in bare_sections(session.codec, 0, name, self._versions[name], delta, kinds):
+                for bare, raw in bare_sections(session.codec, worker, name, self._versions[name], delta, kinds):
                     sections.append(with_frame(bare, raw, session.compression))
             except StateNotSerializable as error:
                 raise error.as_operator_error() from error.__cause__
-            findings.append(finding(session.codec, 0, name, delta, kinds))
+            findings.append(finding(session.codec, worker, name, delta, kinds))
         return sections, findings
 
 

@@ -1,0 +1,206 @@
+"""The sinks of a run: their positions in snapshots, and the transactions that snapshots commit.
+
+Two-phase commit with the job's snapshots as the coordinator's log, after Flink's checkpoints: a prepared transaction is
+committed if, and only if, a durable snapshot has its handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from malflow.engine.states import OldStates
+from malflow.engine.transactions import SinkTransactions, check_owners
+from malflow.graph import SinkNode
+from malflow.operators.contract import OperatorContext
+from malflow.operators.sink import open_sink
+from malflow.sinks.contract import StatelessSink
+from malflow.state import Delta, StateDelta
+from malflow.store.failpoint import failpoint
+
+__all__ = ["RunSinks"]
+
+_POSITION = "position"
+"""The one key of the state of a stateless sink that is resumable or transactional; worker 0 has it."""
+
+
+class RunSinks:
+    """The stateless sinks of a run that are in this process, each one object for all workers.
+
+    A resumable sink has a position; that of a transactional sink is which transactions it has prepared.
+
+    Args:
+        nodes: the sinks; stateful ones, whose state is that of the workers, are left out.
+
+    Attributes:
+        writers: the operator of each sink, in the order of `nodes`.
+        captured: the position of each sink in the last snapshot that was taken; replaced by the next, never changed.
+    """
+
+    def __init__(self, nodes: Iterable[SinkNode]) -> None:
+        stateless = [node for node in nodes if isinstance(node.sink, StatelessSink)]
+        self.writers = [open_sink(OperatorContext(node.name), node.sink) for node in stateless]
+        self.captured: Mapping[str, Any] = {}
+        self._resumable = {it.context.operator_name: it for it in self.writers if it.is_resumable}
+        self._transactions = {
+            it.name: SinkTransactions(it.name, it.sink.impl) for it in stateless if it.is_transactional
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The sinks that have a position."""
+        return frozenset(self._resumable).union(self._transactions)
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the output of one of the sinks has no reader any more (a broken pipe)."""
+        return any(writer.reader_is_gone for writer in self.writers)
+
+    # Positions
+
+    def restore(self, states: OldStates) -> None:
+        """Return the resumable sinks to their positions in a snapshot, and load its transactions.
+
+        Args:
+            states: the states in the snapshot.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        found = {name: _position_in(states, name) for name in (*self._resumable, *self._transactions)}
+        for name, writer in self._resumable.items():
+            writer.restore(found[name])
+        self.captured = _known(found)
+        for name, it in self._transactions.items():
+            if name in self.captured:
+                it.load(self.captured[name])
+
+    def has_unkept(self) -> bool:
+        """End the transactions, and return whether a sink's position is not in the last snapshot.
+
+        A resumed run could not return to it then.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        return bool(self._changed(self._positions()))
+
+    def deltas(self, *, whole: bool = False) -> list[StateDelta]:
+        """End the transactions, and return the positions that have changed since the last snapshot, for the next.
+
+        Args:
+            whole: whether to return all positions.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        positions = self._positions()
+        changed = positions if whole else self._changed(positions)
+        self.captured = positions
+        return _deltas_of(changed)
+
+    def transaction_deltas(self) -> list[StateDelta]:
+        """Return the transactions that have changed since the last snapshot, to be added to it."""
+        changed = self._changed(self._prepared)
+        self.captured = {**self.captured, **changed}
+        return _deltas_of(changed)
+
+    def note_lost(self) -> None:
+        """Note that the last snapshot failed, and that the next must repeat what was in it: all positions, then."""
+        self.captured = {}
+
+    def _positions(self) -> dict[str, Any]:
+        """Return the positions of the resumable sinks, and end the transactions of the others."""
+        found = {name: writer.position() for name, writer in self._resumable.items()}
+        for it in self._transactions.values():
+            failpoint("before-prepare")
+            it.prepare()
+            failpoint("prepared")
+        return _known(found | self._prepared)
+
+    @property
+    def _prepared(self) -> dict[str, Any]:
+        """The transactions that a snapshot has to hold, by sink; nothing of sinks that have never written."""
+        return {name: it.position for name, it in self._transactions.items() if it.has_begun}
+
+    def _changed(self, positions: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: position for name, position in positions.items() if self.captured.get(name) != position}
+
+    # Transactions
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether one of the sinks is transactional."""
+        return bool(self._transactions)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a sink has as many uncommitted transactions as it allows: the run must wait for a snapshot."""
+        return any(it.is_full for it in self._transactions.values())
+
+    def begin(self, job: str, claim: int, *, origin: str, accept_duplicates: bool) -> None:
+        """Take the outputs over, commit the pending transactions of the snapshot, and drop everything else.
+
+        Args:
+            job: the job's name, different from that of any other job.
+            claim: the number of the run's claim.
+            origin: where the run starts from, for an error.
+            accept_duplicates: whether the run may start behind what a sink has committed.
+
+        Raises:
+            SnapshotError: if the run starts behind what a sink has committed.
+            FencedError: if a run with a higher claim has an output.
+            OperatorError: if a sink fails.
+        """
+        sinks = self._transactions.values()
+        check_owners(sinks)
+        for it in sinks:
+            it.fence(job, claim, origin=origin, accept_duplicates=accept_duplicates)
+        for it in sinks:
+            it.commit(it.position)
+        for it in sinks:
+            it.abort()
+
+    def commit(self, positions: Mapping[str, Any]) -> None:
+        """Commit the transactions in a snapshot that is durable now.
+
+        Args:
+            positions: the positions in it, as `captured` was when it was taken.
+
+        Raises:
+            FencedError: if another run has taken an output over.
+            OperatorError: if a sink fails.
+        """
+        for name, it in self._transactions.items():
+            if name in positions:
+                it.commit(positions[name])
+
+    def note_records(self) -> None:
+        """Note that the run has read records: the output at its end has not been delivered before."""
+        for it in self._transactions.values():
+            it.has_ended = False
+
+    def end(self) -> None:
+        """End the last transaction of each sink, after the last tick of a run whose sources have all ended.
+
+        If an earlier run has ended with the same records, its output is there already: this run's is dropped.
+
+        Raises:
+            OperatorError: if a sink fails.
+        """
+        for it in self._transactions.values():
+            it.end()
+
+
+def _known(positions: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: position for name, position in positions.items() if position is not None}
+
+
+def _position_in(states: OldStates, sink: str) -> Any:
+    """Return the position of a sink in a snapshot; None if it has none."""
+    held = [by_key[_POSITION] for by_key in states.get(sink, {}).values() if _POSITION in by_key]
+    return held[0] if held else None
+
+
+def _deltas_of(positions: Mapping[str, Any]) -> list[StateDelta]:
+    return [StateDelta(0, name, Delta({_POSITION: it}, whole=True), 1) for name, it in positions.items()]
