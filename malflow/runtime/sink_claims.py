@@ -1,12 +1,15 @@
-"""How a run takes over the outputs of its transactional sinks."""
+"""How a run takes over the outputs of its sinks, and finds that another run has done so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from malflow.engine.sinks import RunSinks
-from malflow.errors import GraphError
+from malflow.errors import GraphError, OperatorError
 from malflow.snapshot.persistence import CoordinatingSession, Persistence, RestoreOptions, Session, job_of
 
-__all__ = ["begin_transactions"]
+__all__ = ["begin_transactions", "fenced_first"]
 
 _ID_LENGTH = 8
 
@@ -47,3 +50,17 @@ def begin_transactions(
         origin=origin,
         accept_duplicates=start.accept_duplicates,
     )
+
+
+@contextmanager
+def fenced_first(session: Session) -> Iterator[None]:
+    """Check, if a sink fails in the block, that no other run has claimed the job: that run has its sinks, too.
+
+    Raises:
+        SnapshotError: such as a `FencedError`.
+    """
+    try:
+        yield
+    except OperatorError:
+        session.confirm()
+        raise

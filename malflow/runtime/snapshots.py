@@ -10,12 +10,11 @@ from typing import Any
 
 from malflow.engine.execution import Run
 from malflow.engine.sinks import RunSinks
-from malflow.errors import OperatorError
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.confirmations import Confirmations
 from malflow.runtime.control import Request, SnapshotAnswers, abandon
 from malflow.runtime.listeners import Listeners
-from malflow.runtime.sink_claims import begin_transactions
+from malflow.runtime.sink_claims import begin_transactions, fenced_first
 from malflow.snapshot.persistence import (
     CoordinatingSession,
     Persistence,
@@ -154,11 +153,8 @@ class RunSnapshots:
             return None
         self._settle()
         base = self._session.needs_full_snapshot(run.parallelism)
-        try:
+        with fenced_first(self._session):
             deltas = run.deltas(base)
-        except OperatorError:
-            self._session.confirm()  # a run that has taken over has the sinks, too
-            raise
         if self._recount is not None:
             self._recount.check(deltas, run.states(), base=base)
         return self._submit(self._session.commit, run, deltas)
@@ -177,11 +173,8 @@ class RunSnapshots:
         durable = self._announce()
         if not durable or self._sinks is None or self._session is None:
             return
-        try:
+        with fenced_first(self._session):
             self._sinks.commit(durable)
-        except OperatorError:
-            self._session.confirm()  # a run that has taken over has the sinks, too
-            raise
 
     def _announce(self) -> Mapping[str, Any]:
         """Announce the snapshots that are done, and return the positions of the sinks in the newest."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.engine.states import states_of
-from malflow.errors import MalflowError, OperatorError, RunFailed
+from malflow.errors import MalflowError, RunFailed
 from malflow.events import SnapshotCommitted, SnapshotFailed
 from malflow.runtime.control import Request, SnapshotAnswers, fail
 from malflow.runtime.listeners import Listeners
+from malflow.runtime.sink_claims import fenced_first
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
@@ -143,11 +144,8 @@ class SparkRunSnapshots:
     def _settle(self) -> None:
         """Record a committed snapshot, commit the sinks' transactions in it, and answer the requests for it."""
         durable = self._note_made()
-        try:
+        with fenced_first(self._session):
             self._sinks.commit(durable)
-        except OperatorError:
-            self._session.confirm()  # a run that has claimed the job also has its sinks
-            raise
         self._answers.give()
 
     def _note_made(self) -> Mapping[str, Any]:
@@ -285,7 +283,9 @@ class SparkRunSnapshots:
     def _commit(
         self, tick: int, parallelism: int, generation: int, index: ChangelogIndex, *, base: bool, ending: bool = False
     ) -> Future[int]:
-        session, ours = self._session, self._sink_deltas(whole=base)
+        session = self._session
+        with fenced_first(session):
+            ours = self._sinks.deltas(whole=base)
         if isinstance(session, SnapshotSession):
             made = self._commit_by_tasks(session, tick, parallelism, generation, index, ours, base=base, alone=ending)
         else:
@@ -335,18 +335,8 @@ class SparkRunSnapshots:
         return session.commit_written(tick, parallelism, self._specs, keys, write, base=base)
 
     def _has_unkept_sinks(self) -> bool:
-        try:
+        with fenced_first(self._session):
             return self._sinks.has_unkept()
-        except OperatorError:
-            self._session.confirm()  # a run that has claimed the job also has its sinks
-            raise
-
-    def _sink_deltas(self, *, whole: bool) -> list[StateDelta]:
-        try:
-            return self._sinks.deltas(whole=whole)
-        except OperatorError:
-            self._session.confirm()  # a run that has claimed the job also has its sinks
-            raise
 
     def _sections(self, session: SnapshotSession, deltas: Sequence[StateDelta]) -> tuple[list[Section], list[Finding]]:
         """Encode the positions of the sinks.
