@@ -111,7 +111,7 @@ HOLDING: dict[str, Callable[[Any], Any]] = {
     workers=st.integers(1, 3),
     meets=st.booleans(),
 )
-def test_what_waits_before_a_generator_is_on_time_however_early_its_source_ends(
+def test_records_that_wait_before_a_generator_are_on_time(
     hold: str, again: str, first: list[int], second: list[int], workers: int, meets: bool
 ) -> None:
     late: VecSink[Any, Any, Any] = VecSink()

@@ -193,7 +193,7 @@ def test_a_run_is_explained_while_it_runs_and_afterwards() -> None:
     assert handle.explain_time().rows == (row,)
 
 
-def test_a_generator_that_waits_for_what_is_kept_before_it_is_told_when_its_source_has_ended() -> None:
+def test_a_generator_behind_held_records_is_told() -> None:
     ended = threading.Event()
 
     def build(provider: Any) -> None:

@@ -351,7 +351,7 @@ def test_a_restart_that_would_count_records_twice_is_refused(spark: Any, tmp_pat
 
 @pytest.fixture
 def small_results(spark: Any) -> Iterator[None]:
-    """Let Spark's driver take results of a megabyte at most."""
+    """Limit the results that the driver of Spark takes to a megabyte."""
     settings = spark.sparkContext._jsc.sc().conf()
     before = settings.get("spark.driver.maxResultSize", "1g")
     settings.set("spark.driver.maxResultSize", "1m")
