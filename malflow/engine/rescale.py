@@ -13,6 +13,7 @@ from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
 from malflow.operators.event_time import ANSWERED, SILENCE
+from malflow.operators.reached_epoch import KEPT, UNTIL
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.state_kinds import Movement, StateSpec
 
@@ -195,11 +196,10 @@ def _epochs(name: str, old: list[States], after: int, placement: Partitioner | N
         past = ((1, {0: max(epoch for _, epochs in past for epoch in epochs.values())}),)
     by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
     silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
-    like = next((states["like"] for states in old if "like" in states), None)
-    return [
-        {**_state({"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence}), **parts}
-        for parts in _by_key(name, by_part, after, rendezvous_select, _SECOND)
-    ]
+    like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))
+    kept = tuple(dict.fromkeys(it for states in old for it in states.get(KEPT, ()))) or None
+    whole = {"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence, UNTIL: until, KEPT: kept}
+    return [{**_state(whole), **parts} for parts in _by_key(name, by_part, after, rendezvous_select, _SECOND)]
 
 
 def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:

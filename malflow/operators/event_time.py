@@ -362,9 +362,14 @@ class Floors(dict[Any, Any]):
         self.past = past
         self._placement = placement
 
+    @property
+    def epochs(self) -> list[Any]:
+        """The epochs of the former workers."""
+        return [epoch for _, epochs in self.past for epoch in epochs.values()]
+
     def are_passed(self, epoch: Any) -> bool:
         """Whether no key's floor is above an epoch, which does their work from there on."""
-        return epoch is not None and all(epoch >= reached for _, epochs in self.past for reached in epochs.values())
+        return epoch is not None and all(epoch >= reached for reached in self.epochs)
 
     def __missing__(self, key: Any) -> Any:
         if len(self) >= _CACHED_FLOORS:

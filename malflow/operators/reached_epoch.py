@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from malflow.operators.contract import OperatorContext
 from malflow.operators.event_time import Floors
 from malflow.state import Delta, KeyedState
 
-__all__ = ["REACHED", "ReachedEpoch"]
+__all__ = ["KEPT", "REACHED", "UNTIL", "ReachedEpoch"]
 
 REACHED = "epoch"
 """The role of the hidden state."""
+
+UNTIL = "until"
+"""The key, in the state, of the span for which closed windows are kept: see `malflow.operators.kept_windows`."""
+
+KEPT = "kept"
+"""The key, in the state, of shorter spans before it."""
 
 
 class ReachedEpoch:
@@ -47,6 +53,11 @@ class ReachedEpoch:
         """Write the epoch to the state."""
         past = None if self.floors is None else self.floors.past
         self.state.assign({"epoch": self.epoch, "idle": int(self.idle) or None, "past": past, "like": self.like})
+        self.state.assign(self.spans())
+
+    def spans(self) -> Mapping[str, Any]:
+        """Return the spans for which closed windows are kept, and were: none, apart from `KeptWindows`."""
+        return {UNTIL: None, KEPT: None}
 
     def delta(self) -> Delta:
         """Return what has changed in the state since the last call."""

@@ -15,6 +15,7 @@ from malflow.message import MAX
 from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.early import EARLY, EarlyResults
+from malflow.operators.kept_windows import KeptWindows
 from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.waiting import Waiting
 from malflow.paned_state import PanedState
@@ -74,13 +75,17 @@ class WindowOperator(Operator):
         self.allows_late = late
         self.revised = Results()
         self.too_late = Results()
-        self.reached = ReachedEpoch(context)
-        self.reached.on_apply = self.resume
-        self.hidden = {REACHED: self.reached}
+        self._keep(ReachedEpoch(context))
         self._unfitted = panes
         self._panes: Panes | None = None
         self._kinds: set[type] = set()
         self._horizon: Any = None  # no epoch below it closes a window; None: not known
+
+    def _keep(self, reached: ReachedEpoch) -> None:
+        """Set what keeps the last epoch."""
+        self.reached = reached
+        self.reached.on_apply = self.resume
+        self.hidden = {REACHED: reached}
 
     def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
         """Add records to their windows; `low` and `high` are the least and the greatest of their timestamps."""
@@ -386,6 +391,8 @@ class WindowAggregate(PanedOperator):
     ) -> None:
         super().__init__(context, windows.panes, late=late)
         self._until = until or None
+        if self._until is not None:
+            self._keep(KeptWindows(context, self._until, self._has_closed))
         self._early = None if early is None else EarlyResults(context, windows, early)
         if self._early is not None:
             self.hidden = {**self.hidden, EARLY: self._early}
@@ -425,6 +432,10 @@ class WindowAggregate(PanedOperator):
         states = self.state.panes[first]
         return {key: states[key] for key in keys}
 
+    def _has_closed(self, epoch: Any) -> bool:
+        panes = self._fitted()
+        return panes is not None and any(panes.last(number) <= epoch for number in self.state.panes)
+
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close the windows that are over at an epoch, and add their results."""
         before, until = self.reached.epoch, self._until
@@ -432,7 +443,7 @@ class WindowAggregate(PanedOperator):
             last = panes.last(number)
             if epoch is not MAX and last > epoch:
                 break
-            if until is None or before is None or last > before:
+            if before is None or last > before:  # a program before may have kept closed windows
                 timing = Timing.END if epoch is MAX else Timing.FINAL
                 self.emit(panes, number, self.not_closed(last, self.state.panes[number]), timing, results)
             if until is None or epoch is MAX or last + until <= epoch:
@@ -451,7 +462,7 @@ class WindowAggregate(PanedOperator):
     def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
         """Add records to a window that is closed, if it is kept, with a revised result for each; refuse others."""
         last = panes.last(number)
-        if self._until is None or last + self._until <= epoch:
+        if not isinstance(self.reached, KeptWindows) or self.reached.is_dropped(last, epoch):
             self.refuse(run)
             return
         states = self.state.pane(number)
