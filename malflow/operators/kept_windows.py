@@ -63,7 +63,7 @@ class KeptWindows(ReachedEpoch):
         if reached is None:
             return
         before = self.state.get(UNTIL)
-        if before is None and self._has_closed(reached):  # of a snapshot that has no spans yet
+        if before is None and not self._shorter and self._has_closed(reached):  # of a snapshot that has no spans yet
             return
         if before is None or before < self._until:
             self._shorter = (*self._shorter, (before, reached))

@@ -56,8 +56,11 @@ class ReachedEpoch:
         self.state.assign(self.spans())
 
     def spans(self) -> Mapping[str, Any]:
-        """Return the spans for which closed windows are kept, and were: none, apart from `KeptWindows`."""
-        return {UNTIL: None, KEPT: None}
+        """Return the spans for which closed windows are kept, which is none, apart from `KeptWindows`, and were."""
+        until, kept = self.state.get(UNTIL), self.state.get(KEPT)
+        if until is not None and self.epoch is not None:
+            kept = (*(kept or ()), (until, self.epoch))
+        return {UNTIL: None, KEPT: kept}
 
     def delta(self) -> Delta:
         """Return what has changed in the state since the last call."""

@@ -108,6 +108,13 @@ def test_a_span_between_is_not_forgotten() -> None:
     assert run(backend, [*records, *[("a", 26 + at) for at in range(3)], ("a", 2)], 200) == [("a", 2)]
 
 
+def test_a_span_is_not_forgotten_by_a_run_in_which_no_time_passes() -> None:
+    backend, records = in_memory(), [("a", 1), ("a", 12), ("a", 22)]
+    assert run(backend, records, 5) == [("a", 0, 1, "FINAL"), ("a", 10, 1, "FINAL")]
+    assert run(backend, records, PLAIN) == []
+    assert run(backend, [*records, ("a", 2)], 100) == [("a", 2)]
+
+
 def test_a_snapshot_of_a_span_that_stays_keeps_what_it_had(tmp_path: Path) -> None:
     backend, records = FsspecBackend(str(tmp_path), codec="msgpack"), [("a", 1), ("b", 25)]
     assert run(backend, records, 100) == [("a", 0, 1, "FINAL")]
