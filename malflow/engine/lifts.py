@@ -6,8 +6,8 @@ epoch of those that go on:
 - on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
   more records in a later run, those that it has passed are late;
 - one whose source has finished on all workers. It follows the generators that its stream meets downstream, so that
-  windows that it feeds close while those are still open into which their results go. It does not as long as an
-  operator before it, which waits for the epochs of another generator, keeps records that are to come;
+  windows that it feeds close before the windows that take their results. It waits while an upstream operator, which
+  has the epochs of another generator, still holds records for it;
 - with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
   downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
 
@@ -115,9 +115,8 @@ class Lifts:
                 for reached in report.get(name, ())
                 if not reached.holds
             ]
-            waits = (
-                waited_for if not all(reached.is_finished for _, _, reached in known) else ()
-            )  # else the end is near
+            is_ending = all(reached.is_finished for _, _, reached in known)  # then nobody is left to wait for
+            waits = () if is_ending else waited_for
             members = [
                 self._member(name, worker, reached, coming, goes_on=name in waits) for name, worker, reached in known
             ]

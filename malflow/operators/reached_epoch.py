@@ -56,7 +56,7 @@ class ReachedEpoch:
         self.state.assign(self.spans())
 
     def spans(self) -> Mapping[str, Any]:
-        """Return the spans for which closed windows are kept, which is none, apart from `KeptWindows`, and were."""
+        """Return the spans in the state as they are; only `KeptWindows` has one of its own."""
         until, kept = self.state.get(UNTIL), self.state.get(KEPT)
         if until is not None and self.epoch is not None:
             kept = (*(kept or ()), (until, self.epoch))
