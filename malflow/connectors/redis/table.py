@@ -27,7 +27,7 @@ return tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 """
 _WRITE = """
 -- ARGV: claim, transaction, the transaction before, whether it is complete with this call, the number of rows to set;
--- then their fields and values, then the fields to remove. Lua bears some 8,000 arguments of one call.
+-- then their fields and values, then the fields to remove. Lua takes at most some 8,000 arguments of one call.
 local claim = tonumber(redis.call('HGET', KEYS[1], 'claim') or '0')
 if claim > tonumber(ARGV[1]) then return redis.error_reply('FENCED ' .. claim) end
 local done = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
