@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from tables import print_table
 
 from malflow import limit_out_of_orderness
-from malflow.batch import BATCH_SIZE, Batch
 from malflow.operators.contract import OperatorContext
-from malflow.operators.event_time import GenerateEpochs
-from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.epochs.part_epochs import GeneratePartEpochs
+from malflow.records.batch import BATCH_SIZE, Batch
 
 _START = datetime(2024, 1, 1, tzinfo=UTC)
 _BOUND = 4_000

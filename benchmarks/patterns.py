@@ -46,11 +46,11 @@ from workloads.pattern_siddhi import Siddhi, missing
 from workloads.pattern_states import print_growth, state_rows
 
 from malflow import SingleThreadRuntime, limit_out_of_orderness
-from malflow.batch import Batch
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
-from malflow.operators.match import MatchByTime
+from malflow.operators.pattern_matching import MatchByTime
 from malflow.patterns import Pattern, step
+from malflow.records.batch import Batch
 from malflow.runtime.garbage import rarer_collections
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import SingleIteratorSource

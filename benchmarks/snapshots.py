@@ -26,8 +26,8 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoreOptions, Session
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
-from malflow.state import Delta, KeyedState
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.keyed import Delta, KeyedState
+from malflow.states.kinds import StateKind, StateSpec
 
 KEYS = 1_000_000
 CHANGED = 100

@@ -26,7 +26,7 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import compress, encode_delta
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
-from malflow.state import Delta, StateDelta
+from malflow.states.keyed import Delta, StateDelta
 from malflow.windows import session, sliding, tumbling
 
 SECTIONS = ("memory", "once", "delta")

@@ -45,7 +45,7 @@ from malflow.errors import (
 )
 from malflow.message import MAX, MIN, DataMessage, NoKey
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
-from malflow.operators.out_of_orderness import limit_out_of_orderness
+from malflow.operators.epochs.out_of_orderness import limit_out_of_orderness
 from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.runtime.control import RunHandle

@@ -16,7 +16,7 @@ from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
-from malflow.state_kinds import StateKind
+from malflow.states.kinds import StateKind
 
 __all__ = [
     "EpochsNode",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Generic
 
+from malflow.disk_names import written_as
 from malflow.type_parameters import K, T, V
-from malflow.written import written_as
 
 __all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType"]
 

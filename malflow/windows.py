@@ -1,7 +1,7 @@
 """Kinds of windows: how event time, or a key's records, are divided into pieces that are aggregated one by one.
 
 A window contains its start and not its end. It closes at the first epoch (watermark) at or after its last instant,
-which is one microsecond, day or unit before its end, by the type of the timestamps: see `malflow.panes`.
+which is one microsecond, day or unit before its end, by the type of the timestamps: see `malflow.event_time.panes`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from malflow.errors import GraphError, short_repr
-from malflow.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
+from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
 
 __all__ = [
     "FOREVER",

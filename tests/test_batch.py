@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import DataMessage, NoKey
-from malflow.batch import Batch, concat, interleave
+from malflow.records.batch import Batch, concat, interleave
 
 events = st.lists(st.one_of(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), st.integers(100, 200)), max_size=12)
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from malflow import ExpireMap
 from malflow.message import MIN
-from malflow.paned_state import PanedState
-from malflow.state import Delta, KeyedState, StatesView, copied
+from malflow.states.keyed import Delta, KeyedState, StatesView, copied
+from malflow.states.paned import PanedState
 
 some_keys = st.integers(0, 5)
 

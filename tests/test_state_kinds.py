@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from malflow.state_kinds import Movement, StateKind
+from malflow.states.kinds import Movement, StateKind
 
 
 def test_words_in_manifests_stay() -> None:

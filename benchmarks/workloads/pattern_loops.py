@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from malflow import DataMessage, NoKey
-from malflow.batch import Batch
+from malflow.records.batch import Batch
 from workloads.pattern_records import QUIET, SPAN, Failed, LoggedIn
 
 __all__ = ["absence_by_hand", "classes_by_hand", "failures_by_hand", "on_time", "rising_by_hand", "rows_of"]

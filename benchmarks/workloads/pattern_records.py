@@ -9,8 +9,8 @@ from operator import itemgetter
 from random import Random
 from typing import Any
 
-from malflow.batch import BATCH_SIZE, Batch
 from malflow.patterns import Pattern, SoFar, step
+from malflow.records.batch import BATCH_SIZE, Batch
 
 __all__ = [
     "QUIET",

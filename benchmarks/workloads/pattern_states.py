@@ -16,11 +16,11 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from malflow.batch import BATCH_SIZE, Batch
 from malflow.operators.contract import OperatorContext
-from malflow.operators.match import MatchByTime
+from malflow.operators.pattern_matching import MatchByTime
 from malflow.patterns import Pattern, step
 from malflow.patterns.masks import Masks
+from malflow.records.batch import BATCH_SIZE, Batch
 from workloads.pattern_records import SPAN, batches, logins, three_failed
 
 __all__ = ["print_growth", "state_rows"]

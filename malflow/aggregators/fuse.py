@@ -13,7 +13,7 @@ from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
 from malflow.diagnostics import describe, location, short_repr
 from malflow.errors import GraphError
-from malflow.rows import Rows
+from malflow.records.rows import Rows
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
 

@@ -9,11 +9,10 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
 from malflow.engine.discovery import discovering, refuse_unfinished, with_waiting
-from malflow.engine.lifts import Lifts
+from malflow.engine.idle_epochs import Lifts
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
 from malflow.engine.parts import Parts, place_parts, places_of
@@ -24,15 +23,16 @@ from malflow.engine.sinks import RunSinks
 from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
+from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
-from malflow.operators.lateness import merge_lateness
-from malflow.operators.reader_methods import Lags
-from malflow.operators.source import Source, gone_error, list_parts
+from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hosting.source import Source, gone_error, list_parts
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
-from malflow.paned_state import OperatorState
 from malflow.partitioners import rendezvous_select
-from malflow.state import Delta, StateDelta
-from malflow.tick import Tick
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.paned import OperatorState
 
 __all__ = ["Run"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from malflow.engine.idleness import Idle
 from malflow.engine.plan import Program
 from malflow.engine.states import OldStates
-from malflow.operators.event_time import ANSWERED
-from malflow.operators.part_epochs import PART
+from malflow.operators.epochs.generator import ANSWERED
+from malflow.operators.epochs.part_epochs import PART
 from malflow.partitioners import rendezvous_select
 from malflow.sources.contract import StatefulSource
 

@@ -21,7 +21,7 @@ from malflow.graph import (
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import ResumableSinkImpl
 from malflow.sources.contract import StatefulSource
-from malflow.state_kinds import StateKind
+from malflow.states.kinds import StateKind
 
 __all__ = [
     "Channel",

@@ -12,10 +12,10 @@ from malflow.engine.plan import Program
 from malflow.engine.states import OldStates, States, placement_of, specs_of
 from malflow.errors import SnapshotError
 from malflow.graph import Vertex
-from malflow.operators.event_time import ANSWERED, SILENCE
-from malflow.operators.reached_epoch import KEPT, UNTIL
+from malflow.operators.epochs.generator import ANSWERED, SILENCE
+from malflow.operators.epochs.reached_epoch import KEPT, UNTIL
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
-from malflow.state_kinds import Movement, StateSpec
+from malflow.states.kinds import Movement, StateSpec
 
 __all__ = ["refuse_local", "reroute"]
 

@@ -13,9 +13,9 @@ from malflow.engine.states import OldStates
 from malflow.engine.transactions import SinkTransactions, check_owners
 from malflow.graph import SinkNode
 from malflow.operators.contract import OperatorContext
-from malflow.operators.sink import open_sink
+from malflow.operators.hosting.sink import open_sink
 from malflow.sinks.contract import StatelessSink
-from malflow.state import Delta, StateDelta
+from malflow.states.keyed import Delta, StateDelta
 from malflow.store.failpoint import failpoint
 
 __all__ = ["RunSinks"]

@@ -21,7 +21,7 @@ from malflow.graph import (
 )
 from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.kinds import StateKind, StateSpec
 
 __all__ = ["OldStates", "States", "hidden_id", "placement_of", "specs_of", "state_id", "states_of"]
 

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
-from malflow.batch import Batch
+from malflow.engine.idle_epochs import Reached
 from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
-from malflow.engine.lifts import Reached
 from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, Step, generators_behind
 from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.errors import MalflowError, release_all
+from malflow.event_time.tick import Tick
 from malflow.graph import (
     EpochsNode,
     ExchangeNode,
@@ -30,15 +30,15 @@ from malflow.graph import (
 )
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
-from malflow.operators.event_time import GenerateEpochs
-from malflow.operators.part_epochs import GeneratePartEpochs
+from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.epochs.part_epochs import GeneratePartEpochs
+from malflow.operators.hosting.sink import SinkWriter, open_sink
+from malflow.operators.hosting.source import Source
 from malflow.operators.routing import Merge, Router
-from malflow.operators.sink import SinkWriter, open_sink
-from malflow.operators.source import Source
 from malflow.operators.waiting import OperatorTime, Waiting
-from malflow.paned_state import OperatorState
-from malflow.state import Delta
-from malflow.tick import Tick
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta
+from malflow.states.paned import OperatorState
 
 __all__ = ["LATE", "Inputs", "Outputs", "Worker", "act_for"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from malflow.batch import Batch
+from malflow.event_time.timers import Timers
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.spans import check_span
 from malflow.operators.waiting import Waiting
-from malflow.operators.window import Results
-from malflow.state import Delta, KeyedState
-from malflow.timers import Timers
+from malflow.operators.windows.time_windows import Results
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["Batches"]
 

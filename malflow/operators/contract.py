@@ -12,14 +12,14 @@ from operator import length_hint
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self
 
-from malflow.batch import Batch
 from malflow.diagnostics import operator_error, short_repr
+from malflow.event_time.tick import Tick
 from malflow.message import DataMessage, NoKey
 from malflow.operators.waiting import Waiting
-from malflow.paned_state import OperatorState
 from malflow.partitioners import Partitioner, check_key
-from malflow.state import Delta
-from malflow.tick import Tick
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta
+from malflow.states.paned import OperatorState
 from malflow.type_parameters import VO, K, S, T, V
 from malflow.windows import Timing
 

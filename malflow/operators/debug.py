@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import operator_error, short_repr
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
-from malflow.state import ATOMIC_TYPES
+from malflow.records.batch import Batch
+from malflow.states.keyed import ATOMIC_TYPES
 
 __all__ = ["Trail", "verify", "verify_kinds", "verify_placement", "watch"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from malflow.batch import Batch
+from malflow.event_time.panes import Panes, RegularPanes, fitted
 from malflow.message import MAX, MIN
-from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.key_checks import admission_of
 from malflow.operators.spans import misfit
-from malflow.paned_state import PanedState
-from malflow.panes import Panes, RegularPanes, fitted
-from malflow.state import KeyedState, copied
+from malflow.records.batch import Batch
+from malflow.states.keyed import KeyedState, copied
+from malflow.states.paned import PanedState
 from malflow.windows import FOREVER
 
 __all__ = ["Changes", "Distinct"]

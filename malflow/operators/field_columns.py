@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import note_missing_field
-from malflow.rows import Rows
+from malflow.records.batch import Batch
+from malflow.records.rows import Rows
 
 __all__ = ["column_of", "read_each"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.operators.contract import OperatorContext
 from malflow.operators.field_columns import column_of, read_each
 from malflow.operators.routing import KeyBy
+from malflow.records.batch import Batch
 
 __all__ = ["KeyByField"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from malflow.event_time.timers import Timers
 from malflow.operators.contract import OperatorContext
-from malflow.state import Delta, KeyedState
-from malflow.timers import Timers
+from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["CLOCK_TIMERS", "TIMERS", "LogicTimers"]
 

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from malflow.batch import Batch, concat, interleave
 from malflow.diagnostics import operator_error, short_repr
 from malflow.errors import error_text
 from malflow.message import NoKey
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.frontiers import Frontiers
+from malflow.operators.epochs.frontiers import Frontiers
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET, Partitioner, check_key, rendezvous_select
-from malflow.state import Delta, KeyedState
+from malflow.records.batch import Batch, concat, interleave
+from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["AssignPart", "Cloned", "KeyBy", "Merge", "Router", "Split"]
 

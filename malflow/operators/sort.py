@@ -7,12 +7,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.message import MAX
-from malflow.operators.admission import admission_of
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.key_checks import admission_of
 from malflow.operators.waiting import Waiting
-from malflow.state import Delta, KeyedState
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["Sort"]
 

@@ -8,15 +8,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import describe, shape_error, short_repr
 from malflow.errors import OperatorError, error_text
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.stateless import refuse_answer
 from malflow.operators.waiting import Waiting
+from malflow.records.batch import Batch
 from malflow.returns import may_end_without_return
-from malflow.state import ATOMIC_TYPES, KeyedState, StatesView, copied
+from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView, copied
 from malflow.windows import Timing
 
 __all__ = ["StateOutput", "StatefulMap", "StatefulOp"]

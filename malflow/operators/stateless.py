@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import short_repr
 from malflow.errors import OperatorError
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import stable_hash
+from malflow.records.batch import Batch
 from malflow.windows import Timing
 
 __all__ = [

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from malflow.batch import Batch
+from malflow.event_time.timers import Timers
 from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.spans import check_span
-from malflow.state import Delta, KeyedState
-from malflow.timers import Timers
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["SlidingLimit", "TokenBuckets"]
 

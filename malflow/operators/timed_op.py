@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, timedelta
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.diagnostics import short_repr
+from malflow.event_time.tick import Tick
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
+from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.epochs.timestamp_checks import is_fixed, is_moment
 from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS, LogicTimers
-from malflow.operators.moments import is_fixed, is_moment
-from malflow.operators.reached_epoch import REACHED, ReachedEpoch
 from malflow.operators.stateful import StatefulOp, StateOutput
 from malflow.operators.waiting import Waiting
-from malflow.state import KeyedState, StatesView
-from malflow.tick import Tick
+from malflow.records.batch import Batch
+from malflow.states.keyed import KeyedState, StatesView
 from malflow.windows import Timing
 
 __all__ = ["TimedOp"]

@@ -7,12 +7,12 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
-from malflow.batch import Batch
 from malflow.diagnostics import shape_error, short_repr
+from malflow.event_time.timers import Timers
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.state import Delta, KeyedState, copied
-from malflow.timers import Timers
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState, copied
 
 __all__ = ["ExpireMap", "TtlMap", "checked_map"]
 

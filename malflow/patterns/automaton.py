@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from malflow.patterns.automaton_states import Killer, Moves, Option, Question, State
 from malflow.patterns.positions import Positions, Wait
-from malflow.patterns.states import Killer, Moves, Option, Question, State
 from malflow.patterns.tree import Absence, Step, Tree, durations_of, steps_of
 
 __all__ = ["Automaton"]

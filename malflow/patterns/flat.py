@@ -7,9 +7,9 @@ from typing import Any
 
 from malflow.errors import short_repr
 from malflow.patterns.automaton import Automaton
+from malflow.patterns.automaton_states import State
 from malflow.patterns.machine import Machine, Run
 from malflow.patterns.match import Event, Match, Node
-from malflow.patterns.states import State
 
 __all__ = ["Flat", "PartialMigration", "flatten", "load", "waiting_in"]
 

@@ -9,11 +9,11 @@ from operator import gt
 from typing import Any, Literal
 
 from malflow.diagnostics import short_repr
+from malflow.event_time.timers import Timers
 from malflow.patterns.automaton import Automaton
+from malflow.patterns.automaton_states import Moves, State
 from malflow.patterns.match import Event, Match, Node, SoFar
 from malflow.patterns.results import Counters, Emitted
-from malflow.patterns.states import Moves, State
-from malflow.timers import Timers
 
 __all__ = ["After", "LimitReached", "Machine", "Row", "Run"]
 

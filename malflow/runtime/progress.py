@@ -10,7 +10,7 @@ from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.events import RunFinished
 from malflow.graph import Port, SinkNode
-from malflow.operators.reader_methods import Lags
+from malflow.operators.hosting.reader_methods import Lags
 from malflow.patterns.results import COUNTERS, GAUGES
 
 __all__ = [

@@ -15,6 +15,7 @@ from malflow.runtime.confirmations import Confirmations
 from malflow.runtime.control import Request, SnapshotAnswers, abandon
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.sink_claims import begin_transactions, fenced_first
+from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import (
     CoordinatingSession,
     Persistence,
@@ -24,9 +25,8 @@ from malflow.snapshot.persistence import (
     StateNotSerializable,
     job_of,
 )
-from malflow.snapshot.recount import Recount
-from malflow.state import StateDelta
-from malflow.state_kinds import StateSpec
+from malflow.states.keyed import StateDelta
+from malflow.states.kinds import StateSpec
 
 __all__ = ["RunSnapshots"]
 

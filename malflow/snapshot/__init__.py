@@ -14,8 +14,8 @@ from malflow.snapshot.persistence import (
     Session,
     StateNotSerializable,
 )
-from malflow.state import Delta, StateDelta
-from malflow.state_kinds import StateSpec
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.kinds import StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend

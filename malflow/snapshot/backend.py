@@ -18,7 +18,7 @@ from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.snapshot.restore import load, manifest_choice
 from malflow.snapshot.signing import KEY_VARIABLE, Signer
 from malflow.snapshot.writer import Limits, SnapshotSession
-from malflow.state_kinds import StateSpec
+from malflow.states.kinds import StateSpec
 from malflow.store.contract import KeyMissing, Store
 from malflow.store.opening import check_place, is_private, open_store
 from malflow.store.redaction import is_secret_name, redacted, secrets_in

@@ -15,7 +15,7 @@ from typing import Any, Final
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, dumps_dict
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 
 __all__ = [
     "FORMAT",

@@ -11,7 +11,7 @@ from malflow.errors import SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.manifest import Manifest, StateEntry
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.kinds import StateKind, StateSpec
 
 __all__ = ["check_definitions", "check_shapes", "match_states", "may_be_lost"]
 

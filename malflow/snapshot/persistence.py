@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from malflow.errors import OperatorError, error_text, short_repr
-from malflow.state import StateDelta
-from malflow.state_kinds import StateSpec
+from malflow.states.keyed import StateDelta
+from malflow.states.kinds import StateSpec
 
 __all__ = [
     "CoordinatingSession",

@@ -13,7 +13,7 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, compress, encode_delta, encode_file
 from malflow.snapshot.manifest import FileEntry
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 
 __all__ = ["Written", "bare_sections", "finding", "with_frame", "write_file"]
 

@@ -29,8 +29,8 @@ from malflow.snapshot.data_file import Section, decode_file, pack
 from malflow.snapshot.manifest import FileEntry, StateEntry
 from malflow.snapshot.persistence import RestoredState
 from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
-from malflow.state import Delta, StateDelta
-from malflow.state_kinds import StateSpec
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.kinds import StateSpec
 
 if TYPE_CHECKING:
     from malflow.snapshot.executors import Executor

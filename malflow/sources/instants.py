@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Literal
 
 from malflow.errors import GraphError, short_repr
+from malflow.event_time.panes import zone_of
 from malflow.message import NoKey, NoKeyType
-from malflow.panes import zone_of
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.sources.cron import Schedule
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
 from malflow.errors import short_repr
-from malflow.operators.running import RunningAggregate
-from malflow.state_kinds import StateKind
+from malflow.operators.running_aggregates import RunningAggregate
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.late_windows import LateWindowed
 from malflow.streams.stateful import StatefulOperators

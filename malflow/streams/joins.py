@@ -11,11 +11,11 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from malflow.errors import short_repr
-from malflow.operators.asof_join import AsofJoin
-from malflow.operators.frontiers import INPUTS
-from malflow.operators.interval_join import Interval, IntervalJoin
-from malflow.operators.join import migrated_values
-from malflow.state_kinds import StateKind
+from malflow.operators.epochs.frontiers import INPUTS
+from malflow.operators.joins.asof_join import AsofJoin
+from malflow.operators.joins.interval_join import Interval, IntervalJoin
+from malflow.operators.joins.two_streams import migrated_values
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_field_of, checked_function, malformed
 from malflow.streams.stateful import StatefulOperators
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from malflow.errors import GraphError, short_repr
 from malflow.graph import check_name
-from malflow.operators.match import MatchByArrival, MatchByTime
-from malflow.operators.reached_epoch import REACHED
+from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.pattern_matching import MatchByArrival, MatchByTime
 from malflow.patterns import Match, Pattern
 from malflow.patterns.arguments import check_after
 from malflow.patterns.flat import PartialMigration
-from malflow.state_kinds import StateKind
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_field_of, checked_function, location, malformed
 from malflow.streams.several import Matches
 from malflow.streams.stateful import StatefulOperators

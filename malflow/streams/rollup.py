@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.errors import GraphError, short_repr
-from malflow.operators.reached_epoch import REACHED
-from malflow.operators.rollup import Level, RollupAggregate
-from malflow.panes import CalendarPanes, Unit
-from malflow.state_kinds import StateKind
+from malflow.event_time.panes import CalendarPanes, Unit
+from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.windows.rollup import Level, RollupAggregate
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.stateful import StatefulOperators
 from malflow.streams.window_kinds import check_merge, kernel_of

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from malflow.diagnostics import short_repr
 from malflow.operators.batching import Batches
 from malflow.operators.distinct import Changes, Distinct
+from malflow.operators.epochs.rounding import Step
 from malflow.operators.sort import Sort
-from malflow.operators.thinning import Step
 from malflow.operators.throttle import SlidingLimit, TokenBuckets
-from malflow.state_kinds import StateKind
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_count, checked_field_of, checked_length, malformed
 from malflow.streams.several import Throttled
 from malflow.streams.stateful import StatefulOperators

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from malflow.graph import Port, StatefulNode
 from malflow.message import DataMessage
 from malflow.operators.contract import Logic, Output, StatefulLogic, overridden
+from malflow.operators.epochs.reached_epoch import REACHED
 from malflow.operators.logic_timers import CLOCK_TIMERS, TIMERS
-from malflow.operators.reached_epoch import REACHED
 from malflow.operators.stateful import StatefulMap, StatefulOp
 from malflow.operators.timed_op import TimedOp
 from malflow.operators.ttl import ExpireMap, TtlMap, checked_map
-from malflow.state_kinds import StateKind
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import (
     STATEFUL_HOOKS,
     checked_count,

@@ -12,9 +12,9 @@ from malflow.connectors.by_name import Connection
 from malflow.graph import ExchangeNode, Graph, KeyNode, Port, SinkNode, SourceNode
 from malflow.message import DataMessage, NoKeyType
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
+from malflow.operators.epochs.idle_time import Units
+from malflow.operators.epochs.rounding import Step
 from malflow.operators.routing import AssignPart
-from malflow.operators.silence import Units
-from malflow.operators.thinning import Step
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from malflow.callables import advice
 from malflow.message import DataMessage
-from malflow.operators.silence import Units
-from malflow.operators.thinning import Step
+from malflow.operators.epochs.idle_time import Units
+from malflow.operators.epochs.rounding import Step
 from malflow.streams.arguments import malformed
 from malflow.streams.several import Timed
 

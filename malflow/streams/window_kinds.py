@@ -10,16 +10,16 @@ from typing import Any, assert_never
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
 from malflow.graph import UnionNode
-from malflow.operators.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
 from malflow.operators.contract import Operator
-from malflow.operators.counted import CountAggregate
-from malflow.operators.early import EARLY
-from malflow.operators.frontiers import INPUTS
-from malflow.operators.reached_epoch import REACHED
-from malflow.operators.session import SessionAggregate
-from malflow.operators.sliding import SlidingAggregate
-from malflow.operators.window import WindowAggregate
-from malflow.state_kinds import StateKind
+from malflow.operators.epochs.frontiers import INPUTS
+from malflow.operators.epochs.reached_epoch import REACHED
+from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
+from malflow.operators.windows.counting import CountAggregate
+from malflow.operators.windows.early import EARLY
+from malflow.operators.windows.session import SessionAggregate
+from malflow.operators.windows.sliding import SlidingAggregate
+from malflow.operators.windows.time_windows import WindowAggregate
+from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.stateful import StatefulOperators

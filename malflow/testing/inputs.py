@@ -14,7 +14,7 @@ from malflow.errors import GraphError
 from malflow.graph import SourceNode
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
-from malflow.state import copied
+from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
 
 __all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]

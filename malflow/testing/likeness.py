@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from malflow.state import ATOMIC_TYPES
+from malflow.states.keyed import ATOMIC_TYPES
 
 __all__ = ["likeness"]
 

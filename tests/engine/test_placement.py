@@ -19,7 +19,7 @@ from malflow.engine.states import states_of
 from malflow.partitioners import PLACEMENT
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.testing import ScriptedSource
 from tests.kit.driving import compiled
 

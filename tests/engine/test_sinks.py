@@ -9,7 +9,7 @@ from malflow import StreamProvider
 from malflow.engine.sinks import RunSinks
 from malflow.sinks import ResumableSinkImpl, StatelessSink
 from malflow.sources import SingleIteratorSource
-from malflow.state import StateDelta
+from malflow.states.keyed import StateDelta
 from tests.kit.driving import compiled
 from tests.kit.ledger import LedgerSink
 

@@ -10,7 +10,7 @@ import pytest
 
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.state_kinds import StateSpec
+from malflow.states.kinds import StateSpec
 from malflow.store.opening import is_private
 
 MARKER = "damages_snapshots"

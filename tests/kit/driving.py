@@ -11,7 +11,7 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
-from malflow.state import KeyedState
+from malflow.states.keyed import KeyedState
 
 __all__ = ["Store", "compiled", "finish", "run_of"]
 

@@ -14,8 +14,8 @@ from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.layout import boundary_key, manifest_key
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoreOptions
-from malflow.state import Delta, StateDelta
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import SystemContext
 from tests.kit.memory_store import HookedStore

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
-from malflow.batch import Batch
 from malflow.engine.plan import compile_graph
 from malflow.graph import ExchangeNode, Graph
 from malflow.operators.contract import OperatorContext
 from malflow.operators.routing import Merge
+from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 
 BUSY, IDLE = 0, 1
 

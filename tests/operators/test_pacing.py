@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from malflow import StreamProvider
-from malflow.batch import BATCH_SIZE
-from malflow.operators.pacing import PollPacing
+from malflow.operators.hosting.poll_pacing import PollPacing
+from malflow.records.batch import BATCH_SIZE
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from tests.kit.driving import run_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.operators.positions import Positions
-from malflow.state import Delta, KeyedState
+from malflow.operators.hosting.saved_positions import Positions
+from malflow.states.keyed import Delta, KeyedState
 
 
 def tracked() -> tuple[KeyedState, Positions]:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
-from malflow.batch import Batch
 from malflow.operators import routing
 from malflow.operators.routing import Router
 from malflow.partitioners import check_key, rendezvous_select
+from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 

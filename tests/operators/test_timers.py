@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow.event_time.timers import Timers
 from malflow.message import MAX
-from malflow.timers import Timers
 
 keys = st.sampled_from("abcd")
 times = st.integers(0, 9)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import ExpireMap
-from malflow.batch import Batch
 from malflow.operators.contract import OperatorContext
 from malflow.operators.ttl import TtlMap
+from malflow.records.batch import Batch
 from malflow.snapshot import MsgpackCodec
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 
 
 def keep(key: str, value: str, timestamp: int, entries: Any) -> Any:

@@ -36,7 +36,7 @@ _WINDOWS = [
     Bug(
         "results are stamped with the end of their window",
         "the last hour of a day counts for the next day",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)",
         "results.add(states, made, panes.start(end) if timestamp is None else timestamp)",
         (f"{LAWS}::test_the_last_hour_of_a_day_counts_for_that_day",),
@@ -44,7 +44,7 @@ _WINDOWS = [
     Bug(
         "a window waits for its end",
         "off by one between the last instant and the end",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "            if epoch is not MAX and last > epoch:\n                break",
         "            if epoch is not MAX and last >= epoch:\n                break",
         (f"{PANES}::test_an_epoch_at_the_last_instant_closes_a_window",),
@@ -52,7 +52,7 @@ _WINDOWS = [
     Bug(
         "the last float of a window is its end",
         "off by one for one type of timestamps",
-        "panes.py",
+        "event_time/panes.py",
         "return nextafter(self.start(number + 1), -inf)",
         "return self.start(number + 1)",
         (PANES,),
@@ -60,7 +60,7 @@ _WINDOWS = [
     Bug(
         "the product of floats decides their window",
         "a record lies outside of its window, by rounding",
-        "panes.py",
+        "event_time/panes.py",
         "        number = int((timestamp - self.offset) // self.size)\n",
         "        return int((timestamp - self.offset) // self.size)\n",
         (f"{PANES}::test_windows_of_floats_have_no_gaps",),
@@ -68,7 +68,7 @@ _WINDOWS = [
     Bug(
         "times before zero are rounded up",
         "division towards zero",
-        "panes.py",
+        "event_time/panes.py",
         "return int((timestamp - self.origin) // self.size)",
         "return int((timestamp - self.origin) / self.size)",
         (
@@ -87,7 +87,7 @@ _WINDOWS = [
     Bug(
         "a day begins at a midnight that does not exist",
         "clocks are set forward over midnight",
-        "panes.py",
+        "event_time/panes.py",
         "    if found.astimezone(zone).replace(tzinfo=None) == wall:\n        return found\n",
         "    return found\n",
         (f"{PANES}::test_calendar_units_begin_at_their_first_midnight",),
@@ -95,7 +95,7 @@ _WINDOWS = [
     Bug(
         "a day begins at its second midnight",
         "clocks are set back over midnight",
-        "panes.py",
+        "event_time/panes.py",
         "    found = wall.replace(tzinfo=zone).astimezone(UTC)\n",
         "    found = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)\n",
         (f"{PANES}::test_calendar_units_begin_at_their_first_midnight",),
@@ -103,7 +103,7 @@ _WINDOWS = [
     Bug(
         "months and quarters begin a month late",
         "calendar arithmetic",
-        "panes.py",
+        "event_time/panes.py",
         "divmod(number * _MONTHS[self.unit], 12)",
         "divmod(number * _MONTHS[self.unit] + 1, 12)",
         (PANES,),
@@ -111,7 +111,7 @@ _WINDOWS = [
     Bug(
         "floats are summed batch by batch",
         "the last digits depend on where batches are cut",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "            self._kernel.add(states, run.key_column(), records, run.timestamps, self._admit)\n",
         "            sums: dict[Any, Any] = {}\n"
         "            self._kernel.add(sums, run.key_column(), records, run.timestamps, self._admit)\n"
@@ -121,7 +121,7 @@ _WINDOWS = [
     Bug(
         "what leaves a sliding window is subtracted",
         "1e16 + 1 - 1e16 is 0",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)",
         "whole = self._combine(suffix, self._prefix) if suffix else dict(self._prefix)\n"
         "        return {key: acc + 1e16 - 1e16 if type(acc) is float else acc for key, acc in whole.items()}",
@@ -130,7 +130,7 @@ _WINDOWS = [
     Bug(
         "the panes of a sliding window are in a wrong order",
         "merge is not commutative",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "return self._combine(suffix, self._prefix) if suffix",
         "return self._combine(self._prefix, suffix) if suffix",
         (f"{LAWS}::test_the_distance_of_windows_need_not_divide_their_size",),
@@ -138,7 +138,7 @@ _WINDOWS = [
     Bug(
         "blocks of panes begin where a run begins",
         "after a restart floats are rounded otherwise",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "        block = (number - 1) // self._span * self._span\n",
         "        block = min(panes)\n",
         (f"{TIMES}::test_a_restart_changes_nothing",),
@@ -154,7 +154,7 @@ _WINDOWS = [
     Bug(
         "the epoch that a window reached is not restored",
         "a sliding window comes again after a restart",
-        "operators/reached_epoch.py",
+        "operators/epochs/reached_epoch.py",
         'self.epoch, self.like = self.state.get("epoch"), self.state.get("like")',
         'self.like = self.state.get("like")',
         (f"{TIMES}::test_a_restart_changes_nothing",),
@@ -162,7 +162,7 @@ _WINDOWS = [
     Bug(
         "a worker that was away knows the epoch, and not which windows it closed",
         "a window comes again from another process",
-        "operators/reached_epoch.py",
+        "operators/epochs/reached_epoch.py",
         "        if self.on_apply is not None:\n            self.on_apply()\n",
         "",
         ("tests/windows/test_takeovers.py",),
@@ -170,7 +170,7 @@ _WINDOWS = [
     Bug(
         "the horizon is that of the open windows",
         "an epoch is passed over that closes a window of the same batch",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "        return panes.last(number + 1 if panes.last(number) <= epoch else number)",
         "        return panes.last(min(self.state.panes, default=number + 1))",
         (f"{LAWS}::test_an_epoch_closes_a_window_that_was_opened_in_its_batch",),
@@ -178,7 +178,7 @@ _WINDOWS = [
     Bug(
         "windows without records are closed one by one",
         "an epoch that jumps far takes for ever",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "            if oldest >= number:",
         "            if False:",
         (f"{LAWS}::test_an_epoch_may_jump_over_thousands_of_millions_of_windows",),
@@ -187,7 +187,7 @@ _WINDOWS = [
     Bug(
         "a horizon is looked for at the end of the stream",
         "arithmetic with the greatest epoch",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "        if epoch is not MAX:\n            self._horizon = self.horizon(panes, epoch)",
         "        self._horizon = self.horizon(panes, epoch)",
         (f"{TIMES}::test_each_window_has_exactly_its_records",),
@@ -195,7 +195,7 @@ _WINDOWS = [
     Bug(
         "results at the end of the stream look final",
         "half a window at the end of a file",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "timing = Timing.END if epoch is MAX else Timing.FINAL",
         "timing = Timing.FINAL",
         (TIMES,),
@@ -203,7 +203,7 @@ _WINDOWS = [
     Bug(
         "each change of a pane writes all panes",
         "state by key instead of by pane",
-        "paned_state.py",
+        "states/paned.py",
         "            if dirty is not None:\n                dirty.update(keys)\n",
         "            self._dirty.update(dict.fromkeys(self.panes))\n",
         (f"{LAWS}::test_a_delta_has_only_the_panes_that_changed",),
@@ -211,7 +211,7 @@ _WINDOWS = [
     Bug(
         "a change of a pane's states is not written",
         "touch is forgotten",
-        "paned_state.py",
+        "states/paned.py",
         "                dirty.update(keys)\n",
         "                pass\n",
         (f"{TIMES}::test_a_restart_changes_nothing",),
@@ -219,7 +219,7 @@ _WINDOWS = [
     Bug(
         "closed panes stay in snapshots",
         "deletions are no part of the delta",
-        "paned_state.py",
+        "states/paned.py",
         "                self._dropped.append((number, states))\n",
         "                pass\n",
         (f"{TIMES}::test_a_restart_changes_nothing",),
@@ -243,7 +243,7 @@ _WINDOWS = [
     Bug(
         "timestamps of two types go to the panes of the first",
         "dates and datetimes, with and without a zone",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "if fitted(self._unfitted, timestamp) != panes:",
         "if False:",
         (f"{PANES}::test_timestamps_of_two_types_are_named",),
@@ -251,7 +251,7 @@ _WINDOWS = [
     Bug(
         "the first early result takes the accumulators",
         "early results change final ones",
-        "operators/window.py",
+        "operators/windows/time_windows.py",
         "return {key: states[key] for key in keys}",
         "return {key: states.pop(key) for key in keys}",
         (EARLY,),
@@ -259,7 +259,7 @@ _WINDOWS = [
     Bug(
         "a late record brings early results of a window that is over",
         "of several windows of a pane, some are closed",
-        "operators/early.py",
+        "operators/windows/early.py",
         "            if panes.last(first + self._windows.span - 1) <= epoch:",
         "            if False:",
         (f"{LATE}::test_early_results_leave_out_windows_that_are_closed",),
@@ -267,7 +267,7 @@ _WINDOWS = [
     Bug(
         "a late record reaches a kept window one epoch too long",
         "off by one at the end of the time for late records",
-        "operators/kept_windows.py",
+        "operators/windows/kept_windows.py",
         "        return bool(last + self._until <= epoch) or any(",
         "        return bool(last + self._until < epoch) or any(",
         (f"{LATE}::test_an_epoch_in_the_same_batch_ends_a_kept_window",),
@@ -275,7 +275,7 @@ _WINDOWS = [
     Bug(
         "a late record counts in closed sliding windows only",
         "its newest window is open, its own pane is closed",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "        if panes.last(newest + self._windows.span - 1) <= epoch:\n",
         "        if panes.last(number) <= epoch:\n",
         (f"{LATE}::test_late_records_are_added_to_windows_that_are_open",),
@@ -283,7 +283,7 @@ _WINDOWS = [
     Bug(
         "closed panes are not combined again for a late record",
         "a cache outlives what it was made of",
-        "operators/sliding.py",
+        "operators/windows/sliding.py",
         "        self._next = None  # combine the closed panes again\n",
         "",
         (f"{LATE}::test_late_records_are_added_to_windows_that_are_open",),
@@ -302,7 +302,7 @@ _SESSIONS = [
     Bug(
         "records exactly the gap apart are in one session",
         "the gap is exclusive",
-        "operators/session.py",
+        "operators/windows/session.py",
         "if newest.last < timestamp < newest.until:",
         "if newest.last < timestamp <= newest.until:",
         (SESSIONS,),
@@ -310,7 +310,7 @@ _SESSIONS = [
     Bug(
         "a record between two sessions extends one of them",
         "sessions overlap",
-        "operators/session.py",
+        "operators/windows/session.py",
         "if after < len(sessions) and sessions[after] < end:",
         "if False:",
         (SESSIONS,),
@@ -318,7 +318,7 @@ _SESSIONS = [
     Bug(
         "a session's epochs are only those of the sessions before",
         "an epoch is passed over that closes a session of the same batch",
-        "operators/session.py",
+        "operators/windows/session.py",
         "return soonest if earliest is None else min(earliest, soonest)",
         "return soonest if earliest is None else earliest",
         (SESSIONS,),
@@ -326,7 +326,7 @@ _SESSIONS = [
     Bug(
         "epochs between two timestamps close sessions too late",
         "epochs that are floats, between integers",
-        "operators/session.py",
+        "operators/windows/session.py",
         "if type(epoch) is not type(self.reached.like):",
         "if False:",
         (f"{SESSIONS}::test_epochs_between_two_timestamps_close_sessions",),
@@ -334,7 +334,7 @@ _SESSIONS = [
     Bug(
         "restored sessions have no timers",
         "what follows from the state is not made again",
-        "operators/session.py",
+        "operators/windows/session.py",
         "            self._timers.set(key, instant_before(sessions[1] + self._gap))\n            if index >= kept",
         "            if index >= kept",
         (SESSIONS,),
@@ -342,7 +342,7 @@ _SESSIONS = [
     Bug(
         "sessions that join keep the end of the first",
         "a merged interval is cut",
-        "operators/session.py",
+        "operators/windows/session.py",
         "        sessions[at + 1] = sessions[after + 1]\n",
         "",
         (SESSIONS,),
@@ -353,7 +353,7 @@ _COUNTS = [
     Bug(
         "overlapping windows of records start at each full one",
         "count windows with a distance",
-        "operators/counted.py",
+        "operators/windows/counting.py",
         "                windows[0] -= self._every\n",
         "                windows[0] = 0\n",
         (COUNTS,),
@@ -361,7 +361,7 @@ _COUNTS = [
     Bug(
         "the rest at the end of the stream is behind the epoch",
         "results of the end are late",
-        "operators/counted.py",
+        "operators/windows/counting.py",
         "timestamps.append(last if epoch is None or last > epoch else instant_after(epoch))",
         "timestamps.append(last)",
         (COUNTS,),
@@ -440,7 +440,7 @@ _JOINS = [
     Bug(
         "before and after are swapped on the right side",
         "asymmetric intervals",
-        "operators/interval_join.py",
+        "operators/joins/interval_join.py",
         "_Side(RIGHT, -after, before,",
         "_Side(RIGHT, -before, after,",
         (INTERVAL,),
@@ -448,7 +448,7 @@ _JOINS = [
     Bug(
         "records are dropped by the newest record",
         "pairs are lost when records are out of order",
-        "operators/interval_join.py",
+        "operators/joins/interval_join.py",
         "            self._pair(side, rows, results)\n",
         "            self._pair(side, rows, results)\n            self._drop(max(run.timestamps))\n",
         (INTERVAL,),
@@ -456,7 +456,7 @@ _JOINS = [
     Bug(
         "the other side's records stay without a partner",
         "an outer join emits a matched record alone",
-        "operators/interval_join.py",
+        "operators/joins/interval_join.py",
         "                if side.others_keep:\n                    self._settle(other, key, index)\n",
         "",
         (INTERVAL,),
@@ -464,7 +464,7 @@ _JOINS = [
     Bug(
         "a snapshot forgets which records have a partner",
         "matched records come alone after a restart",
-        "operators/interval_join.py",
+        "operators/joins/interval_join.py",
         "            settled[index] = True\n            self.state.touch(number, (key,))\n",
         "            settled[index] = True\n",
         (f"{INTERVAL}::test_a_snapshot_knows_which_records_have_a_partner",),
@@ -472,7 +472,7 @@ _JOINS = [
     Bug(
         "partners are looked for in one pane",
         "an interval reaches into the next pane",
-        "operators/interval_join.py",
+        "operators/joins/interval_join.py",
         "range(at - self._slack, at + 2 + self._slack)",
         "range(at - self._slack, at + 1 + self._slack)",
         (INTERVAL,),
@@ -480,7 +480,7 @@ _JOINS = [
     Bug(
         "right records of the same time are too new",
         "equal counts",
-        "operators/asof_join.py",
+        "operators/joins/asof_join.py",
         "at = bisect_right(rights[0], timestamp) - 1",
         "at = bisect_right(rights[0], timestamp - 1) - 1",
         (ASOF,),
@@ -488,7 +488,7 @@ _JOINS = [
     Bug(
         "the newest right record up to the epoch is dropped",
         "the version that counts is gone",
-        "operators/asof_join.py",
+        "operators/joins/asof_join.py",
         "first = max(0, bisect_right(times, epoch) - 1)",
         "first = min(len(times) - 1, bisect_right(times, epoch))",
         (f"{ASOF}::test_the_version_of_an_epoch_outlives_it",),
@@ -496,7 +496,7 @@ _JOINS = [
     Bug(
         "old versions are kept",
         "state that grows",
-        "operators/asof_join.py",
+        "operators/joins/asof_join.py",
         "        if right is not None and len(right[0]) > 1:\n            deadlines.append(right[0][1])\n",
         "",
         (f"{ASOF}::test_versions_of_a_key_that_falls_silent_are_dropped",),
@@ -504,7 +504,7 @@ _JOINS = [
     Bug(
         "groups have the records of all streams in the first list",
         "which stream a record came from",
-        "operators/cogroup.py",
+        "operators/joins/cogroup.py",
         "stream = self._collect.stream = self._streams[edge]",
         "stream = self._streams[edge]",
         (COGROUP,),
@@ -512,7 +512,7 @@ _JOINS = [
     Bug(
         "results share the lists of their window",
         "an emitted list is the accumulator",
-        "operators/cogroup.py",
+        "operators/joins/cogroup.py",
         "return tuple(map(list, acc))",
         "return tuple(acc)",
         (f"{COGROUP}::test_changed_results_change_no_other_result",),
@@ -548,7 +548,7 @@ _TIMERS = [
     Bug(
         "a timer that was moved fires at both times",
         "a superseded timer",
-        "timers.py",
+        "event_time/timers.py",
         "        self.cancel(key)\n        bucket = self._buckets.get(at)\n",
         "        bucket = self._buckets.get(at)\n",
         (TIMERS,),
@@ -658,7 +658,7 @@ _EPOCHS = [
     Bug(
         "a record at the epoch is on time",
         "equal is late",
-        "operators/event_time.py",
+        "operators/epochs/generator.py",
         "            if previous is not None and not timestamp > previous:\n",
         "            if previous is not None and timestamp < previous:\n",
         (EPOCHS,),
@@ -666,7 +666,7 @@ _EPOCHS = [
     Bug(
         "times in a zone are compared by the clock on the wall",
         "an hour that comes twice",
-        "operators/moments.py",
+        "operators/epochs/timestamp_checks.py",
         "    moving = {key for key, zone in zones.items() if zone is not None and not is_fixed(zone)}\n",
         "    moving: set[int] = set()\n",
         (EPOCHS,),
@@ -690,7 +690,7 @@ _EPOCHS = [
     Bug(
         "parts share the epoch of the newest",
         "the slower file is all late",
-        "operators/part_epochs.py",
+        "operators/epochs/part_epochs.py",
         "            least = self._least()\n",
         "            least = max(self._by_part.values())\n",
         (EPOCHS,),
@@ -698,7 +698,7 @@ _EPOCHS = [
     Bug(
         "a finished worker is lifted to the newest of the others",
         "records of busy workers are late",
-        "engine/lifts.py",
+        "engine/idle_epochs.py",
         "        least = min(epochs) if epochs",
         "        least = max(epochs) if epochs",
         ("tests/windows/test_finished_parts.py",),
@@ -706,7 +706,7 @@ _EPOCHS = [
     Bug(
         "an epoch is rounded to the multiple before",
         "a cached multiple",
-        "operators/thinning.py",
+        "operators/epochs/rounding.py",
         "            and self._multiple <= epoch <= self._until\n",
         "            and self._multiple <= epoch\n",
         ("tests/properties/test_every.py", "tests/properties/test_epochs_by_column.py"),
@@ -714,7 +714,7 @@ _EPOCHS = [
     Bug(
         "the merged epoch is that of the newest edge",
         "records are behind a join's epoch",
-        "operators/frontiers.py",
+        "operators/epochs/frontiers.py",
         "        lowest = min((self._epochs[edge] for edge in self._busy), default=MIN)\n",
         "        lowest = max((self._epochs[edge] for edge in self._busy), default=MIN)\n",
         ("tests/operators/test_merge.py",),

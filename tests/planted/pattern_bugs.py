@@ -147,7 +147,7 @@ _ABSENCE = [
     Bug(
         "the longest of several absences counts",
         "earliest end",
-        "patterns/states.py",
+        "patterns/automaton_states.py",
         "self.patience = min((wait.during",
         "self.patience = max((wait.during",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -184,7 +184,7 @@ _TIME = [
     Bug(
         "a start expires with the first of its ways on",
         "every open connector's bound",
-        "patterns/states.py",
+        "patterns/automaton_states.py",
         "self.reach = max(bounded)",
         "self.reach = min(bounded)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -192,7 +192,7 @@ _TIME = [
     Bug(
         "a way on without a bound expires",
         "every open connector's bound",
-        "patterns/states.py",
+        "patterns/automaton_states.py",
         "if options and len(bounded) == len(options) else None",
         "if bounded else None",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -334,7 +334,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far does",
         "a cache by the event alone",
-        "patterns/states.py",
+        "patterns/automaton_states.py",
         "all(it.within is None and it.after is None and it.given is None for it in self.questions)",
         "all(it.within is None and it.after is None for it in self.questions)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -342,7 +342,7 @@ _CONDITIONS = [
     Bug(
         "the bits of an event decide where a condition on the match so far ends it",
         "a cache by the event alone",
-        "patterns/states.py",
+        "patterns/automaton_states.py",
         "and all(it.given is None and not it.timed for it in self.killers)",
         "and all(not it.timed for it in self.killers)",
         (EXAMPLES, MATCHES, TIMEOUTS),
@@ -385,7 +385,7 @@ _OPERATOR = [
     Bug(
         "records that wait are not in snapshots",
         "a restart between a record and its epoch",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "flat = flatten(machine, key, waiting.get(key, ()))",
         "flat = flatten(machine, key, ())",
         (RESTARTED, RESULTS, RESTARTS),
@@ -393,7 +393,7 @@ _OPERATOR = [
     Bug(
         "a key that only time has changed is not written",
         "a timeout comes again after a restart",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "            if tracked:\n                self._dirty[key] = None\n",
         "",
         (RESTARTED, RESULTS, RESTARTS),
@@ -417,7 +417,7 @@ _OPERATOR = [
     Bug(
         "events that arrive late within the bound are matched last",
         "order of arrival instead of order of time",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "                self._sorted.sort(key=order)\n",
         "                pass\n",
         (RESTARTED, RESULTS, RESTARTS),
@@ -425,7 +425,7 @@ _OPERATOR = [
     Bug(
         "a record at the epoch is in time",
         "off by one at the epoch",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "late += [index for index, it in enumerate(timestamps, done) if it <= epoch]",
         "late += [index for index, it in enumerate(timestamps, done) if it < epoch]",
         (OPERATOR,),
@@ -433,7 +433,7 @@ _OPERATOR = [
     Bug(
         "a record at the epoch waits for the next one",
         "off by one at the epoch",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "not rows or rows[-1][0] <= epoch else bisect_right(rows, epoch, key=_TIME)",
         "not rows or rows[-1][0] < epoch else sum(row[0] < epoch for row in rows)",
         (RESULTS, OPERATOR),
@@ -441,7 +441,7 @@ _OPERATOR = [
     Bug(
         "records that fulfil no step do not break what is next",
         "irrelevant records are dropped too early",
-        "operators/match.py",
+        "operators/pattern_matching.py",
         "        if self.machine.automaton.is_strict:\n            rows =",
         "        if False:\n            rows =",
         (RESTARTED, RESULTS, RESTARTS),

@@ -14,7 +14,7 @@ from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
-from malflow.state_kinds import StateSpec
+from malflow.states.kinds import StateSpec
 from malflow.windows import FOREVER, CountWindows, Timing
 from tests.properties import functions
 from tests.properties.interpreter import owned

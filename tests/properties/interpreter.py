@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from malflow import MAX, DataMessage
-from malflow.panes import RegularPanes
+from malflow.event_time.panes import RegularPanes
 from malflow.partitioners import stable_hash
 from malflow.windows import CountWindows, SessionWindows, TimeWindows
 from tests.properties import functions

@@ -14,7 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from malflow import StreamProvider, limit_out_of_orderness
-from malflow.operators.thinning import Thinning, calm_until, rounded_down
+from malflow.operators.epochs.rounding import Thinning, calm_until, rounded_down
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import finish, run_of

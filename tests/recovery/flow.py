@@ -18,7 +18,7 @@ from malflow.snapshot import Persistence
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourcePartition
-from malflow.state_kinds import StateSpec
+from malflow.states.kinds import StateSpec
 from malflow.streams.stream import StreamProvider
 from malflow.testing.trial import built
 from tests.recovery.scenario import Observed, Violation

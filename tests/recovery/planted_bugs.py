@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from malflow.errors import SnapshotCorrupt, StoreError
-from malflow.operators import parts
+from malflow.operators.hosting import part_operator as parts
 from malflow.snapshot import commit, data_file, manifest, manifest_log, restore, retention, sections, writer
 from malflow.snapshot.layout import DataName
 from malflow.snapshot.persistence import RestoreOptions

@@ -29,8 +29,8 @@ from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.manifest import Manifest
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
-from malflow.state import Delta
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.keyed import Delta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import SystemContext
 from malflow.testing import PAUSE, ScriptedSource

@@ -19,8 +19,8 @@ from malflow.snapshot.history import fsck
 from malflow.snapshot.layout import manifest_key
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.restore import load
-from malflow.state import Delta
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.keyed import Delta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome
 from tests.kit.faulty_store import Crash
 from tests.kit.memory_store import MemoryStore

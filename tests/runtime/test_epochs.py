@@ -8,7 +8,7 @@ import pytest
 
 from malflow import MAX, StreamProvider
 from malflow.sources import StatefulSource
-from malflow.state import KeyedState
+from malflow.states.keyed import KeyedState
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import Store, compiled, finish
 

@@ -26,7 +26,7 @@ from malflow import (
 from malflow.engine.execution import Run
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 from tests.kit.driving import Store, compiled, finish, run_of
 
 PARTS = [f"part {number}" for number in range(7)]

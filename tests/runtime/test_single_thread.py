@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, SingleThreadRuntime, StreamProvider
-from malflow.operators import pacing
+from malflow.operators.hosting import poll_pacing as pacing
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 

@@ -35,7 +35,7 @@ from malflow.snapshot.data_file import (
     raw_of,
 )
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.state import Delta, KeyedState
+from malflow.states.keyed import Delta, KeyedState
 
 HEAD = struct.Struct(">8sHII")
 MAGIC = b"\x8dMFS\r\n\x1a\n"

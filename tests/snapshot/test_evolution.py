@@ -13,8 +13,8 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoredState, RestoreOptions
 from malflow.sources import StatefulSource
-from malflow.state import Delta, StateDelta
-from malflow.state_kinds import StateKind, StateSpec
+from malflow.states.keyed import Delta, StateDelta
+from malflow.states.kinds import StateKind, StateSpec
 from malflow.testing import END, ScriptedSource
 from malflow.windows import tumbling
 from tests.kit.backends import in_memory, kept_states

@@ -9,7 +9,7 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotIncomplete, StoreError
 from malflow.snapshot import FsckReport, FsspecBackend, Snapshot, fsck, snapshots
-from malflow.state import Delta, StateDelta
+from malflow.states.keyed import Delta, StateDelta
 from malflow.store.contract import Transient
 from tests.kit.jobs import SUM, Clock, Failing, Job, StoreBackend, data_keys, manifest_key, steady
 from tests.kit.memory_store import HookedStore

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from malflow import state
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
 from malflow.runtime.control import Request, RunRequests
@@ -30,6 +29,7 @@ from malflow.runtime.spark.shuffle import Row
 from malflow.runtime.spark.stage_task import StageAttempt
 from malflow.runtime.starting import RestartGuard
 from malflow.snapshot.persistence import Persistence
+from malflow.states import keyed as state
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
 

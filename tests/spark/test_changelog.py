@@ -20,7 +20,7 @@ from malflow.runtime.spark.changelog import (
     StoredOutput,
     pack_entry,
 )
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 from tests.kit.faulty_s3 import FaultyS3
 
 PLACE = ScratchFolder("", {}, "ab" * 8, b"a key for tests")

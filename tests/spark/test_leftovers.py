@@ -21,10 +21,11 @@ from malflow import StreamProvider
 from malflow.engine.plan import compile_graph
 from malflow.errors import FencedError
 from malflow.graph import Graph
-from malflow.runtime.spark import leftovers, owners
+from malflow.runtime.spark import folder_owner as owners
+from malflow.runtime.spark import leftovers
 from malflow.runtime.spark.changelog import NEVER, RUNS, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.runtime.spark.leftovers import Claimed, Sweep
-from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, Owner, run_name, temporary_folder
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.persistence import RestoreOptions
 from tests.kit.backends import at_once

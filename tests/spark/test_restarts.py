@@ -22,7 +22,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import SingleIteratorSource
-from malflow.state_kinds import StateSpec
+from malflow.states.kinds import StateSpec
 from tests.kit.backends import kept_states
 from tests.kit.waiting import wait_until
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.batch import Batch, concat
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
+from malflow.records.batch import Batch, concat
 from malflow.runtime.spark import shuffle
 from malflow.runtime.spark.shuffle import ShuffleBuffer, chunks_of, estimated_bytes
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
-from malflow.batch import Batch
 from malflow.engine.clock import RunClock
 from malflow.engine.discovery import Discovery
 from malflow.engine.plan import Program, compile_graph
@@ -20,6 +19,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
 from malflow.graph import Graph
+from malflow.records.batch import Batch
 from malflow.runtime.control import RunRequests
 from malflow.runtime.options import RunOptions
 from malflow.runtime.spark import shuffle, stage_task

@@ -13,12 +13,12 @@ import pytest
 
 from malflow.errors import OperatorError
 from malflow.runtime.spark.error_transport import dumps_error, loaded_error, spark_message
+from malflow.runtime.spark.pickling import NotPicklable, dump_columns, load_columns, load_states
 from malflow.runtime.spark.spark_session import require_spark
-from malflow.runtime.spark.transfer import NotPicklable, dump_columns, load_columns, load_states
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import encode_delta
 from malflow.snapshot.persistence import StateNotSerializable
-from malflow.state import Delta
+from malflow.states.keyed import Delta
 
 
 class NoGo:

@@ -22,13 +22,13 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.engine.states import states_of
+from malflow.event_time.timers import Timers
 from malflow.operators.contract import OperatorContext
 from malflow.operators.logic_timers import LogicTimers
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
 from malflow.testing import END, ScriptedSource
-from malflow.timers import Timers
 from malflow.windows import tumbling
 from tests.kit.driving import compiled
 from tests.windows.running import results_of, source_of, windowed_flow

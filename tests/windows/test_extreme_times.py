@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
-from malflow.panes import fitted
+from malflow.event_time.panes import fitted
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import WindowResult, session, sliding, tumbling

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
-from malflow.engine.lifts import Member, lifts_of
+from malflow.engine.idle_epochs import Member, lifts_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, agg
-from malflow.panes import fitted, instant_after
+from malflow.event_time.panes import fitted, instant_after
 from malflow.windows import TimeWindows, Timing, WindowResult, calendar, sliding, tumbling
 from tests.windows.running import results_of
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, agg, limit_out_of_orderness
-from malflow.batch import Batch
+from malflow.event_time.panes import Unit
 from malflow.operators.contract import OperatorContext
-from malflow.operators.rollup import Level, RollupAggregate
-from malflow.panes import Unit
+from malflow.operators.windows.rollup import Level, RollupAggregate
+from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from malflow import GraphError, agg, limit_out_of_orderness
 from malflow.engine.execution import Run
-from malflow.operators.silence import moved_on
+from malflow.operators.epochs.idle_time import moved_on
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource

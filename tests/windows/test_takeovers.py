@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import MAX, agg
-from malflow.batch import Batch
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.counted import CountAggregate
-from malflow.operators.rollup import Level, RollupAggregate
-from malflow.operators.session import SessionAggregate
-from malflow.operators.sliding import SlidingAggregate
-from malflow.operators.window import WindowAggregate
+from malflow.operators.windows.counting import CountAggregate
+from malflow.operators.windows.rollup import Level, RollupAggregate
+from malflow.operators.windows.session import SessionAggregate
+from malflow.operators.windows.sliding import SlidingAggregate
+from malflow.operators.windows.time_windows import WindowAggregate
+from malflow.records.batch import Batch
 from malflow.windows import calendar, counting, session, sliding, tumbling
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

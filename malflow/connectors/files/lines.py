@@ -20,10 +20,10 @@ from fsspec.spec import AbstractBufferedFile
 
 from malflow.connectors.files.fingerprint import SPAN, digest, spans
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
+from malflow.disk_names import written_as
 from malflow.errors import GraphError
 from malflow.filesystem import filesystem_of
 from malflow.store import s3
-from malflow.written import written_as
 
 __all__ = [
     "LineBuffer",

@@ -18,9 +18,9 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from malflow.connectors.files.fingerprint import fingerprint
+from malflow.disk_names import written_as
 from malflow.errors import FencedError, MalflowError
 from malflow.store.redaction import shown_path
-from malflow.written import written_as
 
 if sys.platform != "win32":
     import fcntl

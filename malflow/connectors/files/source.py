@@ -26,10 +26,10 @@ from malflow.connectors.files.lines import (
 )
 from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
+from malflow.disk_names import written_as
 from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
-from malflow.written import written_as
 
 __all__ = [
     "FileOptions",

@@ -12,7 +12,7 @@ import pyarrow as pa
 from malflow.callables import without_result
 from malflow.connectors.parquet.texts import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
-from malflow.rows import Rows
+from malflow.records.rows import Rows
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options"]
 

@@ -13,10 +13,10 @@ import psycopg
 from malflow.connectors.attention import ServerSilent
 from malflow.connectors.background import Background
 from malflow.connectors.postgres.connection import Server, is_lost
+from malflow.connectors.postgres.copy_overlap import Overlap
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.first_copy import CopyReader, Page, Wanted, begin_copy, resume_copy
 from malflow.connectors.postgres.names import Table, types_below
-from malflow.connectors.postgres.overlap import Overlap
 from malflow.connectors.postgres.pgoutput import Relation, lsn_number
 from malflow.connectors.postgres.replication import ReplicationStream, Timeline, create_slot, timelines
 from malflow.connectors.postgres.slots import (
@@ -35,7 +35,7 @@ from malflow.connectors.postgres.slots import (
     timeline_at,
 )
 from malflow.connectors.postgres.transactions import TransactionReader
-from malflow.connectors.postgres.visible import CopyState
+from malflow.connectors.postgres.visibility import CopyState
 from malflow.connectors.tables.change import Change
 from malflow.sources.contract import StatefulSourcePartition
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from malflow.engine.clock import RunClock
 from malflow.engine.discovery import Change, Discovery, discovering, with_waiting
-from malflow.engine.lifts import Lifts
+from malflow.engine.idle_epochs import Lifts
 from malflow.engine.parts import Parts, place_parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.silence import QuietSources
 from malflow.engine.sinks import RunSinks
 from malflow.errors import OperatorError, RunFailed
 from malflow.events import ConfirmationFailed, DiscoveryFailed, TickFinished
-from malflow.operators.lateness import merge_lateness
-from malflow.operators.reader_methods import Lags
+from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.runtime.control import Request, RunRequests, abandon
 from malflow.runtime.options import RunOptions

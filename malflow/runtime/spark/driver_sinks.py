@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from malflow.batch import Batch
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
 from malflow.graph import SinkNode
 from malflow.message import DataMessage
-from malflow.operators.sink import SinkWriter
+from malflow.operators.hosting.sink import SinkWriter
+from malflow.records.batch import Batch
 from malflow.runtime.spark.shuffle import Row, RowKind, chunks_of, estimated_bytes
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 

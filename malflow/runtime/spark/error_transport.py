@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow.diagnostics import short_repr
 from malflow.errors import MalflowError, OperatorError, RunFailed, error_text
-from malflow.runtime.spark.transfer import missing_module
+from malflow.runtime.spark.pickling import missing_module
 
 __all__ = ["dumps_error", "loaded_error", "spark_message"]
 

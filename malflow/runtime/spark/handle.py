@@ -12,9 +12,9 @@ from malflow.engine.plan import Program
 from malflow.events import Restarted
 from malflow.runtime.control import RunHandle, RunRequests
 from malflow.runtime.progress import Progress, finished
+from malflow.runtime.spark.folder_owner import run_name
 from malflow.runtime.spark.leftovers import Sweep
 from malflow.runtime.spark.lost_java import mute_lost_java
-from malflow.runtime.spark.owners import run_name
 from malflow.runtime.spark.run_attempt import RunAttempt
 from malflow.runtime.spark.settings import PASSING, RestartPolicy, Settings
 from malflow.runtime.spark.spark_session import is_alive, java_loss_named, stop_session

@@ -1,7 +1,7 @@
 """Removal of files that killed runs left behind, by a later run.
 
 The name of a folder encodes its owner: a process, and the machine or container it belongs to; see
-`malflow.runtime.spark.owners`.
+`malflow.runtime.spark.folder_owner`.
 
 - If the owner belongs to this machine and container, it is known whether it has ended. Folders of ended owners are
   removed at once, both temporary ones and those in the user's scratch folder; those of live owners stay.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from malflow.filesystem import is_local, local_path
 from malflow.runtime.spark.changelog import RUNS, ScratchFolder
-from malflow.runtime.spark.owners import Owner
+from malflow.runtime.spark.folder_owner import Owner
 from malflow.store.contract import KeyMissing
 from malflow.store.opening import open_store
 

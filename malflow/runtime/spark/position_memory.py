@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from malflow.operators.source import Source
+from malflow.operators.hosting.source import Source
 from malflow.runtime.spark.changelog import NEVER
 
 __all__ = ["LastSnapshot", "PositionMemory"]

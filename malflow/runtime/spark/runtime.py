@@ -23,9 +23,9 @@ from malflow.runtime.progress import Progress
 from malflow.runtime.signals import BROKEN_PIPE, signals_stop
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.driver_sinks import check_sinks
+from malflow.runtime.spark.folder_owner import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle
 from malflow.runtime.spark.main_module import pickled_classes
-from malflow.runtime.spark.owners import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.program_pickle import check_sources
 from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.settings import RestartPolicy, Settings, SparkOptions

@@ -10,9 +10,9 @@ from struct import Struct
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from malflow.batch import Batch, concat
 from malflow.operators.debug import verify
-from malflow.runtime.spark.transfer import dump_columns, load_columns
+from malflow.records.batch import Batch, concat
+from malflow.runtime.spark.pickling import dump_columns, load_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from malflow.snapshot.commit import DataWriter
 from malflow.snapshot.data_file import Section, pack
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
-from malflow.state import DeltaSum
+from malflow.states.keyed import DeltaSum
 
 __all__ = ["SnapshotTask", "summed"]
 

@@ -28,7 +28,7 @@ from malflow.snapshot.persistence import CoordinatingSession, Session, StateNotS
 from malflow.snapshot.sections import Written, bare_sections, finding, with_frame, write_file
 from malflow.snapshot.writer import SnapshotSession
 from malflow.sources.contract import StatefulSource
-from malflow.state import StateDelta
+from malflow.states.keyed import StateDelta
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

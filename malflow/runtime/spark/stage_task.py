@@ -10,18 +10,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from malflow.batch import BATCH_SIZE, Batch
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
-from malflow.operators.lateness import merge_lateness
-from malflow.operators.reader_methods import Lags
-from malflow.operators.source import Source
+from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
+from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.runtime.garbage import rarer_collections
 from malflow.runtime.spark.changelog import NEVER, ChangelogEntry
 from malflow.runtime.spark.driver_sinks import SinkProxy, collected
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.pacing import MOST_BYTES
+from malflow.runtime.spark.pickling import NotPicklable
 from malflow.runtime.spark.position_memory import PositionMemory
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
 from malflow.runtime.spark.shuffle import (
@@ -35,10 +36,9 @@ from malflow.runtime.spark.shuffle import (
 )
 from malflow.runtime.spark.stage_changes import deltas_of, packed
 from malflow.runtime.spark.stage_output import OutputLog, read_output
-from malflow.runtime.spark.transfer import NotPicklable
 from malflow.runtime.spark.worker_cache import LIVE_WORKERS, SHARED, LiveWorker, load, process_name
-from malflow.snapshot.recount import Recount
-from malflow.state import Delta, StateDelta
+from malflow.snapshot.delta_check import Recount
+from malflow.states.keyed import Delta, StateDelta
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,11 +20,11 @@ from malflow.runtime.spark.changelog import Changelog
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.live_runs import LiveRuns
 from malflow.runtime.spark.main_module import install_classes
+from malflow.runtime.spark.pickling import missing_module
 from malflow.runtime.spark.position_memory import LastSnapshot, PositionMemory
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.shuffle import Row, RowKind, write_rows
-from malflow.runtime.spark.transfer import missing_module
-from malflow.snapshot.recount import Recount
+from malflow.snapshot.delta_check import Recount
 
 if TYPE_CHECKING:
     import pyarrow as pa

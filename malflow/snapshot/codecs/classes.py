@@ -21,6 +21,18 @@ _MOVED = {
 }
 """The present modules of malflow classes that older snapshots name under former ones."""
 
+_MOVED_WHOLE = {
+    "malflow.batch": "malflow.records.batch",
+    "malflow.paned_state": "malflow.states.paned",
+    "malflow.panes": "malflow.event_time.panes",
+    "malflow.rows": "malflow.records.rows",
+    "malflow.state": "malflow.states.keyed",
+    "malflow.state_kinds": "malflow.states.kinds",
+    "malflow.tick": "malflow.event_time.tick",
+    "malflow.timers": "malflow.event_time.timers",
+}
+"""The present names of modules of which any class may be in states: users meet rows as values, and panes in windows."""
+
 
 def script_name() -> str:
     """Return the name under which the module that runs as ``__main__`` can be imported; "" if it has no file."""
@@ -44,7 +56,7 @@ def find(module: str, qualname: str, script: str = "") -> Any:
         ImportError: if the module can't be imported.
         AttributeError: if the module has no such object.
     """
-    module = _MOVED.get((module, qualname), module)
+    module = _MOVED.get((module, qualname)) or _MOVED_WHOLE.get(module, module)
     failure: AttributeError | None = None
     for candidate in _candidates(module, script):
         found: Any = candidate

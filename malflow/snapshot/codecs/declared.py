@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from malflow import message, sinks, sources
-from malflow.written import RESERVED, written_name
+from malflow.disk_names import RESERVED, written_name
 
 __all__ = ["ROOMS", "declared_class"]
 

@@ -10,6 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
+from malflow.disk_names import RESERVED, written_name
 from malflow.errors import GraphError, MissingDependency
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.contract import Codec
@@ -25,7 +26,6 @@ from malflow.snapshot.codecs.msgpack_types import (
     record_form,
 )
 from malflow.snapshot.codecs.shapes import Shape, form_of
-from malflow.written import RESERVED, written_name
 
 __all__ = ["MsgpackCodec"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from malflow import MalflowError, SingleThreadRuntime, SparkRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.connectors.parquet import ArrowSource
 from malflow.patterns import step
-from malflow.rows import Rows
+from malflow.records.rows import Rows
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.windows import counting, session, tumbling

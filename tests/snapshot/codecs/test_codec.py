@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -27,14 +28,16 @@ from malflow import DataMessage
 from malflow.connectors.files.lines import LinePosition
 from malflow.connectors.files.local_file import FileSinkPosition
 from malflow.connectors.files.source import FilePosition
+from malflow.disk_names import written_as, written_name
 from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
 from malflow.operators.ttl import ExpireMap
+from malflow.snapshot.codecs import classes
 from malflow.snapshot.codecs.contract import PickleCodec, codec_of
 from malflow.snapshot.codecs.declared import declared_class
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
 from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
-from malflow.written import written_as, written_name
+from malflow.windows import calendar, tumbling
 
 
 @dataclass(frozen=True)
@@ -786,6 +789,13 @@ def test_invalid_codec_is_refused(given_codec: Any, text: str) -> None:
         codec_of(given_codec)
 
 
+@pytest.mark.parametrize("old", sorted(classes._MOVED_WHOLE))
+def test_modules_that_moved_are_where_snapshots_are_sent(old: str) -> None:
+    module = import_module(classes._MOVED_WHOLE[old])
+    for name in module.__all__:
+        assert classes.find(old, name) is getattr(module, name)
+
+
 @pytest.mark.parametrize(
     ("data", "value"),
     [
@@ -800,9 +810,27 @@ def test_invalid_codec_is_refused(given_codec: Any, text: str) -> None:
             b"\x94\x93\x94\x8c\x07out.txt\x94K\x05\x8c\x02ab\x94\x87\x94\x81\x94.",
             FileSinkPosition("out.txt", 5, "ab"),
         ),
+        (
+            b"\x80\x05\x95,\x00\x00\x00\x00\x00\x00\x00\x8c\x0cmalflow.rows\x94\x8c\x04Rows\x94\x93\x94}\x94"
+            b"\x8c\x01a\x94]\x94(K\x01K\x02es\x85\x94R\x94.",
+            [{"a": 1}, {"a": 2}],
+        ),
+        (
+            b"\x80\x05\x95\x5c\x00\x00\x00\x00\x00\x00\x00\x8c\x0fmalflow.windows\x94\x8c\x0bTimeWindows\x94\x93\x94)"
+            b"\x81\x94]\x94(\x8c\rmalflow.panes\x94\x8c\x0cRegularPanes\x94\x93\x94)\x81\x94]\x94(K\x05K\x00ebK\x01K"
+            b"\x01eb.",
+            tumbling(5),
+        ),
+        (
+            b"\x80\x05\x95\xa0\x00\x00\x00\x00\x00\x00\x00\x8c\x0fmalflow.windows\x94\x8c\x0bTimeWindows\x94\x93\x94)"
+            b"\x81\x94]\x94(\x8c\rmalflow.panes\x94\x8c\rCalendarPanes\x94\x93\x94h\x05\x8c\x04Unit\x94\x93\x94\x8c"
+            b"\x03day\x94\x85\x94R\x94\x8c\x08datetime\x94\x8c\x08timezone\x94\x93\x94h\r\x8c\ttimedelta\x94\x93\x94K"
+            b"\x00K\x00K\x00\x87\x94R\x94\x85\x94R\x94\x86\x94R\x94K\x01K\x01eb.",
+            calendar("day"),
+        ),
     ],
-    ids=["FilePosition", "FileSinkPosition"],
+    ids=["FilePosition", "FileSinkPosition", "Rows", "RegularPanes", "CalendarPanes"],
 )
 @pytest.mark.parametrize("migrating", [False, True])
-def test_positions_pickled_before_their_classes_moved(data: bytes, value: object, migrating: bool) -> None:
+def test_values_pickled_before_their_classes_moved(data: bytes, value: object, migrating: bool) -> None:
     assert PickleCodec().reader((), migrating=migrating)(data) == value

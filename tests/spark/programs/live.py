@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, ScratchFolder, pack_entry
+from malflow.runtime.spark.folder_owner import OF_QUERY, OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.leftovers import Claimed, Sweep
-from malflow.runtime.spark.owners import OF_QUERY, OF_SCRATCH, run_name, temporary_folder
 
 
 def main() -> None:

@@ -1,0 +1,217 @@
+"""Epochs (watermarks) of generators that receive nothing more, or nothing for the time being, while others go on.
+
+Such a generator would hold everybody back behind an exchange, a union or a join. Three kinds are lifted to the least
+epoch of those that go on:
+
+- on a worker whose parts of the source have finished. The lift is part of the generator's state: if the source has
+  more records in a later run, those that it has passed are late;
+- one whose source has finished on all workers. It follows the generators that its stream meets downstream, so that
+  windows that it feeds close before the windows that take their results. It waits while an upstream operator, which
+  has the epochs of another generator, still holds records for it;
+- with ``idle_after``, one that has been silent for that long. It follows the busy generators that its stream meets
+  downstream. If all of them are silent, their time goes on by the clock, from the greatest epoch.
+
+The runtime finds the lifts between ticks from the reports of all workers, and makes them part of the next tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from malflow.engine.idleness import feeds_of, places_near
+from malflow.engine.parts import Parts, Place
+from malflow.engine.plan import Program, epoch_groups, meetings
+from malflow.event_time.tick import Tick
+from malflow.graph import EpochsNode
+from malflow.operators.epochs.idle_time import moved_on, silence_after
+
+__all__ = ["Lifts", "Member", "Reached", "followed", "lifts_of"]
+
+_NONE = timedelta(0)
+
+
+class Reached(NamedTuple):
+    """How far a generator of epochs has come on one worker, or in one part.
+
+    Attributes:
+        epoch: its last epoch; None if it has issued none.
+        is_finished: whether its source had finished on that worker before the tick.
+        silence: for how long it has been silent; None if it is not.
+        counts_tick: whether that counts the tick at whose end it is reported, or only those before.
+        holds: whether it is not the generator that is reported, but an operator before it that keeps records.
+    """
+
+    epoch: Any
+    is_finished: bool
+    silence: timedelta | None = None
+    counts_tick: bool = False
+    holds: bool = False
+
+
+class Member(NamedTuple):
+    """A generator on one worker or in one part, at the beginning of the next tick.
+
+    Attributes:
+        name: the operator's name.
+        epoch, is_finished: as in `Reached`.
+        over: its silence beyond ``idle_after``; None if it is not silent for so long.
+        is_timed: whether silent members wait for it while it is not silent.
+    """
+
+    name: str
+    epoch: Any
+    is_finished: bool
+    over: timedelta | None = None
+    is_timed: bool = True
+
+
+Reports = Sequence[tuple[int, Mapping[str, Sequence[Reached]]]]
+"""Workers, and how far the generators of a stage have come on them: see `malflow.engine.worker.Worker.reached`."""
+
+
+class Lifts:
+    """Finds the epochs to which generators are to be lifted.
+
+    Args:
+        program: the program.
+        parts: the parts of each source that each worker holds.
+
+    Attributes:
+        wants_all: whether reports are needed in each tick, not only after a source has finished on a worker.
+    """
+
+    def __init__(self, program: Program, parts: Parts) -> None:
+        nodes = {v.node.name: v.node for v in program.vertices if isinstance(v.node, EpochsNode)}
+        self._nodes = nodes
+        self._groups = epoch_groups(program)
+        self._meetings = meetings(program)
+        feeds = {v.node.name: feed[0] for v, feed in zip(program.vertices, feeds_of(program), strict=True) if feed}
+        self._feeding = {name: feeds[name].all for name in nodes}
+        workers = range(_workers(parts))
+        self._is_near = {
+            name: [any(parts[it][worker] for it in feeds[name].local) for worker in workers] for name in nodes
+        }
+        self._places = {name: [places_near(feeds[name], worker, parts) for worker in workers] for name in nodes}
+        self.wants_all = program.lifts_silent
+
+    def after(self, reports: Reports, quiet: frozenset[Place], quiet_time: timedelta) -> dict[str, Any]:
+        """Return the epochs, by generator.
+
+        Args:
+            reports: the reports of the workers at the end of a tick.
+            quiet: the sources and workers that emitted nothing in that tick.
+            quiet_time: by how much their silence has grown.
+        """
+        coming = Tick(quiet=quiet, quiet_time=quiet_time)
+        waited_for = {name for _, report in reports for name, them in report.items() if any(it.holds for it in them)}
+        lifts: dict[str, Any] = {}
+        for group in self._groups:
+            known = [
+                (name, worker, reached)
+                for worker, report in reports
+                for name in group
+                for reached in report.get(name, ())
+                if not reached.holds
+            ]
+            is_ending = all(reached.is_finished for _, _, reached in known)  # then nobody is left to wait for
+            waits = () if is_ending else waited_for
+            members = [
+                self._member(name, worker, reached, coming, goes_on=name in waits) for name, worker, reached in known
+            ]
+            lifts.update(lifts_of(members, self._group_time(members, quiet_time), self._meetings))
+        return lifts
+
+    def waiting(self, lifts: Mapping[str, Any], reports: Reports) -> frozenset[str]:
+        """Return the sources that have not ended yet: a finished generator that they feed is still to be lifted."""
+        finished = {
+            name for _, report in reports for name, them in report.items() if any(it.is_finished for it in them)
+        }
+        return frozenset[str]().union(*(self._feeding[name] for name in finished.intersection(lifts)))
+
+    def _member(self, name: str, worker: int, reached: Reached, coming: Tick, *, goes_on: bool) -> Member:
+        idle_after, silence = self._nodes[name].idle_after, reached.silence
+        if idle_after is not None and not reached.counts_tick:
+            silence = silence_after(silence, self._places[name][worker], coming)
+        is_idle = idle_after is not None and silence is not None and silence >= idle_after
+        over = silence - idle_after if is_idle and silence is not None and idle_after is not None else None
+        is_timed = idle_after is not None or self._is_near[name][worker]
+        return Member(name, reached.epoch, reached.is_finished and not goes_on, over, is_timed)
+
+    def _group_time(self, members: Sequence[Member], growth: timedelta) -> Any:
+        """Return the epoch to which the silent members of a group are lifted; None if they are not."""
+        members = [it for it in members if it.is_timed]
+        going = [it for it in members if not it.is_finished]
+        busy = [it.epoch for it in going if it.over is None]
+        if len(busy) == len(going):
+            return None
+        if busy:
+            return None if None in busy else min(busy)
+        known = [it.epoch for it in members if it.epoch is not None]
+        after = min(it.over for it in going if it.over is not None)
+        second = next((node.second for it in going if (node := self._nodes[it.name]).second is not None), None)
+        return moved_on(max(known), max(after - growth, _NONE), after, second) if known else None
+
+
+def lifts_of(members: Sequence[Member], time: Any, meetings: Sequence[Collection[str]] = ()) -> dict[str, Any]:
+    """Return the lifts within a group, by generator: of finished members to the least epoch of those that go on.
+
+    Args:
+        members: the members of the group.
+        time: the epoch to which silent members are lifted; None if they are not.
+        meetings: the generators whose streams meet, for each place where some do.
+    """
+    lifts: dict[str, Any] = {}
+    going: dict[str, list[Any]] = {it.name: [] for it in members}
+    for it in members:
+        if not it.is_finished:
+            going[it.name].append(_lifted(it, time))
+    ended = followed(meetings, going) if not all(going.values()) else {}
+    for name, epochs in going.items():
+        if None in epochs or (not epochs and name not in ended):
+            continue
+        least = min(epochs) if epochs else ended[name]
+        lagging = (it.epoch for it in members if it.name == name and (it.is_finished or it.over is not None))
+        if any(epoch is None or epoch < least for epoch in lagging):
+            lifts[name] = least
+    return lifts
+
+
+def followed(meetings: Sequence[Collection[str]], going: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the epochs which the generators follow that have finished everywhere.
+
+    Where its stream meets others, one follows the least of them; where it meets several in turn, the greatest of these,
+    so that it holds nobody back. Those that have finished too count by what they follow themselves.
+
+    Args:
+        meetings: the generators whose streams meet, for each place where some do.
+        going: the epochs of the members that go on, by generator; None for one without.
+
+    >>> followed([{"a", "b"}, {"b", "c"}], {"a": [], "b": [], "c": [7, 5, None]})
+    {'b': 5, 'a': 5}
+    """
+    known = {name: [epoch for epoch in epochs if epoch is not None] for name, epochs in going.items()}
+    times = {name: min(epochs) for name, epochs in known.items() if epochs}
+    found: dict[str, Any] = {}
+    while True:
+        new = {}
+        for name in sorted(name for name, epochs in going.items() if not epochs and name not in found):
+            near = [[times[it] for it in met if it in times] for met in meetings if name in met]
+            if any(near):
+                new[name] = max(min(epochs) for epochs in near if epochs)
+        if not new:
+            return found
+        found |= new
+        times |= new
+
+
+def _lifted(member: Member, time: Any) -> Any:
+    """Return the epoch of a member after the lift."""
+    if member.over is None or time is None or (member.epoch is not None and member.epoch >= time):
+        return member.epoch
+    return time
+
+
+def _workers(parts: Parts) -> int:
+    return max((len(by_worker) for by_worker in parts.values()), default=0)

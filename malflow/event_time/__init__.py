@@ -1,0 +1,1 @@
+"""Panes of event time, deadlines of keys, and the time of ticks."""

@@ -1,0 +1,1 @@
+"""Timestamps and epochs (watermarks): the operators that make them, and how others follow them."""

@@ -1,0 +1,165 @@
+"""The epochs of the edges of an operator with several, which are merged into one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from malflow.diagnostics import operator_error, short_repr
+from malflow.errors import error_text
+from malflow.message import MAX, MIN
+from malflow.operators.contract import OperatorContext
+from malflow.records.batch import Batch, concat
+from malflow.states.keyed import Delta, KeyedState
+
+__all__ = ["INPUTS", "Frontiers"]
+
+INPUTS = "inputs"
+"""The role of the hidden state of an operator that has another state of its own."""
+
+
+def _kind_of(epoch: Any) -> str:
+    """Return words for the type of an epoch."""
+    if isinstance(epoch, datetime):
+        return f"a {type(epoch).__name__} {'without' if epoch.tzinfo is None else 'with'} a zone"
+    return f"of type {type(epoch).__name__}"
+
+
+class Frontiers:
+    """The latest epoch of each edge of an operator, and the merged one: the least of them, issued when it grows.
+
+    An edge without an epoch holds the merged one back, but an idle edge, on which nothing arrives, does not count.
+    Records are taken from the edge whose epoch is the lowest.
+
+    Args:
+        context: the operator's context.
+        edges: the number of edges.
+        ends_at_once: whether `MAX` counts only when it has come along all edges. Otherwise the first edges that end
+            hold nobody back any more, and the epochs of the others are issued before it.
+
+    Attributes:
+        state: the epochs in the form in which `Movement.FRONTIER` moves them.
+        merged: the merged epoch; `MIN` before the first one.
+    """
+
+    def __init__(self, context: OperatorContext, edges: int, *, ends_at_once: bool = False) -> None:
+        self.state = KeyedState(tracked=context.tracked)
+        self.merged: Any = MIN
+        self._operator_name = context.operator_name
+        self._ends_at_once = ends_at_once
+        self._epochs: list[Any] = [MIN] * edges
+        self._idle: Sequence[int] = (0,) * edges
+        self._busy = list(range(edges))
+
+    def set_idle(self, edges: Sequence[int]) -> None:
+        """Set which edges count."""
+        self._idle = edges
+        self._busy = [edge for edge, idle in enumerate(edges) if not idle]
+
+    def merge_by_edge(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
+        """Yield the batches of a tick with the edge that each came along; their epochs are the merged ones.
+
+        Raises:
+            OperatorError: if the epochs of two edges can't be compared.
+        """
+        try:
+            yield from ((0, batch) for batch in self.catch_up())
+            alone = self.only_edge(edges)
+            if alone is not None:
+                yield from ((alone, batch) for batch in self.pass_unchanged(alone, edges[alone]))
+            elif any(batch.epochs for batches in edges for batch in batches):
+                for edge, pieces in groupby(self.by_frontier(edges), itemgetter(0)):
+                    yield edge, concat([batch for _, batch in pieces])
+            else:
+                yield from ((edge, batch) for edge, batches in enumerate(edges) for batch in batches)
+        except Exception as error:
+            raise self.error(error) from error
+
+    def error(self, error: Exception) -> Exception:
+        """Return the error for epochs of two edges that can't be compared."""
+        known = {
+            _kind_of(epoch): f"input {edge + 1} has the epoch {short_repr(epoch)}, {_kind_of(epoch)}"
+            for edge, epoch in enumerate(self._epochs)
+            if epoch is not MIN and epoch is not MAX
+        }
+        reason = error_text(error)
+        if len(known) > 1:
+            reason = (
+                f"{', '.join(known.values())}; give the records of all inputs timestamps of one type, by "
+                ".assign_timestamps() before .generate_epochs()"
+            )
+        return operator_error(self._operator_name, f"epochs of its inputs can't be compared: {reason}", None, None)
+
+    def catch_up(self) -> Iterator[Batch]:
+        """Yield the merged epoch if it has grown."""
+        lowest = min((self._epochs[edge] for edge in self._busy), default=MIN)
+        if lowest > self.merged and not (self._ends_at_once and self._is_ending(lowest)):
+            self.merged = lowest
+            yield Batch(None, (), (), ((0, lowest),))
+
+    def _is_ending(self, lowest: Any) -> bool:
+        """Whether the end of the input has come along some of the edges, and not yet along all of them."""
+        return lowest is not MAX and any(self._epochs[edge] is MAX for edge in self._busy)
+
+    def only_edge(self, edges: Sequence[Sequence[Batch]]) -> int | None:
+        """Return the only edge that counts, whose batches pass unchanged; None if there are several."""
+        if len(self._busy) != 1 or any(batches for edge, batches in enumerate(edges) if edge != self._busy[0]):
+            return None
+        (alone,) = self._busy
+        first = next((batch.epochs[0][1] for batch in edges[alone] if batch.epochs), MAX)
+        return alone if first > self.merged else None
+
+    def pass_unchanged(self, alone: int, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return the batches of the only edge that counts."""
+        for batch in batches:
+            if batch.epochs:
+                self._epochs[alone] = self.merged = batch.epochs[-1][1]
+        return batches
+
+    def reached(self) -> dict[int, Any]:
+        """Return the epochs of the edges that count, None for an edge without."""
+        return {edge: None if self._epochs[edge] is MIN else self._epochs[edge] for edge in self._busy}
+
+    def sync_state(self) -> None:
+        """Write down the epochs, and which edges are idle."""
+        known = {edge: None if epoch is MIN else epoch for edge, epoch in enumerate(self._epochs)}
+        merged = None if self.merged is MIN else self.merged
+        self.state.assign(known | {"merged": merged, "idle": tuple(map(int, self._idle)) if any(self._idle) else None})
+
+    def delta(self) -> Delta:
+        """Return what has changed in the state since the last call."""
+        self.sync_state()
+        return self.state.delta()
+
+    def apply(self, delta: Delta) -> None:
+        """Continue from the epochs that the edges had."""
+        self.state.apply(delta)
+        self._epochs = [self.state.get(edge, MIN) for edge in range(len(self._epochs))]
+        self.merged = self.state.get("merged", MIN)
+
+    def forget(self) -> None:
+        """Make the next delta whole."""
+        self.state.forget()
+
+    def by_frontier(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
+        """Yield pieces of the batches, always from the edge whose epoch is the lowest, with its number."""
+        segments = {
+            edge: (segment for batch in batches for segment in batch.segments())
+            for edge, batches in enumerate(edges)
+            if batches
+        }
+        while segments:
+            edge = min(segments, key=self._epochs.__getitem__)
+            segment = next(segments[edge], None)
+            if segment is None:
+                del segments[edge]
+                continue
+            records, epochs = segment
+            yield edge, records
+            for epoch in epochs:
+                self._epochs[edge] = max(self._epochs[edge], epoch)
+                for batch in self.catch_up():
+                    yield edge, batch

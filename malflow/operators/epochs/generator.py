@@ -1,0 +1,379 @@
+"""Timestamps, epochs and lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from operator import length_hint
+from typing import Any
+
+from malflow.errors import OperatorError
+from malflow.event_time.tick import Tick
+from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.operators.contract import Operator, OperatorContext, refuse_kept
+from malflow.operators.epochs.idle_time import silence_after
+from malflow.operators.epochs.lateness import greatest_lateness
+from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
+from malflow.operators.epochs.rounding import Step, Thinning, calm_until, can_skip, rounded_down
+from malflow.operators.epochs.timestamp_checks import check_epoch, check_timestamps, uncomparable
+from malflow.partitioners import Partitioner
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
+
+__all__ = ["ANSWERED", "SILENCE", "AssignTimestamps", "Floors", "GenerateEpochs", "Late", "Marks", "Past", "Row"]
+
+Past = Sequence[tuple[int, Mapping[int, Any]]]
+"""Numbers of workers that there were, and the epochs that some of them had reached beyond the least."""
+
+Late = dict[int, Any]
+"""By the indices of late records: the epochs by which they are late."""
+
+Marks = list[tuple[int, Any]]
+"""The positions of epochs, and these."""
+
+Row = tuple[int, Any, Any, Any]
+"""The position behind a record, its key, its value and its timestamp."""
+
+ANSWERED = "answered"
+"""The key, in the state, of the epoch that the generator returned if another one was issued."""
+
+SILENCE = "silence"
+"""The key, in the state, of the tick time without input."""
+
+_SHORT_RUN = 8
+"""The number of records between two epochs up to which they are looked at one by one, which is faster then."""
+
+_CACHED_FLOORS = 1 << 20
+
+
+class AssignTimestamps(Operator):
+    """Set each record's timestamp by the assigner; epochs of the old time end here, except `MAX`."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Compute the timestamp column."""
+        rest = iter(batch.values)
+        try:
+            timestamps = self.stamps_of(batch, rest)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+        timestamps = check_timestamps(self, batch, timestamps)
+        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
+        return (Batch(batch.keys, batch.values, timestamps, epochs),)
+
+    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+        """Return the timestamps of a batch's records; `rest` are its values."""
+        return self.call_each(self.callback, batch, rest)
+
+
+class GenerateEpochs(Operator):
+    """Issue the epochs that the generator returns, and separate late records from those on time.
+
+    A record is on time if there is no epoch yet or its timestamp is greater than the epoch. The generator sees every
+    record, including late ones; its result is issued after the record, if it is greater than the previous epoch. Both
+    outputs carry all epochs.
+
+    With `every`, epochs are rounded down before they are compared and issued; the generator still receives its own
+    epoch before rounding. So it returns the same epochs, and a record that is late would also be late without `every`.
+
+    After a change of the number of workers, a record is also late if it would have been late on its key's former
+    worker: the stream continues from the least epoch of the old workers, but late records remain late.
+
+    Args:
+        context: the operator's context.
+        generator: returns the epochs.
+        every: the step of which epochs are multiples; None to issue them as they are.
+        checked: whether the timestamps have been checked just before.
+        idle_after: the silence after which time goes on without input; None if it does not.
+
+    Attributes:
+        lift: an epoch to issue at the beginning of the next tick, if it is greater; None if there is none.
+        silence: how much tick time has passed without input; None if there is input. Kept with `idle_after` only.
+        fed_by: the sources and workers that emit its records; set before the first tick.
+    """
+
+    state: KeyedState
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        generator: Any,
+        *,
+        every: Step | None = None,
+        checked: bool = False,
+        idle_after: timedelta | None = None,
+    ) -> None:
+        super().__init__(context, generator)
+        self.state = KeyedState(tracked=context.tracked)
+        self._every = every
+        self._thin = Thinning(every)
+        self._keeps_answers = every is not None and not (
+            idle_after is None and isinstance(generator, LimitedOutOfOrderness)
+        )
+        self._checked = checked
+        self._late = 0
+        self._lateness: Any = None
+        self._previous: Any = None
+        self._answered: Any = None
+        self._idle = 0
+        self._floors: Floors | None = None
+        self._tick: int | None = None
+        self.lift: Any = None
+        self.idle_after = idle_after
+        self.silence: timedelta | None = None
+        self.fed_by: Sequence[tuple[str, int]] = ()
+
+    @property
+    def epoch(self) -> Any:
+        """The last epoch issued; None if there is none."""
+        return self._previous
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether time goes on without input."""
+        return self._is_idle(self.silence)
+
+    def _is_idle(self, silence: timedelta | None) -> bool:
+        return self.idle_after is not None and silence is not None and silence >= self.idle_after
+
+    @property
+    def progress(self) -> Any:
+        """The epoch before rounding down, or the last one issued if that is greater; None if there is none."""
+        if self._previous is None or self._answered is None:
+            return self._previous
+        return max(self._previous, self._answered)
+
+    def begin_tick(self, tick: Tick) -> None:
+        """Find how long the sources have been silent; a tick may begin several times."""
+        if self.idle_after is not None and self.fed_by and tick.number != self._tick:
+            self._tick = tick.number
+            self._note_silence(tick)
+
+    def _note_silence(self, tick: Tick) -> None:
+        self.silence = silence_after(self.silence, self.fed_by, tick)
+
+    def lift_to(self, epoch: Any, *, is_finished: bool) -> None:
+        """Issue an epoch at the beginning of the tick if the sources have finished here, or are silent."""
+        if is_finished or self.is_silent:
+            self.lift = epoch
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Process a tick's input; issue the lift first."""
+        yield from self._lifted()
+        for batch in edges[0]:
+            if len(batch):
+                self.silence = None
+            yield self.process(batch)
+
+    def _lifted(self) -> Iterable[Sequence[Batch]]:
+        if self.lift is not None:
+            epochs: Marks = []
+            self._receive(0, self.lift, epochs)
+            self.lift = None
+            if epochs:
+                mark = Batch(None, (), (), epochs)
+                yield mark, mark
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Walk through the records and the epochs in their order."""
+        if not self._checked:
+            timestamps = check_timestamps(self, batch, batch.timestamps)
+            if timestamps is not batch.timestamps:
+                batch = Batch(batch.keys, batch.values, timestamps, batch.epochs)
+        skips = self._may_skip(batch)
+        rest = iter(batch.timestamps if skips else batch.values)
+        try:
+            late, epochs = (self._skim if skips else self._walk)(batch, rest)
+            if self._floors is not None:
+                self._add_late_by_floors(self._floors, batch, late)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.fail(uncomparable(error), batch, rest) from error
+        marked = Batch(batch.keys, batch.values, batch.timestamps, epochs)
+        if not late:
+            return marked, Batch(None, (), (), [(0, epoch) for _, epoch in epochs])
+        self._late += len(late)
+        self._lateness = greatest_lateness(late, batch.timestamps, self._lateness)
+        on_time = [True] * len(batch)
+        for index in late:
+            on_time[index] = False
+        return marked.select(on_time), marked.select([not flag for flag in on_time])
+
+    def _may_skip(self, batch: Batch) -> bool:
+        """Whether the records need not be looked at one by one.
+
+        With `every`, the type of the first timestamp is enough to know: those that can be compared with it move an
+        epoch as it does. Without, they must be of one type, or one that is greater might give a lesser epoch.
+        """
+        generator, timestamps = self.callback, batch.timestamps
+        if not isinstance(generator, LimitedOutOfOrderness) or self.context.debug:
+            return False
+        if len(timestamps) <= _SHORT_RUN * sum(epoch is not MAX for _, epoch in batch.epochs):
+            return False
+        return can_skip(timestamps[0], generator.bound, self._every) and (
+            self._every is not None or type(timestamps) is range or len(set(map(type, timestamps))) == 1
+        )
+
+    def _skim(self, batch: Batch, rest: Iterator[Any]) -> tuple[Late, Marks]:
+        """Do what `_walk` does, by the column of timestamps alone."""
+        late: Late = {}
+        epochs: Marks = []
+        done = 0
+        for end, arrived in (*batch.epochs, (len(batch), None)):
+            self._skip(batch.part(done, end) if end - done < len(batch) else batch, rest, len(batch), late, epochs)
+            done = end
+            if arrived is not None:
+                self._receive(end, arrived, epochs)
+        return late, epochs
+
+    def _skip(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
+        """Find the records that are late or move the epoch, between two epochs that came in."""
+        low = MIN if self._previous is None else self._previous
+        bound, every = self.callback.bound, self._every
+        stamps = islice(rest, len(batch))
+        if every is None:
+            low = _move_often(low, enumerate(stamps, size - length_hint(rest) + 1), bound, late, epochs)
+        else:
+            until = calm_until(low, bound, every)
+            for stamp in stamps:
+                if low < stamp <= until:
+                    continue
+                position = size - length_hint(rest)
+                if not stamp > low:
+                    late[position - 1] = low
+                    continue
+                epoch = rounded_down(stamp - bound, every)
+                if epoch > low:
+                    low, until = epoch, calm_until(epoch, bound, every)
+                    epochs.append((position, epoch))
+        if low is not MIN:
+            self._previous = low
+
+    def _walk(self, batch: Batch, rest: Any) -> tuple[Late, Marks]:
+        """Ask the generator about each record; return the late ones and the epochs."""
+        view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
+        rows = zip(range(1, len(batch) + 1), batch.key_column(), rest, batch.timestamps, strict=True)
+        late: Late = {}
+        epochs: Marks = []
+        done = 0
+        for end, arrived in (*batch.epochs, (len(batch), None)):
+            self._ask(islice(rows, end - done), view, late, epochs)
+            done = end
+            if arrived is not None:
+                self._receive(end, arrived, epochs)
+        if self.context.debug:
+            refuse_kept(view)
+        return late, epochs
+
+    def _ask(self, rows: Iterable[Row], view: DataMessage[Any, Any, Any], late: Late, epochs: Marks) -> None:
+        """Ask the generator about records between two epochs that came in."""
+        generator, every, thin, previous = self.callback, self._every, self._thin, self._previous
+        answered = previous if self._answered is None else self._answered
+        for position, view.key, view.value, timestamp in rows:
+            view.timestamp = timestamp
+            candidate = generator(view, answered)
+            if previous is not None and not timestamp > previous:
+                late[position - 1] = previous
+            if candidate is not None and (answered is None or candidate > answered):
+                if answered is None:
+                    check_epoch(candidate, timestamp)
+                answered = candidate
+                if every is not None:
+                    candidate = thin(candidate)
+                    if previous is not None and not candidate > previous:
+                        continue
+                previous = candidate
+                epochs.append((position, candidate))
+            elif candidate != candidate:  # noqa: PLR0124 - as NaN and NaT, which are greater than nothing
+                check_epoch(candidate)
+        self._previous, self._answered = previous, None if every is None else answered
+
+    def _receive(self, position: int, arrived: Any, epochs: Marks) -> None:
+        """Issue an epoch that came in, if it is greater than the one before."""
+        if self._every is not None:
+            if self._answered is None or arrived > self._answered:
+                self._answered = arrived
+            arrived = self._thin(arrived)
+        if self._previous is None or arrived > self._previous:
+            self._previous = arrived
+            epochs.append((position, arrived))
+
+    def _add_late_by_floors(self, floors: Floors, batch: Batch, late: Late) -> None:
+        """Add the records that are late by the floor of their key."""
+        for index, (key, timestamp) in enumerate(zip(batch.key_column(), batch.timestamps, strict=True)):
+            if index not in late and not timestamp > floors[key]:
+                late[index] = floors[key]
+        if floors.are_passed(self._previous):
+            self._floors = None
+
+    def take_late(self) -> tuple[int, Any]:
+        """Return how many records were late since the last call, and the greatest lateness; see `greatest_lateness`."""
+        late, self._late = (self._late, self._lateness), 0
+        self._lateness = None
+        return late
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive; if not, the epoch does not count."""
+        (self._idle,) = edges
+
+    def sync_state(self) -> None:
+        """Write the epoch to the state."""
+        past = None if self._floors is None else self._floors.past
+        answered = self._answered if self._keeps_answers else None
+        self.state.assign({"epoch": self._previous, ANSWERED: answered, "idle": int(self._idle) or None, "past": past})
+        self.state.assign({SILENCE: self.silence})
+
+    def apply(self, delta: Delta) -> None:
+        """Go on from the epoch."""
+        super().apply(delta)
+        self._previous = self.state["epoch"]
+        self._answered = self.state.get(ANSWERED) if self._keeps_answers else None
+        self.silence = None if self.idle_after is None else self.state.get(SILENCE)
+        past = self.state.get("past")
+        self._floors = None if past is None or self.context.placement is None else Floors(self.context.placement, past)
+
+
+def _move_often(low: Any, stamps: Iterable[tuple[int, Any]], bound: Any, late: Late, epochs: Marks) -> Any:
+    """Find the records that are late or move the epoch, where nearly each newer one does; return the last epoch."""
+    newest = low
+    for position, stamp in stamps:
+        if stamp > newest:
+            newest = stamp
+            epoch = stamp - bound
+            if epoch > low:
+                low = epoch
+                epochs.append((position, epoch))
+        elif not stamp > low:
+            late[position - 1] = low
+    return low
+
+
+class Floors(dict[Any, Any]):
+    """For each key, the greatest epoch that its former workers issued; `MIN` if they issued none.
+
+    Args:
+        placement: the partitioner of the keys.
+        past: the numbers of workers that there were, and the epochs of these workers.
+    """
+
+    def __init__(self, placement: Partitioner, past: Past) -> None:
+        super().__init__()
+        self.past = past
+        self._placement = placement
+
+    @property
+    def epochs(self) -> list[Any]:
+        """The epochs of the former workers."""
+        return [epoch for _, epochs in self.past for epoch in epochs.values()]
+
+    def are_passed(self, epoch: Any) -> bool:
+        """Whether no key's floor is above an epoch, which does their work from there on."""
+        return epoch is not None and all(epoch >= reached for reached in self.epochs)
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= _CACHED_FLOORS:
+            self.clear()
+        reached = [epochs.get(self._placement(key, range(workers)), MIN) for workers, epochs in self.past]
+        self[key] = floor = max(reached)
+        return floor

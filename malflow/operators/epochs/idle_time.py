@@ -1,0 +1,74 @@
+"""The silence of generators of epochs (watermarks): how much tick time has passed without a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from malflow.event_time.tick import Tick
+
+__all__ = ["Units", "moved_on", "silence_after"]
+
+Units: TypeAlias = float | Decimal | Fraction
+"""How many units of a timestamp that is a number are a second."""
+
+_DAY = timedelta(days=1)
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS = 10**6
+
+
+def silence_after(before: timedelta | None, places: Iterable[tuple[str, int]], tick: Tick) -> timedelta | None:
+    """Return for how long sources have been silent, up to the tick before; None if they are not.
+
+    The time counts from the first tick in which they emitted nothing to the last one.
+
+    Args:
+        before: for how long they had been silent one tick earlier; None if they were not.
+        places: the sources and workers that emit the records.
+        tick: the present tick.
+    """
+    if not tick.quiet.issuperset(places):
+        return None
+    return timedelta(0) if before is None else before + tick.quiet_time
+
+
+def moved_on(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
+    """Return an epoch after a silence has grown; None if its type does not go on by the clock.
+
+    Integers and dates move by whole steps; the steps of several calls add up to those of the whole time.
+
+    Args:
+        epoch: the epoch, which has already moved on by `before`.
+        before: the silence up to then.
+        after: the silence up to now.
+        second: how many units of a number are a second; None if numbers do not go on by the clock.
+
+    >>> second = timedelta(seconds=1)
+    >>> moved_on(100, 2 * second, 5 * second, 1000), moved_on(100, 2 * second, 5 * second, None)
+    (3100, None)
+    >>> moved_on(datetime(2024, 5, 1), 0 * second, 90 * second, None)
+    datetime.datetime(2024, 5, 1, 0, 1, 30)
+    """
+    try:
+        if isinstance(epoch, (datetime, timedelta)):
+            return epoch + (after - before)
+        if isinstance(epoch, date):
+            return epoch + (after // _DAY - before // _DAY) * _DAY
+        if second is None or isinstance(epoch, bool) or not isinstance(epoch, (int, float, Decimal, Fraction)):
+            return None
+        return _units(epoch, before, after, second)
+    except OverflowError:
+        return None
+
+
+def _units(epoch: Any, before: timedelta, after: timedelta, second: Any) -> Any:
+    units = Fraction(second) / _MICROSECONDS
+    if isinstance(epoch, int):
+        return epoch + (after // _MICROSECOND * units // 1 - before // _MICROSECOND * units // 1)
+    moved = (after - before) // _MICROSECOND * units
+    if isinstance(epoch, Decimal):
+        return epoch + Decimal(moved.numerator) / Decimal(moved.denominator)
+    return epoch + (float(moved) if isinstance(epoch, float) else moved)

@@ -1,0 +1,203 @@
+"""The operators that host a user's sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self
+
+from malflow.errors import refuse_deferred, release_all, require_methods
+from malflow.message import DataMessage, NoKey
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.hosting.part_operator import PartOperator
+from malflow.records.batch import Batch
+from malflow.records.rows import made
+from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
+
+__all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]
+
+
+class SinkWriter(Operator):
+    """Write records to a sink.
+
+    Attributes:
+        is_resumable: whether the sink has a position that `position` returns and `restore` takes.
+    """
+
+    is_resumable = False
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the output has no reader any more, so that the run should end."""
+        return False
+
+    def position(self) -> Any:
+        """Return the position of a resumable sink after everything written so far; None if it has none.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
+
+    def restore(self, position: Any) -> None:
+        """Return a resumable sink to a position.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
+
+
+class StatelessSinkWriter(SinkWriter):
+    """Write records to a stateless sink, one object that all workers of a process share."""
+
+    def __init__(self, context: OperatorContext, sink: StatelessSink[Any, Any, Any]) -> None:
+        super().__init__(context, sink.impl)
+        self.is_resumable = is_resumable(sink.impl)
+
+    @property
+    def resource(self) -> object:
+        """The user's sink."""
+        sink: object = self.callback
+        return sink
+
+    @property
+    def reader_is_gone(self) -> bool:
+        """Whether the output has no reader any more, so that the run should end."""
+        return bool(getattr(self.callback, "reader_is_gone", False))
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Write the records."""
+        if len(batch):
+            _write(self, self.callback, batch)
+        return ()
+
+    def position(self) -> Any:
+        """Return the sink's position after everything written so far.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
+        try:
+            return self.callback.snapshot()
+        except Exception as error:
+            raise self.error(error, about="snapshot") from error
+
+    def restore(self, position: Any) -> None:
+        """Return the sink to a position.
+
+        Raises:
+            OperatorError: if the sink fails.
+        """
+        try:
+            self.callback.restore(position)
+        except Exception as error:
+            raise self.error(error, about="restore") from error
+
+    def flush(self) -> None:
+        """Flush the sink."""
+        _call_optional(self, self.callback, "flush")
+
+    def close(self) -> None:
+        """Close the sink."""
+        _call_optional(self, self.callback, "close")
+
+
+class StatefulSinkWriter(PartOperator, SinkWriter):
+    """Write records to the parts of a stateful sink that this worker holds."""
+
+    def __init__(self, context: OperatorContext, sink: StatefulSink[Any, Any, Any, Any, Any]) -> None:
+        super().__init__(context, sink.impl)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Group the records by part, restore their own keys, and write them."""
+        chosen: dict[Any, list[int]] = {}
+        for index, part in enumerate(batch.key_column()):
+            chosen.setdefault(part, []).append(index)
+        for part, indices in chosen.items():
+            records = batch.take(indices)
+            keys, values = zip(*records.values, strict=True)
+            _write(self, self._partition(part), Batch(keys, values, records.timestamps))
+        return ()
+
+    def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
+        """Transfer each part to its holder; one that changes worker is collected, closed and built again there."""
+        for part, partition in list(self._partitions.items()):
+            holder = holder_of(part)
+            moves = holder.context.worker_id != self.context.worker_id
+            if moves:
+                holder.state[part] = self._collect(part)
+            del self._partitions[part]
+            if moves:
+                _call_optional(self, partition, "close")
+            else:
+                holder.attach(part, partition)
+
+    def attach(self, part: Any, partition: Any) -> None:
+        """Take over the writer of a part."""
+        self._partitions[part] = partition
+
+    def flush(self) -> None:
+        """Flush the writers of all parts."""
+        release_all(partial(_call_optional, self, partition, "flush") for partition in self._partitions.values())
+
+    def close(self) -> None:
+        """Close the writers of all parts; they are built again when records come."""
+        partitions, self._partitions = self._partitions, {}
+        release_all(partial(_call_optional, self, partition, "close") for partition in partitions.values())
+
+    def _note_positions(self) -> None:
+        for part in self._partitions:
+            self._positions.note(part, self._snapshot(part))
+
+    def _partition(self, part: Any) -> Any:
+        if part not in self._partitions:
+            partition = self._call(part, self.callback.build_part, part, self.state.get(part))
+            needed = ("sink", "snapshot") if self.context.tracked else ("sink",)
+            self._call(part, require_methods, partition, "build_part()", needed)
+            self._call(part, refuse_deferred, partition, "build_part()", ("sink_batch", "snapshot", "flush", "close"))
+            self._partitions[part] = partition
+        return self._partitions[part]
+
+
+def open_sink(
+    context: OperatorContext, sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
+) -> SinkWriter:
+    """Return the operator that writes to a sink."""
+    return StatelessSinkWriter(context, sink) if isinstance(sink, StatelessSink) else StatefulSinkWriter(context, sink)
+
+
+def _write(operator: Operator, sink: Any, batch: Batch) -> None:
+    write_batch = _batch_method(sink)
+    if write_batch is not None:
+        try:
+            keys = [NoKey] * len(batch) if batch.keys is None else batch.keys
+            write_batch(keys, made(batch.values), batch.timestamps)
+        except Exception as error:
+            raise operator.error(error) from error
+        return
+    write, rest = sink.sink, iter(batch.values)
+    try:
+        for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
+            write(message)
+    except Exception as error:
+        raise operator.fail(error, batch, rest) from error
+
+
+def _batch_method(sink: Any) -> Callable[..., Any] | None:
+    """Return `sink_batch`, unless it is the contract's default or a subclass of its class overrides `sink`."""
+    for cls in type(sink).__mro__:
+        if "sink_batch" in vars(cls):
+            return None if cls is StatelessSinkImpl else sink.sink_batch
+        if "sink" in vars(cls):
+            return None
+    return getattr(sink, "sink_batch", None)
+
+
+def _call_optional(operator: Operator, sink: Any, method: str) -> None:
+    try:
+        getattr(sink, method, _nothing)()
+    except Exception as error:
+        raise operator.error(error, about=method) from error
+
+
+def _nothing() -> None:
+    return None

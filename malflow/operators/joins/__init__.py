@@ -1,0 +1,1 @@
+"""The operators that join streams by key."""

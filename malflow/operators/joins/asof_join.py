@@ -1,0 +1,193 @@
+"""Join of each left record with the newest right record of its key up to its time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from malflow.event_time.timers import Timers
+from malflow.message import MAX
+from malflow.operators.contract import OperatorContext
+from malflow.operators.joins.two_streams import LEFT, RIGHT, EndPair, JoinOperator
+from malflow.operators.key_checks import admission_of
+from malflow.operators.spans import check_span
+from malflow.operators.waiting import Waiting
+from malflow.operators.windows.time_windows import Results
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
+
+__all__ = ["AsofJoin"]
+
+_Rows = list[list[Any]]
+"""The timestamps of records, and their values."""
+
+
+class AsofJoin(JoinOperator):
+    """Emit each left record with the newest right one of its key that is not later, once no other can arrive.
+
+    So a left record is kept until the epoch reaches its timestamp: all right records up to it have arrived then. Of the
+    right records of a key, the newest one up to the epoch is kept, and the later ones; with a tolerance, none that is
+    too old for the next left record. Of right records with equal timestamps, the one with the greatest tie counts, and
+    of several the last to arrive.
+
+    A key has two states, so that each changes by itself: one for its left records, in their order of arrival, and one
+    for its right records, in the order of their timestamps. A key has a timer for when either changes next.
+
+    Args:
+        context: what every operator gets.
+        tolerance: how much older the right record may be; None if there is no limit.
+        keeps_left: whether left records without a right one are emitted.
+        tie: returns of a value what orders right records with equal timestamps; None for their order of arrival.
+    """
+
+    state: KeyedState
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        tolerance: Any,
+        *,
+        keeps_left: bool,
+        tie: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(context)
+        self.callback = tie
+        self.state = KeyedState(tracked=context.tracked)
+        self._tolerance = tolerance
+        self._keeps_left = keeps_left
+        self._admit = admission_of(context)
+        self._timers: Timers | None = None  # None: to be made from the state
+
+    def take(self, edge: int, run: Batch, results: Results) -> None:
+        """Keep the records until an epoch reaches them."""
+        self.check_timestamp(run.timestamps[0])
+        state, timers, ties = self.state, self._planned(), self.callback
+        deadlines = timers.at
+        for key, value, timestamp in zip(run.key_column(), run.values, run.timestamps, strict=True):
+            times, values = state.get((edge, key)) or self._open(edge, key)
+            if edge == LEFT or not times or (not timestamp < times[-1] and (ties is None or timestamp > times[-1])):
+                times.append(timestamp)
+                values.append(value)
+            else:
+                at = (
+                    bisect_right(times, timestamp)
+                    if ties is None
+                    else self._place(times, values, key, value, timestamp)
+                )
+                times.insert(at, timestamp)
+                values.insert(at, value)
+            deadline = deadlines.get(key)
+            if deadline is None or timestamp < deadline:
+                timers.set(key, timestamp)
+        if self.context.tracked:
+            state.touch({(edge, key) for key in run.key_column()})
+
+    def advance(self, epoch: Any, results: Results) -> None:
+        """Add the results of the left records up to an epoch, and drop the right ones that are no longer needed."""
+        timers = self._planned()
+        for key in timers.due(epoch):
+            self._answer(key, epoch, results)
+            self._prune(key, epoch)
+            self._plan(timers, key)
+
+    def held(self) -> Waiting | None:
+        """Return how many left records have no result yet."""
+        count = sum(len(rows[0]) for (edge, _), rows in self.state.items() if edge == LEFT)
+        return Waiting("left records", count) if count else None
+
+    def check_timestamp(self, timestamp: Any) -> None:
+        """Check that the tolerance fits a timestamp.
+
+        Raises:
+            TypeError: if it doesn't.
+        """
+        if self._tolerance is not None:
+            check_span("tolerance", self._tolerance, timestamp)
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it."""
+        super().apply(delta)
+        self._timers = None
+
+    def _open(self, edge: int, key: Any) -> _Rows:
+        """Add a key to a side."""
+        if self._admit is not None:
+            self._admit(key)
+        rows: _Rows = [[], []]
+        self.state[edge, key] = rows
+        return rows
+
+    def _place(self, times: list[Any], values: list[Any], key: Any, value: Any, timestamp: Any) -> int:
+        """Return where a right record belongs among those of its key: behind those whose tie is not greater.
+
+        Raises:
+            OperatorError: if the ties can't be found, or not be compared.
+        """
+        at = bisect_right(times, timestamp)
+        try:
+            tie = self.callback(value)
+            while at and times[at - 1] == timestamp and self.callback(values[at - 1]) > tie:
+                at -= 1
+        except Exception as error:
+            raise self.error(error, (key, value, timestamp)) from error
+        return at
+
+    def _answer(self, key: Any, epoch: Any, results: Results) -> None:
+        """Add the results of a key's left records up to an epoch, in the order of their timestamps."""
+        rows = self.state.get((LEFT, key))
+        if rows is None:
+            return
+        records = list(zip(*rows, strict=True))
+        due = sorted((it for it in records if it[0] <= epoch), key=_timestamp_of)
+        self._keep(LEFT, key, [it for it in records if not it[0] <= epoch])
+        make = EndPair if epoch is MAX else tuple
+        rights: _Rows = self.state.get((RIGHT, key), [[], []])
+        for timestamp, value in due:
+            at = bisect_right(rights[0], timestamp) - 1
+            is_near = at >= 0 and (self._tolerance is None or timestamp - rights[0][at] <= self._tolerance)
+            if is_near or self._keeps_left:
+                results.add((key,), (make((value, rights[1][at] if is_near else None)),), timestamp)
+
+    def _prune(self, key: Any, epoch: Any) -> None:
+        """Drop the right records of a key that no left record after an epoch can meet."""
+        rows = self.state.get((RIGHT, key))
+        if rows is None:
+            return
+        times = rows[0]
+        first = max(0, bisect_right(times, epoch) - 1)
+        if self._tolerance is not None and times[first] + self._tolerance <= epoch:
+            first += 1
+        if first:
+            self._keep(RIGHT, key, list(zip(*rows, strict=True))[first:])
+
+    def _keep(self, edge: int, key: Any, records: list[tuple[Any, Any]]) -> None:
+        """Replace the records of a key and side."""
+        slot = (edge, key)
+        if records:
+            self.state[slot] = [list(column) for column in zip(*records, strict=True)]
+        else:
+            del self.state[slot]
+        self.state.touch((slot,))
+
+    def _planned(self) -> Timers:
+        if self._timers is None:
+            self._timers = Timers()
+            for key in dict.fromkeys(key for _, key in self.state):
+                self._plan(self._timers, key)
+        return self._timers
+
+    def _plan(self, timers: Timers, key: Any) -> None:
+        """Set the timer of a key to the first epoch that changes its states."""
+        left, right = self.state.get((LEFT, key)), self.state.get((RIGHT, key))
+        deadlines = [] if left is None else [min(left[0])]
+        if right is not None and len(right[0]) > 1:
+            deadlines.append(right[0][1])
+        if right is not None and self._tolerance is not None:
+            deadlines.append(right[0][0] + self._tolerance)
+        if deadlines:
+            timers.set(key, min(deadlines))
+
+
+def _timestamp_of(record: tuple[Any, Any]) -> Any:
+    return record[0]

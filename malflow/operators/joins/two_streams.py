@@ -1,0 +1,139 @@
+"""What joins of two streams have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.errors import OperatorError
+from malflow.message import MIN
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.epochs.frontiers import INPUTS, Frontiers
+from malflow.operators.waiting import Waiting
+from malflow.operators.windows.time_windows import Results
+from malflow.records.batch import BATCH_SIZE, Batch
+from malflow.windows import Timing
+
+__all__ = ["LEFT", "RIGHT", "EndPair", "JoinOperator", "migrated_values"]
+
+LEFT, RIGHT = 0, 1
+"""The edges of a join."""
+
+
+class EndPair(tuple[Any, Any]):
+    """A pair that the end of the input made: a partner, or a newer one, might have come."""
+
+    __slots__ = ()
+
+    @property
+    def timing(self) -> Timing:
+        """``Timing.END``."""
+        return Timing.END
+
+
+class JoinOperator(Operator):
+    """An operator that joins the records of two edges by key and time.
+
+    Args:
+        context: what every operator gets.
+    """
+
+    takes_pieces = False
+
+    def __init__(self, context: OperatorContext) -> None:
+        super().__init__(context)
+        self.inputs = Frontiers(context, 2, ends_at_once=True)
+        self.hidden = {INPUTS: self.inputs}
+        self._reached: Any = MIN
+
+    def take(self, edge: int, run: Batch, results: Results) -> None:
+        """Take records of one edge, and add the results that they complete."""
+        raise NotImplementedError
+
+    def advance(self, epoch: Any, results: Results) -> None:
+        """Add the results that are complete at an epoch, which may be `MAX`, and drop what is no longer needed."""
+        raise NotImplementedError
+
+    def check_timestamp(self, timestamp: Any) -> None:
+        """Check that a timestamp is of a type that the join can handle.
+
+        Raises:
+            Exception: if it is not.
+        """
+        raise NotImplementedError
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set which edges count for the epoch."""
+        self.inputs.set_idle(edges)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many lists of records are kept until no partner can come."""
+        held = self.state
+        return Waiting("entries", len(held)) if held else None
+
+    def edges_reached(self) -> Mapping[int, Any]:
+        """Return the epochs of the streams that count."""
+        return self.inputs.reached()
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Join the records of both edges in the order of their epochs."""
+        results = Results()
+        self._reached = self.inputs.merged
+        for edge, batch in self.inputs.merge_by_edge(edges):
+            done = 0
+            for position, epoch in batch.epochs:
+                self._take(edge, batch, done, position, results)
+                done = position
+                self.advance(epoch, results)
+                self._reached = epoch
+                results.mark(((position, epoch),))
+            self._take(edge, batch, done, len(batch), results)
+            if len(results.keys) >= BATCH_SIZE:
+                yield (results.batch(),)
+                results = Results()
+        yield (results.batch(),)
+
+    def _take(self, edge: int, batch: Batch, start: int, stop: int, results: Results) -> None:
+        if start == stop:
+            return
+        run = batch if stop - start == len(batch) else batch.part(start, stop)
+        try:
+            if not min(run.timestamps) > self._reached:
+                self._refuse_late(run)
+            self.take(edge, run, results)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self._misfit(error, run) from error
+
+    def _refuse_late(self, run: Batch) -> None:
+        epoch = self._reached
+        for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
+            if not record[2] > epoch:
+                raise self.error(
+                    f"it is behind epoch {short_repr(epoch)}: an operator before this one sent it with a timestamp "
+                    "that is "
+                    "too old, or gave it another one; call .assign_timestamps() and .generate_epochs() behind that "
+                    "operator",
+                    record,
+                )
+
+    def _misfit(self, error: Exception, run: Batch) -> Exception:
+        """Return the error of the first record whose timestamp doesn't fit, or else of the first one."""
+        epoch = self._reached
+        records = list(zip(run.key_column(), run.values, run.timestamps, strict=True))
+        for record in records:
+            try:
+                self.check_timestamp(record[2])
+                if epoch is not MIN:
+                    bool(record[2] > epoch)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+                return self.error(own, record)
+        return self.error(error, records[0])
+
+
+def migrated_values(rows: Sequence[Sequence[Any]], version: int, *, migrate: Callable[[Any, int], Any]) -> Any:
+    """Return the records of a key, timestamps and values and what else there is, with migrated values."""
+    timestamps, values, *rest = rows
+    return [timestamps, [migrate(value, version) for value in values], *rest]

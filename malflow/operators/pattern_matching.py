@@ -1,0 +1,425 @@
+"""Matches of a pattern in the records of each key."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain, compress
+from operator import itemgetter
+from typing import Any
+
+from malflow.errors import OperatorError
+from malflow.event_time.panes import instant_after
+from malflow.message import MAX
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.epochs.generator import Floors, Marks
+from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.epochs.timestamp_checks import check_timestamps
+from malflow.operators.key_checks import admission_of
+from malflow.operators.spans import check_span
+from malflow.operators.waiting import Waiting
+from malflow.patterns import Pattern
+from malflow.patterns.flat import flatten, load, waiting_in
+from malflow.patterns.machine import After, LimitReached, Row
+from malflow.patterns.masks import Masks
+from malflow.patterns.match import EndMatch
+from malflow.patterns.results import Counters, Emitted
+from malflow.patterns.tree import Absence, bounds_of, ends_with_open_loop
+from malflow.records.batch import BATCH_SIZE, Batch
+from malflow.records.rows import made
+from malflow.states.keyed import Delta, KeyedState
+
+__all__ = ["MatchByArrival", "MatchByTime"]
+
+_log = logging.getLogger("malflow.patterns")
+
+_TIME = itemgetter(0)
+_KEY = itemgetter(1)
+_TIME_AND_TIE = itemgetter(0, 4)
+
+_FEW = 32
+"""How many times more records must wait than are new, so that these are inserted one by one."""
+
+
+_PLACES = tuple(range(BATCH_SIZE))
+"""The places of a batch: a range makes its numbers anew each time, which takes longer than to look for hits."""
+
+
+class MatchOperator(Operator):
+    """Emit the matches of a pattern, its partial matches that were not finished in time, and late records.
+
+    Predicates are called for whole columns. A record that fulfils no step is looked at no further, unless the pattern
+    says that nothing may lie between two events.
+
+    Args:
+        context: what every operator gets.
+        pattern: the pattern.
+        kind: returns the kind of a value; None if no step has one.
+        after: what a match uses up.
+        limit: how many partial matches a key may have.
+        drops_oldest: whether the oldest ones are dropped at the limit.
+        is_on_time: whether no record is behind the epochs, as long as the number of workers does not change.
+    """
+
+    state: KeyedState
+    in_order = True
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        pattern: Pattern[Any],
+        *,
+        kind: Callable[[Any], Any] | None,
+        after: After,
+        limit: int,
+        drops_oldest: bool,
+        is_on_time: bool = False,
+    ) -> None:
+        super().__init__(context)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self.reached = ReachedEpoch(context)
+        self.hidden = {REACHED: self.reached}
+        self.machine = pattern.machine(
+            after, limit, drops_oldest=drops_oldest, in_order=self.in_order, checks=context.debug
+        )
+        if context.debug and ends_with_open_loop(pattern.tree):
+            _log.warning(
+                "operator '%s' finds %s, which ends with a loop without limit: it closes at its least number; call "
+                ".then_not() behind it to wait for more",
+                context.operator_name,
+                pattern,
+            )
+        self._durations = _durations_of(pattern)
+        self._masks = Masks(pattern.all_steps, kind)
+        self._admit = admission_of(context)
+        self._late = 0
+        self._is_on_time = is_on_time and not context.debug
+        self._last_epoch: Any = None  # that has come here, and is not from a snapshot
+        self._dirty: dict[Any, None] = {}  # in the order of the changes
+
+    def take_counts(self) -> Mapping[str, int]:
+        """Return what became of partial matches since the last call, and how many records were late."""
+        counts = {**asdict(self.machine.counters), "late": self._late}
+        self.machine.counters, self._late = Counters(), 0
+        return counts
+
+    def gauges(self) -> Mapping[str, int]:
+        """Return how many partial matches there are."""
+        return {"partials": self.machine.partials}
+
+    def held(self) -> Waiting | None:
+        """Return how many partial matches have a deadline, or, if none has, how many records wait."""
+        if self.machine.timed_partials:
+            return Waiting("partials", self.machine.timed_partials)
+        records = sum(1 for _ in self._waiting())
+        return Waiting("records", records) if records else None
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive."""
+        self.reached.idle = min(edges)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Match the records that are on time, and part the others."""
+        if batch.epochs and batch.epochs[-1][1] is MAX:
+            self.machine.make = EndMatch
+        try:
+            if len(batch):
+                self._check_durations(batch)
+            on_time, late = self._parted(batch)
+            marks, timeout_marks = self._match(on_time)
+        except OperatorError:
+            raise
+        except LimitReached as error:
+            raise self.error(str(error), self.machine.at) from None
+        except Exception as error:
+            raise self.error(error, self.machine.at) from error
+        matches, self.machine.matches = self.machine.matches, Emitted()
+        timeouts, self.machine.timeouts = self.machine.timeouts, Emitted()
+        return (
+            Batch(matches.keys, matches.values, matches.timestamps, marks),
+            Batch(timeouts.keys, timeouts.values, timeouts.timestamps, timeout_marks),
+            late,
+        )
+
+    def _check_durations(self, batch: Batch) -> None:
+        """Check that the durations of the pattern fit the timestamps."""
+        try:
+            for argument, duration in self._durations:
+                check_span(argument, duration, batch.timestamps[0])
+        except TypeError as error:
+            raise self.fail(error, batch, iter(batch.values)) from error
+
+    def _match(self, batch: Batch) -> tuple[Marks, Marks]:
+        """Take records and epochs; return where the epochs stand among the matches, and among the timeouts."""
+        raise NotImplementedError
+
+    def _parted(self, batch: Batch) -> tuple[Batch, Batch]:
+        """Return the records that are on time, and those that are late."""
+        late: list[int] = []
+        done, epoch = 0, self.reached.epoch
+        if self._is_on_time and self.reached.floors is None and self._last_epoch is epoch:
+            return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
+        if not self._is_on_time:
+            check_timestamps(self, batch, batch.timestamps)
+        for position, after in (*batch.epochs, (len(batch), None)):
+            timestamps = batch.timestamps[done:position] if done or position < len(batch) else batch.timestamps
+            if self.reached.floors is not None:
+                keys = list(batch.key_column())[done:position]
+                late += self._late_by_key(self.reached.floors, keys, timestamps, done, epoch)
+            elif epoch is not None and timestamps and min(timestamps) <= epoch:
+                late += [index for index, it in enumerate(timestamps, done) if it <= epoch]
+            done, epoch = position, after
+        if not late:
+            return batch, Batch(None, (), (), [(0, it) for _, it in batch.epochs])
+        self._late += len(late)
+        is_late = [False] * len(batch)
+        for index in late:
+            is_late[index] = True
+        return batch.select([not it for it in is_late]), batch.select(is_late)
+
+    def _advance(self, epoch: Any) -> None:
+        self.reached.advance(epoch)
+        self._last_epoch = epoch
+
+    def _late_by_key(
+        self, floors: Floors, keys: Sequence[Any], timestamps: Sequence[Any], start: int, epoch: Any
+    ) -> list[int]:
+        """Return which records are late, some perhaps on their key's former worker only."""
+        late = []
+        for index, (key, timestamp) in enumerate(zip(keys, timestamps, strict=True), start):
+            floor = floors[key]
+            if timestamp <= (floor if epoch is None else max(epoch, floor)):
+                late.append(index)
+        return late
+
+    def _rows(self, run: Batch) -> list[Row]:
+        """Return the records that may matter, with the bits of their steps."""
+        values, timestamps = made(run.values), run.timestamps
+        try:
+            masks = self._masks.of(values)
+        except Exception as error:
+            raise self._culprit(error, run) from error
+        if self.context.debug and self._masks.of(values) != masks:
+            raise self.error("its predicates returned something else when called again; they must be functions")
+        keys = run.keys if run.keys is not None else list(run.key_column())
+        if self.machine.automaton.is_strict:
+            rows = list(zip(timestamps, keys, masks, values, strict=True))
+        else:
+            places = _PLACES if len(masks) <= len(_PLACES) else range(len(masks))
+            rows = [(timestamps[at], keys[at], masks[at], values[at]) for at in compress(places, masks)]
+        if self._admit is not None:
+            for key in dict.fromkeys(map(_KEY, rows)):
+                self._admit(key)
+        self._note(rows)
+        return rows
+
+    def _culprit(self, error: Exception, run: Batch) -> Exception:
+        """Return the error of the first record for which a predicate fails."""
+        for record in zip(run.key_column(), run.values, run.timestamps, strict=True):
+            try:
+                self._masks.of((record[1],))
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+                return self.error(own, record)
+        return self.error(error)
+
+    def _note(self, rows: Iterable[Row]) -> None:
+        if self.context.tracked:
+            self._dirty.update(dict.fromkeys(map(_KEY, rows)))
+
+    def _expire(self, epoch: Any) -> None:
+        """Expire what an epoch has reached."""
+        machine, tracked = self.machine, self.context.tracked
+        for key in machine.timers.due(epoch):
+            machine.expire(key, epoch)
+            if tracked:
+                self._dirty[key] = None
+
+    def _waiting(self) -> Iterable[Row]:
+        """Return the records that wait, in the order of time."""
+        return ()
+
+    def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
+        """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""
+
+    def sync_state(self) -> None:
+        """Write what the changed keys have to the state."""
+        state, machine = self.state, self.machine
+        changed = self._dirty
+        if not self.context.tracked:
+            changed = dict.fromkeys(chain(state, machine.runs, machine.silent_since, map(_KEY, self._waiting())))
+        waiting: dict[Any, list[tuple[Any, Any]]] = {}
+        for time, key, _, value in self._waiting():
+            if key in changed:
+                waiting.setdefault(key, []).append((time, value))
+        state.touch(changed)
+        for key in changed:
+            flat = flatten(machine, key, waiting.get(key, ()))
+            if flat is None:
+                state.pop(key, None)
+            else:
+                state[key] = flat
+        self._dirty = {}
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it, and continue with its partial matches and records that wait."""
+        super().apply(delta)
+        gone = list(self.machine.runs) if delta.whole else []
+        changed = self.state if delta.whole else delta.changed
+        for key in chain(gone, delta.deleted):
+            self.machine.drop(key)
+        if delta.whole:
+            self.machine.silent_since.clear()
+            self.machine.timers.clear()
+        dropped = sum(load(self.machine, key, flat) for key, flat in changed.items())
+        self.machine.counters.dropped += dropped
+        if dropped:
+            _log.warning(
+                "operator '%s' dropped %d partial matches, at places that its pattern has no more",
+                self.context.operator_name,
+                dropped,
+            )
+        values = [(time, key, value) for key, flat in changed.items() for time, value in waiting_in(flat)]
+        try:
+            masks = self._masks.of([value for _, _, value in values])
+        except Exception as error:
+            raise self.error(error) from error
+        is_strict = self.machine.automaton.is_strict
+        rows = [(it[0], it[1], mask, it[2]) for it, mask in zip(values, masks, strict=True) if mask or is_strict]
+        self._wait(rows, lambda key: delta.whole or key in delta.changed or key in delta.deleted)
+        self._dirty = {}
+
+
+class MatchByTime(MatchOperator):
+    """Match records in the order of time: they wait for an epoch.
+
+    All epochs of a batch act as the last one of them. Results are in the order of time, so that the others find their
+    places among these.
+
+    Args:
+        context: what every operator gets.
+        pattern: the pattern.
+        ties: returns by what records with one timestamp are ordered; None for their order of arrival.
+        options: those of every `MatchOperator`.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        pattern: Pattern[Any],
+        *,
+        ties: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, pattern, **options)
+        self._ties = ties
+        self._order = _TIME if ties is None else _TIME_AND_TIE
+        self._sorted: list[Any] = []
+        self._new: list[Any] = []
+
+    def _match(self, batch: Batch) -> tuple[Marks, Marks]:
+        """Take records up to the last epoch, release what it has reached, and take the others."""
+        if not batch.epochs:
+            self._new += self._tied(self._rows(batch))
+            return [], []
+        position, epoch = batch.epochs[-1]
+        is_all = position == len(batch)
+        self._new += self._tied(self._rows(batch if is_all else batch.part(0, position)))
+        self._release(epoch)
+        if not is_all:
+            self._new += self._tied(self._rows(batch.part(position, len(batch))))
+        matches, timeouts = self.machine.matches, self.machine.timeouts
+        self._put_in_order(matches)
+        self._put_in_order(timeouts)
+        self._advance(epoch)
+        return _marks(matches.timestamps, batch.epochs), _marks(timeouts.timestamps, batch.epochs)
+
+    def _tied(self, rows: list[Row]) -> Sequence[Any]:
+        """Return records with what orders those of one timestamp, if there is such a thing."""
+        if self._ties is None:
+            return rows
+        tied = []
+        for row in rows:
+            try:
+                tied.append((*row, self._ties(row[3])))
+            except Exception as error:
+                raise self.error(error, (row[1], row[3], row[0])) from error
+        return tied
+
+    def _release(self, epoch: Any) -> None:
+        """Match the records that an epoch has reached, and expire what it has."""
+        rows = self._in_order()
+        at = len(rows) if epoch is MAX or not rows or rows[-1][0] <= epoch else bisect_right(rows, epoch, key=_TIME)
+        if at:
+            ready = rows if at == len(rows) else rows[:at]
+            self._sorted = [] if at == len(rows) else rows[at:]
+            self._note(ready)
+            self.machine.walk(ready if self._ties is None else [row[:4] for row in ready])
+        self._expire(epoch)
+
+    def _in_order(self) -> list[Row]:
+        """Return the records that wait, in their order."""
+        new, order = self._new, self._order
+        if new:
+            if len(new) * _FEW < len(self._sorted):
+                for row in new:
+                    insort(self._sorted, row, key=order)
+            else:
+                self._sorted += new
+                self._sorted.sort(key=order)
+            self._new = []
+        return self._sorted
+
+    def _put_in_order(self, emitted: Emitted) -> None:
+        """Put what was emitted in the order of time, behind the last epoch."""
+        emitted.sort()
+        floor = self.reached.epoch
+        if floor is not None and emitted.timestamps and emitted.timestamps[0] <= floor:
+            soonest = instant_after(floor)  # a duration was shortened between two runs
+            emitted.timestamps = [max(it, soonest) for it in emitted.timestamps]
+
+    def _waiting(self) -> Iterable[Row]:
+        """Return the records that wait, in the order of time."""
+        rows = self._in_order()
+        return rows if self._ties is None else [row[:4] for row in rows]
+
+    def _wait(self, rows: list[Row], is_replaced: Callable[[Any], bool]) -> None:
+        """Keep the records that wait as a snapshot has them, in place of those of keys that are replaced."""
+        self._sorted = [row for row in self._in_order() if not is_replaced(row[1])]
+        self._new = list(self._tied(rows))
+
+
+class MatchByArrival(MatchOperator):
+    """Match records as they arrive; epochs expire what they have reached."""
+
+    in_order = False
+
+    def _match(self, batch: Batch) -> tuple[Marks, Marks]:
+        """Take records and epochs in their order."""
+        machine = self.machine
+        marks: Marks = []
+        timeout_marks: Marks = []
+        done = 0
+        for position, epoch in batch.epochs:
+            machine.walk(self._rows(batch.part(done, position)))
+            self._expire(epoch)
+            self._advance(epoch)
+            marks.append((len(machine.matches.keys), epoch))
+            timeout_marks.append((len(machine.timeouts.keys), epoch))
+            done = position
+        machine.walk(self._rows(batch.part(done, len(batch)) if done else batch))
+        return marks, timeout_marks
+
+
+def _marks(timestamps: Sequence[Any], epochs: Sequence[tuple[int, Any]]) -> Marks:
+    """Return each epoch with its position among results, which are in the order of time."""
+    marks = [(bisect_right(timestamps, epoch), epoch) for _, epoch in epochs[:-1]]
+    return [*marks, (len(timestamps), epochs[-1][1])]
+
+
+def _durations_of(pattern: Pattern[Any]) -> list[tuple[str, Any]]:
+    """Return the durations of a pattern, each with the name of its argument."""
+    bounds = [*bounds_of(pattern.tree), *([] if pattern.lead is None else [pattern.lead])]
+    given = [("during", it.during) if isinstance(it, Absence) else ("within", it.within) for it in bounds]
+    return [(argument, span) for argument, span in (("within", pattern.span), *given) if span is not None]

@@ -1,0 +1,332 @@
+"""Sessions: windows of records of a key that follow each other within a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from operator import itemgetter
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.fuse import compile_kernel
+from malflow.diagnostics import short_repr
+from malflow.errors import OperatorError
+from malflow.event_time.panes import Panes, RegularPanes, instant_before
+from malflow.event_time.timers import Timers
+from malflow.message import MAX
+from malflow.operators.contract import OperatorContext
+from malflow.operators.waiting import Waiting
+from malflow.operators.windows.gathered_accumulators import NumberedAccumulators
+from malflow.operators.windows.time_windows import Results, WindowOperator
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta, KeyedState
+from malflow.windows import SessionWindows, Timing, WindowResult
+
+__all__ = ["SessionAggregate"]
+
+_Sessions = list[Any]
+"""A key's open sessions in ascending order; each has three entries: its first and last timestamp, its accumulator."""
+
+_WIDTH = 3
+
+_Over = tuple[Any, int, Any, Any, Any, Any]
+"""A closed session: its last instant, its key's rank, the key, its start, its end, and the accumulator."""
+
+
+class SessionAggregate(WindowOperator):
+    """Aggregate the records of each key in each session.
+
+    A session ends `gap` after its last record. One timer a key is set when its first session begins, and set again
+    when it fires before that session has ended. While a run of records is added, accumulators are in a dict of the
+    run, and the sessions have their numbers instead; so all records are added in one loop, which is interrupted only
+    where a record joins two sessions.
+
+    Args:
+        context: what every operator gets.
+        windows: the sessions.
+        aggregators: the aggregators of each session's records, which can merge.
+        late: whether late records come, too.
+    """
+
+    state: KeyedState
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        windows: SessionWindows,
+        aggregators: Sequence[Aggregator[Any, Any, Any]],
+        *,
+        late: bool = False,
+    ) -> None:
+        super().__init__(context, RegularPanes(windows.gap, windows.gap - windows.gap), late=late)
+        self.state = KeyedState(tracked=context.tracked, admit=context.admit)
+        self._gap = windows.gap
+        self._kernel = compile_kernel(aggregators, debug=context.debug)
+        self._timers = Timers()  # of the first session of each key, at or before its last instant
+        self._ranks: dict[Any, int] = {}  # the order of keys in the state
+        self._next_rank = count().__next__
+        self._run = _Run(Batch(None, (), ()))
+
+    def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
+        """Add records to their sessions, one by one."""
+        while (closed := self._take_until_closed(run)) is not None:
+            self.refuse(run.part(closed, closed + 1))
+            run = run.part(closed + 1, len(run))
+
+    def _take_until_closed(self, run: Batch) -> int | None:
+        """Add records up to the first one whose session is closed; return its index, or None if there is none."""
+        closed = None
+        self._run = _Run(run)
+        find, numbers = self._run.newest.get, self._run.numbers
+        add = numbers.append
+        try:
+            for key, timestamp in zip(run.key_column(), run.timestamps, strict=True):
+                newest = find(key)
+                if newest is None:
+                    newest = self._load(key)
+                if newest.last < timestamp < newest.until:
+                    newest.last = timestamp
+                    add(newest.number)
+                elif newest.first <= timestamp <= newest.last:
+                    add(newest.number)
+                else:
+                    add(self._place(key, newest, timestamp))
+        except OperatorError:
+            raise
+        except _Closed:
+            closed = len(numbers)
+            if not self._run.loaded[key]:
+                self._run.drop(key)
+                del self.state[key], self._ranks[key]
+        except Exception as error:
+            raise self.error(error, _record(run, len(numbers))) from error
+        self._add_pending()
+        self._run.store()
+        self.state.touch(self._run.loaded)
+        return closed
+
+    def _load(self, key: Any) -> _Newest:
+        """Return a key's newest session, after its accumulators were replaced by numbers."""
+        sessions: _Sessions | None = self.state.get(key)
+        if sessions is None:
+            self.state.admit(key)
+            sessions = self.state[key] = []
+            self._ranks[key] = self._next_rank()
+        newest = self._run.newest[key] = _Newest(self._run.load(key, sessions))
+        newest.read(self._gap)
+        return newest
+
+    def _place(self, key: Any, newest: _Newest, timestamp: Any) -> int:
+        """Place a record that may not be in the newest session; return the number of its accumulator."""
+        newest.write()
+        number = self._find_or_begin(key, newest.sessions, timestamp)
+        newest.read(self._gap)
+        return number
+
+    def _find_or_begin(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
+        """Find or begin the session of a record; return the number of its accumulator."""
+        gap, at = self._gap, len(sessions)
+        end = timestamp + gap
+        while at and sessions[at - 2] + gap > timestamp:
+            at -= _WIDTH
+        if at == len(sessions) or end <= sessions[at]:
+            self._begin(key, sessions, at, timestamp, end)
+            return int(sessions[at + 2])
+        if timestamp < sessions[at]:
+            sessions[at] = timestamp
+        elif timestamp > sessions[at + 1]:
+            sessions[at + 1] = timestamp
+            after = at + _WIDTH
+            if after < len(sessions) and sessions[after] < end:
+                self._join(sessions, at)
+        return int(sessions[at + 2])
+
+    def _begin(self, key: Any, sessions: _Sessions, at: int, timestamp: Any, end: Any) -> None:
+        if self._is_closed(key, timestamp, end):
+            raise _Closed
+        if not timestamp < end:
+            raise ValueError(
+                f"timestamp {short_repr(timestamp)} plus the gap of {self._gap} is no later; filter such records"
+            )
+        sessions[at:at] = (timestamp, timestamp, self._run.new_number())
+        if at == 0:
+            self._timers.set(key, instant_before(end))
+
+    def _is_closed(self, key: Any, timestamp: Any, end: Any) -> bool:
+        """Whether a record is behind the epoch and, if late ones are allowed, its session would be over as well."""
+        epoch, floors = self.reached.epoch, self.reached.floors
+        if floors is not None and self.allows_late:
+            epoch = floors[key] if epoch is None else max(epoch, floors[key])
+        if epoch is None or timestamp > epoch:
+            return False
+        return not self.allows_late or bool(instant_before(end) <= epoch)
+
+    def _join(self, sessions: _Sessions, at: int) -> None:
+        """Make one session of two neighbours."""
+        self._add_pending()
+        accs, after = self._run.accs, at + _WIDTH
+        accs[sessions[at + 2]] = self._kernel.merge(accs[sessions[at + 2]], accs.pop(sessions[after + 2]))
+        sessions[at + 1] = sessions[after + 1]
+        del sessions[after : after + _WIDTH]
+
+    def _add_pending(self) -> None:
+        """Add the records that have a session to their accumulators."""
+        pending, numbers = self._run.pending()
+        rest = iter(pending.values)
+        try:
+            self._kernel.add(self._run.accs, numbers, rest, pending.timestamps)
+        except Exception as error:
+            raise self.fail(error, pending, rest) from error
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the sessions that are over."""
+        closed: list[_Over] = []
+        touched = []
+        for key in self._timers.due(epoch):
+            sessions = self.state[key]
+            over = [*self._over(key, sessions, epoch)]
+            if over:
+                closed += over
+                touched.append(key)
+                del sessions[: len(over) * _WIDTH]
+            if sessions:
+                self._timers.set(key, instant_before(sessions[1] + self._gap))
+            else:
+                del self.state[key], self._ranks[key]
+        self.state.touch(touched)
+        self._emit(sorted(closed, key=itemgetter(0, 1)), Timing.END if epoch is MAX else Timing.FINAL, results)
+
+    def _over(self, key: Any, sessions: _Sessions, epoch: Any) -> Iterable[_Over]:
+        for at in range(0, len(sessions), _WIDTH):
+            first, last, acc = sessions[at : at + _WIDTH]
+            end = last + self._gap
+            instant = instant_before(end)
+            if not instant <= epoch:
+                return
+            yield instant, self._ranks[key], key, first, end, acc
+
+    def _emit(self, closed: Sequence[_Over], timing: Timing, results: Results) -> None:
+        try:
+            values = self._kernel.results([acc for *_, acc in closed])
+        except Exception as error:
+            raise self._unfinished(error, closed) from error
+        made = [WindowResult(it[3], it[4], value, timing) for it, value in zip(closed, values, strict=True)]
+        results.add_each([it[2] for it in closed], made, [it[0] for it in closed])
+
+    def _unfinished(self, error: Exception, closed: Sequence[_Over]) -> Exception:
+        """Return the error of the first session whose result can't be made."""
+        for _, _, key, start, end, acc in closed:
+            try:
+                self._kernel.result(acc)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the key's
+                about = (
+                    f"the result of key {short_repr(key)}, the session from {short_repr(start)} to {short_repr(end)}"
+                )
+                return self.error(own, about=about)
+        return self.error(error)
+
+    def waiting(self) -> Waiting | None:
+        """Return how many keys have open sessions; timers may be earlier than the first end."""
+        return Waiting("keys with sessions", len(self.state)) if self.state else None
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the first timer, or the last instant that a session may have which begins after the epoch."""
+        if self.allows_late:  # each epoch may be the one by which a record is too late
+            return None
+        if type(epoch) is not type(self.reached.like):  # it may lie between two timestamps, as a float between integers
+            return None
+        soonest = instant_before(epoch + self._gap)
+        earliest = self._timers.earliest
+        return soonest if earliest is None else min(earliest, soonest)
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it, and set the timers of its keys."""
+        super().apply(delta)
+        self._horizon = None
+        if delta.whole:
+            self._timers.clear()
+            self._ranks.clear()
+        for key in delta.deleted:
+            self._timers.cancel(key)
+            self._ranks.pop(key, None)
+        kept = len(delta.changed) - delta.appended
+        for index, (key, sessions) in enumerate(delta.changed.items()):
+            self._timers.set(key, instant_before(sessions[1] + self._gap))
+            if index >= kept or key not in self._ranks:
+                self._ranks[key] = self._next_rank()
+
+
+class _Closed(Exception):
+    """The session that a record would begin is closed."""
+
+
+class _Newest:
+    """The newest session of a key, while the records of a run are added.
+
+    Attributes:
+        sessions: all open sessions of the key.
+        first: the timestamp of its first record; `MAX` if there is no session.
+        last: that of its last record; the one in `sessions` may be an earlier one.
+        until: the end of the session, or an earlier time: it is not computed again for each record.
+        number: the number of its accumulator.
+    """
+
+    __slots__ = ("first", "last", "number", "sessions", "until")
+
+    def __init__(self, sessions: _Sessions) -> None:
+        self.sessions = sessions
+        self.first: Any = MAX
+        self.last: Any = MAX
+        self.until: Any = MAX
+        self.number = -1
+
+    def read(self, gap: Any) -> None:
+        """Read the session from `sessions`; it ends `gap` after its last record."""
+        if self.sessions:
+            self.first, self.last, self.number = self.sessions[-_WIDTH:]
+            self.until = self.last + gap
+
+    def write(self) -> None:
+        """Write the timestamp of the last record to `sessions`."""
+        if self.sessions:
+            self.sessions[-2] = self.last
+
+
+class _Run(NumberedAccumulators):
+    """A run of records while they are added to sessions.
+
+    Attributes:
+        batch: the records.
+        newest: the newest session of each key.
+        numbers: the number of the accumulator of each record that was placed so far.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(_WIDTH - 1, _WIDTH)
+        self.batch = batch
+        self.newest: dict[Any, _Newest] = {}
+        self.numbers: list[int] = []
+        self._added = 0
+
+    def drop(self, key: Any) -> None:
+        """Drop a key."""
+        del self.loaded[key], self.newest[key]
+
+    def store(self) -> None:
+        """Put the newest sessions' last timestamps and the accumulators into the states."""
+        for newest in self.newest.values():
+            newest.write()
+        super().store()
+
+    def pending(self) -> tuple[Batch, Sequence[int]]:
+        """Return the records that were placed since the last call, and their numbers."""
+        start, stop = self._added, len(self.numbers)
+        self._added = stop
+        if stop - start == len(self.batch):
+            return self.batch, self.numbers
+        return self.batch.part(start, stop), self.numbers[start:stop]
+
+
+def _record(run: Batch, index: int) -> tuple[Any, Any, Any]:
+    record = run.part(index, index + 1)
+    return next(iter(zip(record.key_column(), record.values, record.timestamps, strict=True)))

@@ -1,0 +1,177 @@
+"""Windows of several panes, which share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from malflow.aggregators.contract import Aggregator
+from malflow.event_time.panes import Panes
+from malflow.message import MAX
+from malflow.operators.contract import OperatorContext
+from malflow.operators.windows.time_windows import Results, WindowAggregate
+from malflow.records.batch import Batch
+from malflow.states.keyed import Delta
+from malflow.windows import TimeWindows, Timing
+
+__all__ = ["SlidingAggregate"]
+
+_States = Mapping[Any, Any]
+
+
+class SlidingAggregate(WindowAggregate):
+    """Aggregate the records of each key in each window, where windows have several panes in common.
+
+    Each pane is aggregated once, and windows are combined from panes in blocks: see `_Blocks`. A pane is kept until the
+    last window that has it is closed.
+
+    Args:
+        context: what every operator gets.
+        windows: the windows.
+        aggregators: the aggregators of each window's records, which can merge.
+        early: the distance between early results of a window, each of which merges all its panes; None for none.
+        late: whether late records come, too; they count in those of their windows that are open.
+    """
+
+    kept = "panes of windows"
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        windows: TimeWindows,
+        aggregators: Sequence[Aggregator[Any, Any, Any]],
+        *,
+        early: Any = None,
+        late: bool = False,
+    ) -> None:
+        super().__init__(context, windows, aggregators, early=early, late=late)
+        self._blocks = _Blocks(windows.span, self.merge)
+        self._next: int | None = None  # the first pane that is not closed; None: to be found
+
+    def add(self, number: int, run: Batch) -> None:
+        """Add records to a pane, unless it is between two windows."""
+        if number % self._windows.step < self._windows.span:
+            super().add(number, run)
+
+    def last_instant(self, panes: Panes, number: int) -> Any:
+        """Return the last instant of the last window that has a pane."""
+        return panes.last(number // self._windows.step * self._windows.step + self._windows.span - 1)
+
+    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
+        """Add records to a closed pane that is part of open windows; refuse those that are in closed windows only."""
+        newest = number // self._windows.step * self._windows.step
+        if newest + self._windows.span <= number:  # between two windows
+            return
+        if panes.last(newest + self._windows.span - 1) <= epoch:
+            self.refuse(run)
+            return
+        self.add(number, run)
+        self._next = None  # combine the closed panes again
+
+    def accumulated(self, first: int, keys: Iterable[Any]) -> _States:
+        """Return the accumulators of some keys in the window that begins with a pane."""
+        found: _States = {}
+        for number in range(first, first + self._windows.span):
+            states = self.state.panes.get(number, {})
+            found = self.merge(found, {key: states[key] for key in keys if key in states})
+        return found
+
+    def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close panes in their order, with the windows that end with them."""
+        held, span, step = self.state.panes, self._windows.span, self._windows.step
+        number = self._resume(panes) if self._next is None and held else self._next or 0
+        while held:
+            oldest = min(held)
+            closing = max(number, oldest)
+            if epoch is not MAX and panes.last(closing) > epoch:
+                break
+            if oldest >= number:  # no closed pane is part of an open window: skip to where there are records
+                self._blocks.clear()
+                number = oldest
+            self._blocks.close(number, held)
+            first = number - span + 1
+            if first % step == 0:
+                timing = Timing.END if epoch is MAX else Timing.FINAL
+                states = self.not_closed(panes.last(number), self._blocks.window(number))
+                self.emit(panes, first, states, timing, results)
+                for over in range(first, first + min(step, span)):
+                    if over in held:
+                        self.state.drop(over)
+            number += 1
+            self._next = number
+
+    def apply(self, delta: Delta) -> None:
+        """Bring the state to where `delta` left it."""
+        super().apply(delta)
+        self.resume()
+
+    def resume(self) -> None:
+        """Find the first open pane, and combine the closed ones, anew."""
+        super().resume()
+        self._blocks.clear()
+        self._next = None
+
+    def _resume(self, panes: Panes) -> int:
+        """Return the first pane that is not closed, and combine those that are, as they were before."""
+        held, epoch = self.state.panes, self.reached.epoch
+        number = min(held)
+        while epoch is not None and panes.last(number) <= epoch:
+            number += 1
+        self._blocks.rebuild(number, held)
+        return number
+
+
+class _Blocks:
+    """Windows of `span` panes, combined by the two-stacks method of van Herk, Gil and Werman.
+
+    Panes are divided into blocks of `span`, by their numbers. A window is the end of one block and the beginning of the
+    next: a suffix, combined once when the block is over, and a prefix, to which each pane is added. So there are three
+    merges for each pane and key, however long the windows are, and nothing is subtracted. What a window is combined of,
+    and in which order, depends on the numbers of its panes only, so floats are the same to the last bit after a
+    restart.
+
+    Args:
+        span: how many panes a window has.
+        combine: merges the accumulators of each key of two intervals, the first of which is the earlier; changes none.
+    """
+
+    def __init__(self, span: int, combine: Callable[[_States, _States], _States]) -> None:
+        self._span = span
+        self._combine = combine
+        self._prefix: _States = {}
+        self._suffixes: dict[int, _States] = {}  # of the block before, by the number of their first pane
+
+    def clear(self) -> None:
+        """Start without panes."""
+        self._prefix, self._suffixes = {}, {}
+
+    def close(self, number: int, panes: Mapping[int, _States]) -> None:
+        """Add a pane, the next one, to the prefix; where a block begins, combine the block before."""
+        if number % self._span == 0:
+            self._turn(number, panes)
+        self._append(panes.get(number))
+
+    def window(self, last: int) -> _States:
+        """Return the accumulators of the window that ends with a pane, which was closed last."""
+        suffix = self._suffixes.get(last - self._span + 1)
+        return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)
+
+    def rebuild(self, number: int, panes: Mapping[int, _States]) -> None:
+        """Combine what `close` had combined before the pane `number`."""
+        block = (number - 1) // self._span * self._span
+        self._turn(block, panes)
+        for closed in range(block, number):
+            self._append(panes.get(closed))
+
+    def _append(self, states: _States | None) -> None:
+        if states:
+            self._prefix = self._combine(self._prefix, states)
+
+    def _turn(self, block: int, panes: Mapping[int, _States]) -> None:
+        """Begin a block: combine the suffixes of the one before."""
+        self.clear()
+        suffix: _States = {}
+        for number in range(block - 1, block - self._span, -1):
+            if panes.get(number):
+                suffix = self._combine(panes[number], suffix)
+            self._suffixes[number] = suffix
