@@ -8,9 +8,9 @@ from typing import Any
 
 from malflow.event_time.timers import Timers
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.result_columns import Results
 from malflow.operators.spans import check_span
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.time_windows import Results
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
 

@@ -170,7 +170,7 @@ _WINDOWS = [
     Bug(
         "the horizon is that of the open windows",
         "an epoch is passed over that closes a window of the same batch",
-        "operators/windows/time_windows.py",
+        "operators/windows/paned_operator.py",
         "        return panes.last(number + 1 if panes.last(number) <= epoch else number)",
         "        return panes.last(min(self.state.panes, default=number + 1))",
         (f"{LAWS}::test_an_epoch_closes_a_window_that_was_opened_in_its_batch",),
@@ -187,7 +187,7 @@ _WINDOWS = [
     Bug(
         "a horizon is looked for at the end of the stream",
         "arithmetic with the greatest epoch",
-        "operators/windows/time_windows.py",
+        "operators/windows/window_operator.py",
         "        if epoch is not MAX:\n            self._horizon = self.horizon(panes, epoch)",
         "        self._horizon = self.horizon(panes, epoch)",
         (f"{TIMES}::test_each_window_has_exactly_its_records",),
@@ -243,7 +243,7 @@ _WINDOWS = [
     Bug(
         "timestamps of two types go to the panes of the first",
         "dates and datetimes, with and without a zone",
-        "operators/windows/time_windows.py",
+        "operators/windows/window_operator.py",
         "if fitted(self._unfitted, timestamp) != panes:",
         "if False:",
         (f"{PANES}::test_timestamps_of_two_types_are_named",),

@@ -11,9 +11,9 @@ from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.joins.two_streams import LEFT, RIGHT, EndPair, JoinOperator
 from malflow.operators.key_checks import admission_of
+from malflow.operators.result_columns import Results
 from malflow.operators.spans import check_span
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.time_windows import Results
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
 

@@ -10,7 +10,8 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
 from malflow.operators.windows.session import SessionAggregate
 from malflow.operators.windows.sliding import SlidingAggregate
-from malflow.operators.windows.time_windows import WindowAggregate, WindowOperator
+from malflow.operators.windows.time_windows import WindowAggregate
+from malflow.operators.windows.window_operator import WindowOperator
 from malflow.records.batch import Batch
 
 __all__ = ["SessionCogroup", "SlidingCogroup", "WindowCogroup", "migrated_groups"]

@@ -10,8 +10,8 @@ from malflow.errors import OperatorError
 from malflow.message import MIN
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
+from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.time_windows import Results
 from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.windows import Timing
 

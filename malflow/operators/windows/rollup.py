@@ -11,8 +11,9 @@ from malflow.aggregators.contract import Aggregator
 from malflow.event_time.panes import CalendarPanes, Panes, Unit, fitted
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
+from malflow.operators.result_columns import Results
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.time_windows import Results, WindowAggregate
+from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.windows import FOREVER, TimeWindows, Timing

@@ -1,0 +1,199 @@
+"""The base of operators with windows of event time: epochs close windows, records that are late are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from malflow.diagnostics import short_repr
+from malflow.errors import OperatorError
+from malflow.event_time.panes import Panes, fitted
+from malflow.message import MAX
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.epochs.reached_epoch import REACHED, ReachedEpoch
+from malflow.operators.result_columns import Results
+from malflow.records.batch import Batch
+
+__all__ = ["WindowOperator"]
+
+
+class WindowOperator(Operator):
+    """An operator that adds records to windows of event time, and lets epochs close them.
+
+    A batch is cut only at the epochs that may close a window: those at or above the horizon.
+
+    Args:
+        context: what every operator gets.
+        panes: a partition of time, which fits the same types of timestamps as the windows.
+        late: whether late records come, too: those whose windows are closed then go to an output of their own, beside
+            one for revised results.
+    """
+
+    def __init__(self, context: OperatorContext, panes: Any, *, late: bool = False) -> None:
+        super().__init__(context)
+        self.allows_late = late
+        self.revised = Results()
+        self.too_late = Results()
+        self._keep(ReachedEpoch(context))
+        self._unfitted = panes
+        self._panes: Panes | None = None
+        self._kinds: set[type] = set()
+        self._horizon: Any = None  # no epoch below it closes a window; None: not known
+
+    def _keep(self, reached: ReachedEpoch) -> None:
+        """Set what keeps the last epoch."""
+        self.reached = reached
+        self.reached.on_apply = self.resume
+        self.hidden = {REACHED: reached}
+
+    def take(self, panes: Panes, run: Batch, low: Any, high: Any) -> None:
+        """Add records to their windows; `low` and `high` are the least and the greatest of their timestamps."""
+        raise NotImplementedError
+
+    def advance(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close the windows that are over at an epoch, which may be `MAX`, and add their results."""
+        raise NotImplementedError
+
+    def horizon(self, panes: Panes, epoch: Any) -> Any:
+        """Return the least epoch that may close a window, after an epoch."""
+        raise NotImplementedError
+
+    def new_outputs(self) -> Sequence[Results]:
+        """Return where the results of a batch go: its first part is passed to `advance`."""
+        if not self.allows_late:
+            return (Results(),)
+        self.revised, self.too_late = Results(), Results()
+        return Results(), self.revised, self.too_late
+
+    def resume(self) -> None:
+        """Drop what was derived from the state and the epoch: others were applied, of either or of both."""
+        self._horizon = None
+
+    def set_idle_inputs(self, edges: Sequence[int]) -> None:
+        """Set whether any records arrive."""
+        self.reached.idle = min(edges)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Add the records to their windows, and emit the results of the windows that the epochs close."""
+        outputs = self.new_outputs()
+        results = outputs[0]
+        passed: list[tuple[int, Any]] = []
+        done = 0
+        for position, epoch in batch.epochs:
+            if epoch is not MAX and self._horizon is not None and epoch < self._horizon:
+                passed.append((position, epoch))
+                continue
+            self._take(batch, done, position)
+            done = position
+            _mark(outputs, passed)
+            passed.clear()
+            self._reach(epoch, results)
+            _mark(outputs, ((position, epoch),))
+        self._take(batch, done, len(batch))
+        if passed:
+            self.reached.advance(passed[-1][1])
+            _mark(outputs, passed)
+        return [output.batch() for output in outputs]
+
+    def _reach(self, epoch: Any, results: Results) -> None:
+        try:
+            self._advance(epoch, results)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self.error(self._beyond(error), about=f"epoch {short_repr(epoch)}") from error
+
+    def _beyond(self, error: Exception) -> Exception | str:
+        """Return the advice for a window whose bounds the type of the timestamps does not have, else the error."""
+        if not isinstance(error, OverflowError):
+            return error
+        return f"a window would begin or end beyond the times that Python has ({error}); filter such records"
+
+    def _advance(self, epoch: Any, results: Results) -> None:
+        panes = self._fitted()
+        if panes is None:  # there was no record yet
+            self.reached.advance(epoch)
+            return
+        self.advance(panes, epoch, results)
+        self.reached.advance(epoch)
+        if epoch is not MAX:
+            self._horizon = self.horizon(panes, epoch)
+
+    def _fitted(self) -> Panes | None:
+        if self._panes is None and self.reached.like is not None:
+            self._panes = fitted(self._unfitted, self.reached.like)
+        return self._panes
+
+    def _take(self, batch: Batch, start: int, stop: int) -> None:
+        """Add some of a batch's records to their windows."""
+        if start == stop:
+            return
+        run = batch if stop - start == len(batch) else batch.part(start, stop)
+        try:
+            low, high = min(run.timestamps), max(run.timestamps)
+            panes = self._fitted() or self._fit(low)
+            if not (type(low) in self._kinds and type(high) in self._kinds):
+                self._check_kinds(panes, low, high)
+            self.take(panes, run, low, high)
+        except OperatorError:
+            raise
+        except Exception as error:
+            raise self._misfit(error, run) from error
+
+    def _fit(self, timestamp: Any) -> Panes:
+        self._panes = fitted(self._unfitted, timestamp)
+        self.reached.like = timestamp
+        return self._panes
+
+    def _check_kinds(self, panes: Panes, *timestamps: Any) -> None:
+        """Check that the panes fit the types of timestamps.
+
+        Raises:
+            TypeError: if they don't.
+        """
+        for timestamp in timestamps:
+            if fitted(self._unfitted, timestamp) != panes:
+                like = self.reached.like
+                raise TypeError(
+                    f"its timestamp {short_repr(timestamp)} is of type {type(timestamp).__name__}, and the first one, "
+                    f"{short_repr(like)}, is of type {type(like).__name__}; set timestamps of one type by "
+                    ".assign_timestamps()"
+                )
+            self._kinds.add(type(timestamp))
+
+    def _misfit(self, error: Exception, run: Batch) -> Exception:
+        """Return the error of the first record whose timestamp is in no pane."""
+        panes = self._panes
+        for key, value, timestamp in zip(run.key_column(), run.values, run.timestamps, strict=True):
+            try:
+                if panes is None:
+                    fitted(self._unfitted, timestamp)
+                else:
+                    self._check_kinds(panes, timestamp)
+                    number = panes.number(timestamp)
+                    _ = panes.start(number), panes.start(number + 1)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is the record's
+                return self.error(self._beyond(own), (key, value, timestamp))
+        return self.error(error)
+
+    def refuse(self, run: Batch) -> None:
+        """Route records whose windows are closed.
+
+        Raises:
+            OperatorError: if no late records are allowed.
+        """
+        if self.allows_late:
+            self.too_late.add_each(run.key_column(), run.values, run.timestamps)
+            return
+        raise self.error(
+            f"its window closed at epoch {short_repr(self.reached.epoch)}, which the record is behind: an operator "
+            "before "
+            "this one sent it with a timestamp that is too old, or gave it another one; call .assign_timestamps() and "
+            ".generate_epochs() behind that operator",
+            next(iter(zip(run.key_column(), run.values, run.timestamps, strict=True))),
+        )
+
+
+def _mark(outputs: Iterable[Results], epochs: Sequence[tuple[int, Any]]) -> None:
+    for output in outputs:
+        output.mark(epochs)
