@@ -11,7 +11,8 @@ from typing import Any, ClassVar, assert_never
 from malflow.diagnostics import describe
 from malflow.errors import GraphError
 from malflow.lineage import Lineage, keyed_anew, merged, read_from, sent_by, timed
-from malflow.operators.contract import Logic
+from malflow.operators.contract import Logic, OperatorContext
+from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
@@ -149,7 +150,7 @@ class EpochsNode(NodeFacts):
     outputs: ClassVar[int] = 2
     issues_epochs: ClassVar[bool] = True
     name: str
-    logic: Logic
+    logic: Callable[[OperatorContext], GenerateEpochs]
     placement: Partitioner | None = None
     source: str | None = None
     idle_after: timedelta | None = None

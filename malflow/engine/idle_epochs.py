@@ -26,28 +26,11 @@ from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.event_time.tick import Tick
 from malflow.graph import EpochsNode
 from malflow.operators.epochs.idle_time import moved_on, silence_after
+from malflow.operators.waiting import Reached
 
 __all__ = ["Lifts", "Member", "Reached", "followed", "lifts_of"]
 
 _NONE = timedelta(0)
-
-
-class Reached(NamedTuple):
-    """How far a generator of epochs has come on one worker, or in one part.
-
-    Attributes:
-        epoch: its last epoch; None if it has issued none.
-        is_finished: whether its source had finished on that worker before the tick.
-        silence: for how long it has been silent; None if it is not.
-        counts_tick: whether that counts the tick at whose end it is reported, or only those before.
-        holds: whether it is not the generator that is reported, but an operator before it that keeps records.
-    """
-
-    epoch: Any
-    is_finished: bool
-    silence: timedelta | None = None
-    counts_tick: bool = False
-    holds: bool = False
 
 
 class Member(NamedTuple):

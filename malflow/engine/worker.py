@@ -8,11 +8,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar, assert_never
 
-from malflow.engine.idle_epochs import Reached
-from malflow.engine.idleness import Idle, feeds_of, idleness, places_near
 from malflow.engine.parts import Parts, Place
-from malflow.engine.plan import Program, Step, generators_behind
+from malflow.engine.plan import Program, Step
 from malflow.engine.states import hidden_id, placement_of, state_id
+from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
 from malflow.event_time.tick import Tick
 from malflow.graph import (
@@ -31,11 +30,10 @@ from malflow.graph import (
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
 from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
 from malflow.operators.routing import Merge, Router
-from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import OperatorState
@@ -104,9 +102,9 @@ class Worker:
         self._debug = debug
         self._pickle_reader = pickle_reader
         self._errors = Exception if pickle_reader is None else BaseException
-        self._feeds = feeds_of(program)
         self.sources: list[Source] = []
         self.sinks: list[SinkWriter] = []
+        self._generators: dict[int, GenerateEpochs] = {}
         self._active = {
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
@@ -126,26 +124,15 @@ class Worker:
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
         self._counting = [it for it in self.operators if type(it).take_counts is not Operator.take_counts]
-        self._generators = [
-            (vertex, active.operator)
-            for vertex, active in self._active.items()
-            if isinstance(active.operator, GenerateEpochs)
-        ]
-        behind = generators_behind(program)
-        self._holders = [
-            (active, behind[vertex])
-            for vertex, active in self._active.items()
-            if behind[vertex] and isinstance(active.node, StatefulNode)
-        ]
-        self._find_feeders()
-        self._finished: frozenset[tuple[str, int]] = frozenset()
-        self._join_parts()
-        self._ended: Collection[str] | None = None
-        self._note_ended(())
-
-    def _find_feeders(self) -> None:
-        for vertex, generator in self._generators:
-            generator.fed_by = places_near(self._feeds[vertex][0], self.worker_id, self._parts)
+        self._time = WorkerTime(
+            program,
+            worker_id,
+            self._workers,
+            {vertex: active.operator for vertex, active in self._active.items()},
+            self._generators,
+        )
+        self._join_sources()
+        self._time.set_parts(parts)
 
     def set_parts(self, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> None:
         """Set the parts of each source that each worker holds, between two ticks; `open` builds the missing readers.
@@ -158,9 +145,7 @@ class Worker:
         for source in self.sources:
             name = source.context.operator_name
             source.set_parts(parts[name][self.worker_id], discovered.get(name, ()))
-        self._find_feeders()
-        ended, self._ended = self._ended or (), None
-        self._note_ended(ended)
+        self._time.set_parts(parts)
 
     @property
     def shared(self) -> list[Operator]:
@@ -209,12 +194,14 @@ class Worker:
             tick: the tick. If it is the final one, the sources emit nothing but the epoch `MAX`, and no deltas follow.
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
-        self._note_ended(tick.ended, final=tick.final)
+        for source in self.sources:
+            source.final = tick.final
+        self._time.note_ended(tick.ended, final=tick.final)
         self.note_finished(tick.finished)
         for operator in self._clocked:
             self._act(operator, operator.begin_tick, tick)
         if tick.lifts:
-            self._lift(tick.lifts)
+            self._time.lift(tick.lifts)
         self._receive(inputs)
         largest = 1
         self.counts, self.lateness = {}, {}
@@ -225,9 +212,15 @@ class Worker:
                 edge.clear()
             if not active.exchange:
                 self.counts[active.operator.context.operator_name] = taken
+        self._count()
+        self.largest = largest
+        return self._outputs
+
+    def _count(self) -> None:
+        """Note what sources, generators and operators that count have counted in the tick."""
         for source in self.sources:
             self.counts[source.context.operator_name] = source.polled
-        for _, generator in self._generators:
+        for generator in self._generators.values():
             name = generator.context.operator_name
             self.counts[name + LATE], lateness = generator.take_late()
             if lateness is not None:
@@ -236,12 +229,10 @@ class Worker:
             name = operator.context.operator_name
             self.counts.update({f"{name}/{it}": count for it, count in operator.take_counts().items()})
             self.gauges.update({f"{name}/{it}": count for it, count in operator.gauges().items()})
-        self.largest = largest
-        return self._outputs
 
     def note_finished(self, places: frozenset[Place]) -> None:
         """Note which sources have no unfinished part on which workers."""
-        self._finished = places
+        self._time.finished = places
 
     def _act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
         return act_for(operator, self._errors, act, *arguments)
@@ -342,7 +333,7 @@ class Worker:
 
     def explain(self) -> dict[int, OperatorTime]:
         """Return how far each operator has come in event time, by vertex."""
-        return {vertex: _time_of(active.operator) for vertex, active in self._active.items()}
+        return self._time.explain()
 
     def held(self) -> dict[str, Waiting]:
         """Return the open results of operators, which the end of the input would emit."""
@@ -355,48 +346,7 @@ class Worker:
         With ``idle_after``, those with an epoch for each part, part by part. Also that operators of this worker keep
         records which are to come to generators, on whatever worker.
         """
-        reached = {
-            generator.context.operator_name: list(self._reached(generator))
-            for _, generator in self._generators
-            if generator.fed_by
-        }
-        for active, names in self._holders:
-            if self._act(active.operator, active.operator.held) is not None:
-                for name in names:
-                    reached.setdefault(name, []).append(Reached(None, False, holds=True))
-        return reached
-
-    def _reached(self, generator: GenerateEpochs) -> Iterator[Reached]:
-        is_finished = self._finished.issuperset(generator.fed_by)
-        if generator.idle_after is None:
-            yield Reached(generator.epoch, is_finished)
-        elif is_finished or not isinstance(generator, GeneratePartEpochs) or not generator.holding:
-            yield Reached(generator.progress, is_finished, generator.silence)
-        else:
-            for part in generator.holding:
-                yield Reached(generator.progress_of(part), False, generator.silence_of(part), counts_tick=True)
-
-    def _lift(self, lifts: Mapping[str, Any]) -> None:
-        for _, generator in self._generators:
-            name = generator.context.operator_name
-            if name in lifts:
-                is_finished = bool(generator.fed_by) and self._finished.issuperset(generator.fed_by)
-                generator.lift_to(lifts[name], is_finished=is_finished)
-
-    def _note_ended(self, ended: Collection[str], *, final: bool = False) -> None:
-        """Set whether the run ends on the sources, and the idle inputs on the operators."""
-        for source in self.sources:
-            source.final = final
-        if ended == self._ended and not final:
-            return
-        self._ended = ended
-        for vertex, active in self._active.items():
-            feeds = self._feeds[vertex]
-            if active.exchange:
-                idle = [idleness(feeds[0], worker, self._parts, ended) for worker in self._workers]
-            else:
-                idle = [idleness(feed, self.worker_id, self._parts, ended) for feed in feeds]
-            active.operator.set_idle_inputs([Idle.BUSY] * len(idle) if final else idle)
+        return self._time.reached(lambda operator: self._act(operator, operator.held))
 
     def _activate(self, node: Node, step: Step) -> _Active:
         context = OperatorContext(
@@ -418,8 +368,11 @@ class Worker:
             case SourceNode(source=source, keyed=keyed):
                 self.sources.append(Source(context, source, keyed=keyed, parts=self._parts[node.name][self.worker_id]))
                 return self.sources[-1]
-            case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | EpochsNode() | SplitNode():
+            case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
                 return node.logic(context)
+            case EpochsNode():
+                self._generators[step.vertex] = generator = node.logic(context)
+                return generator
             case ExchangeNode():
                 return Merge(context, len(self._workers), in_turn=step.timed)
             case UnionNode():
@@ -430,12 +383,10 @@ class Worker:
             case _:
                 assert_never(node)
 
-    def _join_parts(self) -> None:
-        """Connect the operators that keep an epoch for each part with their source."""
+    def _join_sources(self) -> None:
         sources = {source.context.operator_name: source for source in self.sources}
-        for _, generator in self._generators:
-            if isinstance(generator, GeneratePartEpochs):
-                generator.source = sources[generator.parts_of]
+        for generator in self._generators.values():
+            generator.join_source(sources)
 
     def _wire(self) -> None:
         for step in self.stage.steps:
@@ -443,24 +394,6 @@ class Worker:
                 targets: list[_Target] = [self._active[vertex].edges[edge] for vertex, edge in consumers]
                 targets.extend(_Sender(self, channel) for channel in channels)
                 self._active[step.vertex].targets.append(targets)
-
-
-def _time_of(operator: Operator) -> OperatorTime:
-    """Return how far an operator has come; nothing if user code fails, for an explanation must not end a run."""
-    try:
-        return _known_time_of(operator)
-    except Exception:  # noqa: BLE001 - such as a partition of time of the user's
-        return OperatorTime()
-
-
-def _known_time_of(operator: Operator) -> OperatorTime:
-    if isinstance(operator, Source):
-        return OperatorTime(heard=[(part, operator.heard.get(part)) for part in operator.live_parts])
-    if isinstance(operator, GeneratePartEpochs):
-        return OperatorTime(epoch=operator.epoch, parts=operator.epochs_by_part())
-    if isinstance(operator, GenerateEpochs):
-        return OperatorTime(epoch=operator.epoch)
-    return OperatorTime(operator.waiting(), operator.edges_reached())
 
 
 def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, Self
 from malflow.diagnostics import operator_error, short_repr
 from malflow.event_time.tick import Tick
 from malflow.message import DataMessage, NoKey
-from malflow.operators.waiting import Waiting
+from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.partitioners import Partitioner, check_key
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
@@ -281,6 +281,10 @@ class Operator:
     def edges_reached(self) -> Mapping[int, Any] | None:
         """Return the epochs of the input edges that count, None for one without; None if there is one edge."""
         return None
+
+    def time(self) -> OperatorTime:
+        """Return how far the operator has come in event time, to explain it."""
+        return OperatorTime(self.waiting(), self.edges_reached())
 
     def set_idle_inputs(self, edges: Sequence[int]) -> None:
         """Set how idle each input edge is; called when that changes. See `malflow.engine.idleness.Idle`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-__all__ = ["OperatorTime", "Waiting", "merge_held"]
+__all__ = ["OperatorTime", "Reached", "Waiting", "merge_held"]
 
 
 class Waiting(NamedTuple):
@@ -54,3 +54,21 @@ class OperatorTime(NamedTuple):
     epoch: Any = None
     parts: Sequence[tuple[Any, Any]] = ()
     heard: Sequence[tuple[Any, datetime | None]] = ()
+
+
+class Reached(NamedTuple):
+    """How far a generator of epochs has come on one worker, or in one part.
+
+    Attributes:
+        epoch: its last epoch; None if it has issued none.
+        is_finished: whether its source had finished on that worker before the tick.
+        silence: for how long it has been silent; None if it is not.
+        counts_tick: whether that counts the tick at whose end it is reported, or only those before.
+        holds: whether it is not the generator that is reported, but an operator before it that keeps records.
+    """
+
+    epoch: Any
+    is_finished: bool
+    silence: timedelta | None = None
+    counts_tick: bool = False
+    holds: bool = False

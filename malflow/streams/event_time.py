@@ -11,7 +11,7 @@ from malflow.errors import GraphError, short_repr
 from malflow.graph import EpochsNode, Port, TimestampsNode, check_name
 from malflow.lineage import Mixture
 from malflow.message import DataMessage
-from malflow.operators.contract import Logic
+from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import AssignTimestamps, GenerateEpochs
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness, limit_out_of_orderness
@@ -233,7 +233,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         every = checked_step(name, every, getattr(generator, "bound", None))
         idle_after, second = checked_idleness(name, idle_after, second)
         options: dict[str, Any] = {"generator": generator, "every": every, "checked": checked, "idle_after": idle_after}
-        logic: Logic = partial(GenerateEpochs, **options)
+        logic: Callable[[OperatorContext], GenerateEpochs] = partial(GenerateEpochs, **options)
         if source is not None:
             logic = partial(GeneratePartEpochs, parts_of=source, sender=lineage.sender, **options)
         return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second)

@@ -17,6 +17,8 @@ from malflow.operators.epochs.lateness import greatest_lateness
 from malflow.operators.epochs.out_of_orderness import LimitedOutOfOrderness
 from malflow.operators.epochs.rounding import Step, Thinning, calm_until, can_skip, rounded_down
 from malflow.operators.epochs.timestamp_checks import check_epoch, check_timestamps, uncomparable
+from malflow.operators.hosting.source import Source
+from malflow.operators.waiting import OperatorTime, Reached
 from malflow.partitioners import Partitioner
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
@@ -142,6 +144,23 @@ class GenerateEpochs(Operator):
         if self._previous is None or self._answered is None:
             return self._previous
         return max(self._previous, self._answered)
+
+    def time(self) -> OperatorTime:
+        """Return the last epoch issued."""
+        return OperatorTime(epoch=self.epoch)
+
+    def join_source(self, sources: Mapping[str, Source]) -> None:
+        """Connect with the sources of the stage, by name, before the first tick."""
+
+    def reached(self, *, is_finished: bool) -> Iterable[Reached]:
+        """Return how far it has come, for those who lift generators that nothing comes to.
+
+        Args:
+            is_finished: whether the sources that feed it have finished on this worker.
+        """
+        if self.idle_after is None:
+            return [Reached(self.epoch, is_finished)]
+        return [Reached(self.progress, is_finished, self.silence)]
 
     def begin_tick(self, tick: Tick) -> None:
         """Find how long the sources have been silent; a tick may begin several times."""

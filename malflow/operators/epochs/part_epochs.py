@@ -16,6 +16,7 @@ from malflow.operators.epochs.generator import ANSWERED, SILENCE, GenerateEpochs
 from malflow.operators.epochs.rounding import Step, calm_until
 from malflow.operators.epochs.timestamp_checks import check_epoch
 from malflow.operators.hosting.source import Source
+from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 
@@ -73,7 +74,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._heap: list[tuple[Any, int]] = []
         self._moved: set[Any] = set()
         self._calm: tuple[Any, Any] = (MIN, MIN)  # an epoch of a part, and what `calm_until` returns for it
-        self._silence_of: dict[Any, timedelta | None] = {}
+        self._silence_of: dict[Any, timedelta | None] = {}  # None if the part has records
         self._passed: timedelta | None = None
         self._part_lift: Any = None
 
@@ -82,18 +83,27 @@ class GeneratePartEpochs(GenerateEpochs):
         """The unfinished parts that hold the epoch back."""
         return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
 
-    def epochs_by_part(self) -> list[tuple[Any, Any]]:
-        """Return the parts that hold the epoch back, and their epochs; None where there is none."""
-        return [(part, self._by_part.get(part)) for part in self.holding]
+    def time(self) -> OperatorTime:
+        """Return the last epoch issued, and those of the parts that hold it back; None where there is none."""
+        return OperatorTime(epoch=self.epoch, parts=[(part, self._by_part.get(part)) for part in self.holding])
 
-    def progress_of(self, part: Any) -> Any:
+    def join_source(self, sources: Mapping[str, Source]) -> None:
+        """Connect with the source of the parts."""
+        self.source = sources[self.parts_of]
+
+    def reached(self, *, is_finished: bool) -> Iterable[Reached]:
+        """Return how far it has come; with ``idle_after``, part by part while some hold it back."""
+        if is_finished or self.idle_after is None or not self.holding:
+            return super().reached(is_finished=is_finished)
+        return [
+            Reached(self._progress_of(part), False, self._silence_of.get(part), counts_tick=True)
+            for part in self.holding
+        ]
+
+    def _progress_of(self, part: Any) -> Any:
         """Return the epoch of a part before rounding down, or the stream's if that is greater."""
         known = (self._by_part.get(part), self._answered_by_part.get(part), self._previous)
         return max((epoch for epoch in known if epoch is not None), default=None)
-
-    def silence_of(self, part: Any) -> timedelta | None:
-        """Return how much tick time has passed without a record of a part; None if it has some."""
-        return self._silence_of.get(part)
 
     def _note_silence(self, tick: Tick) -> None:
         self._passed = tick.passed

@@ -24,6 +24,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.poll_pacing import PollPacing
 from malflow.operators.hosting.reader_methods import Lags, lag_of, offers_own
+from malflow.operators.waiting import OperatorTime
 from malflow.partitioners import check_key
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
 from malflow.records.rows import Rows
@@ -209,6 +210,10 @@ class Source(PartOperator):
         self.polled = len(batch)
         self._drop_finished()
         return ((batch,),)
+
+    def time(self) -> OperatorTime:
+        """Return when each unfinished part was last heard."""
+        return OperatorTime(heard=[(part, self.heard.get(part)) for part in self.live_parts])
 
     def reset_pacing(self) -> None:
         """Ignore the time since the last tick when the poll limit is adjusted."""

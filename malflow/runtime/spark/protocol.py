@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from malflow.engine.idle_epochs import Reached
 from malflow.engine.plan import Program
 from malflow.engine.worker import LATE
 from malflow.event_time.tick import Tick
 from malflow.operators.hosting.reader_methods import Lags
-from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.patterns.results import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 
