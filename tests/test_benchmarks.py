@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax is not installed")

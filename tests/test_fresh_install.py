@@ -16,6 +16,8 @@ import pytest
 
 from tests.test_readme import README, Program, programs
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
 TABLE = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from tests.aggregators.cases import CASES, Case, Record, case, column, records, values
 
+pytestmark = pytest.mark.slow
+
 three = st.tuples(records, records, records)
 each_case = pytest.mark.parametrize("chosen", CASES, ids=[it.name for it in CASES])
 _UNORDERED = [it for it in CASES if not it.ordered]

@@ -13,6 +13,8 @@ from malflow.testing import assert_exactly_once
 from malflow.windows import sliding
 from tests.aggregators.cases import CASES
 
+pytestmark = pytest.mark.slow
+
 READINGS: list[dict[str, Any]] = [
     {"k": "ab"[n % 3 % 2], "t": n // 2 + n % 3, "i": n % 5 - 2, "f": (n * 13 % 17) / 7, "s": "abc"[n % 3]}
     for n in range(24)

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from malflow import agg
 from malflow.agg import Aggregator
 
+pytestmark = pytest.mark.slow
+
 numbers = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: x == 0 or abs(x) > 1e-300)
 fractions = st.lists(st.floats(0, 1), min_size=1, max_size=3)
 

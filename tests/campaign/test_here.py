@@ -12,6 +12,8 @@ from tests.campaign.comparing import Job
 from tests.campaign.differential import here
 from tests.campaign.flows import flows, resting
 
+pytestmark = pytest.mark.slow
+
 
 def test_cases_pass_on_one_thread(capsys: pytest.CaptureFixture[str]) -> None:
     campaign = Campaign("here", 1, 60, most=4)

@@ -13,6 +13,8 @@ from tests.connectors import columns_program as program
 from tests.kit.killing import POINTS, kill_child, parked, run_child, wake
 from tests.kit.nights import NIGHTLY, only_nightly
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.connectors.columns_program"
 OWN = {
     "parquet": ["before-begin", "after-begin", "after-publish", "after-finish"],

@@ -16,6 +16,8 @@ from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.testing import assert_sink, assert_source
 from tests.connectors.http.test_sink import Server, server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["server"]
 
 

@@ -32,6 +32,8 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server
 
+pytestmark = pytest.mark.slow
+
 RETRY = timedelta(seconds=4)
 PATIENCE = 30
 """Seconds within which a wait of `RETRY` must have ended on any machine."""

@@ -8,6 +8,8 @@ from tests.connectors.pairs import Pair
 from tests.kit.killing import DRIVER_POINTS, POINTS, wake
 from tests.kit.nights import NIGHTLY, only_nightly
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [("kafka", "postgres"), ("changes", "parquet"), ("changes", "delta")]
 ON_SPARK = [("kafka", "postgres")]
 MORE_ON_SPARK = [("changes", "delta"), ("kafka", "kafka"), ("changes", "postgres"), ("changes", "parquet")]

@@ -26,6 +26,8 @@ from tests.kit.nights import NIGHTLY, only_nightly
 from tests.kit.waiting import wait_until
 from tests.servers.versitygw import Versitygw
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.connectors.s3_program"
 BEFORE = ["before-prepare", "prepared", "data-written", "before-manifest", "manifest-written", "before-commit"]
 STEPS = {

@@ -22,6 +22,8 @@ from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 from tests.test_readme import ROOT, programs
 
+pytestmark = pytest.mark.slow
+
 ROWS = [{"town": "Ulm", "cents": 3}, {"town": "Bonn", "cents": 4}]
 
 

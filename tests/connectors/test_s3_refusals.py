@@ -21,6 +21,8 @@ from tests.connectors.s3_program import delta_options
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema({"a": pa.int64()})
 ONCE = timedelta(0)
 Options = dict[str, Any]

@@ -17,6 +17,8 @@ from tests.kit.going_back import copied, copied_folder
 from tests.kit.killing import POINTS, SECONDS, parked, run_child, start_child, wake
 from tests.kit.nights import NIGHTLY
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.connectors.sinks_back_program"
 TABLE = "create table t (n int primary key)"
 FILES = ["sqlite", "parquet", "delta", "lines"]

@@ -22,6 +22,8 @@ from tests.kit.killing import POINTS, parked, run_child, start_child, wake
 from tests.kit.nights import NIGHTLY
 from tests.servers.server import Server
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = going_back_program.__name__
 SHORT = ["committed"]
 """The point of the short suite: the position is in a snapshot, and what was read of it is outside."""

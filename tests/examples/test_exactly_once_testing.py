@@ -8,6 +8,8 @@ import pytest
 
 from examples import exactly_once_testing
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_example_finds_the_bug(capsys: pytest.CaptureFixture[str]) -> None:
     exactly_once_testing.main()

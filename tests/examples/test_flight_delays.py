@@ -13,6 +13,8 @@ from examples.flight_delays import BOUND, EST, FLIGHTS, build
 from malflow import SingleThreadRuntime
 from malflow.sinks import VecSink
 
+pytestmark = pytest.mark.slow
+
 ROWS = 27_004
 CANCELLED = 521
 LATE = 78

@@ -10,6 +10,8 @@ import pytest
 from examples import flight_delays_crash, snapshots_failing
 from malflow.partitioners import rendezvous_select
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., list[str]]
 
 

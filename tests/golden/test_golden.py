@@ -39,6 +39,8 @@ from tests.golden.windowed import build_windows
 from tests.golden.write import JOBS, PLACED, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent
 FORMATS = sorted(path.name for path in FOLDER.glob("format-*"))
 

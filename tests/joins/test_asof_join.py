@@ -25,6 +25,8 @@ from tests.joins.running import (
 )
 from tests.kit.driving import Store, compiled, finish, run_of
 
+pytestmark = pytest.mark.slow
+
 hows = st.sampled_from(["left", "inner"])
 tolerances = st.one_of(st.none(), st.integers(0, 10))
 

@@ -27,6 +27,8 @@ from tests.joins.running import (
 from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import parted, sessions, sliding_windows, windowed
 
+pytestmark = pytest.mark.slow
+
 WINDOWS = {
     "tumbling": (tumbling(5), partial(windowed, windows_of=partial(sliding_windows, 5, 5, 0))),
     "sliding": (sliding(6, 2), partial(windowed, windows_of=partial(sliding_windows, 6, 2, 0))),

@@ -16,7 +16,7 @@ from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.testing import END, ScriptedSource
 from tests.kit.equal_keys import EXAMPLES, nested
 
-pytestmark = pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds")]
 
 
 def pairs(values: list[Any], workers: int) -> Counter[Any]:

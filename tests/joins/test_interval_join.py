@@ -26,6 +26,8 @@ from tests.joins.running import (
 )
 from tests.kit.driving import Store, compiled, finish, run_of
 
+pytestmark = pytest.mark.slow
+
 hows = st.sampled_from(["inner", "left", "right", "outer"])
 bounds = st.tuples(st.integers(-6, 6), st.integers(0, 8)).map(lambda it: (it[0], it[1] - it[0]))
 """A bound before and one after, of which one may be negative."""

@@ -19,6 +19,8 @@ from tests.joins.running import script_of, source_of, streams
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import sliding_windows
 
+pytestmark = pytest.mark.slow
+
 WINDOWS = {"tumbling": tumbling(8), "sliding": sliding(6, 2), "session": session(4)}
 OF_TIME = {"tumbling": partial(sliding_windows, 8, 8, 0), "sliding": partial(sliding_windows, 6, 2, 0)}
 kinds = st.sampled_from(sorted(WINDOWS))

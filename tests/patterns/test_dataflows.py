@@ -22,6 +22,8 @@ from tests.patterns.strategies import afters, histories, meaning_of, often, spec
 from tests.windows.model import parted
 from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 Row = tuple[Any, str, Any, tuple[Any, ...]]
 """A key, what was found, when, and the events: step, value and timestamp."""
 

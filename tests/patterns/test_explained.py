@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from malflow import DataMessage
 from tests.patterns.reference import Fate
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import History, histories, meaning_of, often, specs
+
+pytestmark = pytest.mark.slow
 
 
 def text_of(fate: Fate, start: Any) -> str:

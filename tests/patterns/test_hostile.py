@@ -18,6 +18,8 @@ from malflow.patterns.automaton_states import State
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import afters, histories, often, specs
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 20.0 * max(1, settings().max_examples // 100)
 """A bound for tests that take a second or two; without limits they would take minutes, or for ever."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from malflow import DataMessage
 from malflow.patterns import step
 from tests.patterns.specs import Spec, Step, built
 from tests.patterns.strategies import afters, histories, often, specs
+
+pytestmark = pytest.mark.slow
 
 
 class A(tuple[str, int]):

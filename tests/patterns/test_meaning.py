@@ -13,6 +13,8 @@ from tests.patterns.examples import EXAMPLES, Example
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import History, afters, distinct_histories, histories, meaning_of, often, specs
 
+pytestmark = pytest.mark.slow
+
 Found = list[list[tuple[str, Any, Any]]]
 """The matches: the step, the time and the value of each event."""
 

@@ -10,6 +10,8 @@ from tests.patterns.reference import Meaning, Told
 from tests.patterns.specs import Spec, built
 from tests.patterns.strategies import History, histories, meaning_of, specs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_the_reference_gives_the_matches_of_an_example(example: Example) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.patterns.strategies import afters, meaning_of, seldom, specs
 from tests.patterns.test_dataflows import Row, matched, rows_of, streams, workers
 from tests.windows.model import parted
 from tests.windows.running import Item, source_of, windowed_flow
+
+pytestmark = pytest.mark.slow
 
 Add = Callable[[Any], Any]
 

@@ -21,6 +21,8 @@ from tests.processes.children import (
 )
 from tests.processes.programs.counting import Options, Program
 
+pytestmark = pytest.mark.slow
+
 ONCE_A_RUN = ("job-written", "claimed")
 EACH_SNAPSHOT = ("data-written", "before-manifest", "manifest-written", "boundary-raised", "collected")
 TIMES = [1, 2, 3]

@@ -15,6 +15,8 @@ from tests.kit.backends import kept, kept_states
 from tests.processes.children import ROOT
 from tests.processes.programs.placing import KEYS, ROUNDS
 
+pytestmark = pytest.mark.slow
+
 SEEDS = ("0", "1", "random")
 ALL = -1
 

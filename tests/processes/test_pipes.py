@@ -11,6 +11,8 @@ import pytest
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept_states
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys

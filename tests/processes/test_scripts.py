@@ -11,6 +11,8 @@ import pytest
 
 from tests.processes.children import DEADLINE, ROOT
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 import sys
 from dataclasses import dataclass

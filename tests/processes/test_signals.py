@@ -21,6 +21,8 @@ from tests.processes.children import (
 )
 from tests.processes.programs.counting import Options
 
+pytestmark = pytest.mark.slow
+
 SIZE = 5_000
 SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
 STOPS = [signal.SIGTERM, signal.SIGINT]

@@ -57,7 +57,7 @@ def can_trace() -> bool:
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace")]
 
 
 def calls(log: Path) -> list[Call]:

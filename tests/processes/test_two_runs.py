@@ -24,6 +24,8 @@ from tests.processes.children import (
 )
 from tests.processes.programs.counting import Options
 
+pytestmark = pytest.mark.slow
+
 SIZE = 3_000
 SLOW = Options(size=SIZE, every=0.01, sleep=0.005)
 

@@ -11,6 +11,8 @@ from malflow.snapshot import fsck
 from tests.processes.children import assert_exact, assert_plausible, backend_of, child, counted, finish, newest, run
 from tests.processes.programs.counting import Options
 
+pytestmark = pytest.mark.slow
+
 ENDS = {
     "os._exit": (9, ""),
     "sys.exit": (9, ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from tests.properties.building import keyed_states, run, run_rescaled
 from tests.properties.dataflows import chains, dataflows
 from tests.properties.interpreter import interpret
 from tests.properties.specs import Dataflow
+
+pytestmark = pytest.mark.slow
 
 
 @given(dataflow=dataflows())

@@ -14,6 +14,8 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from tests.properties.functions import mutate
 
+pytestmark = pytest.mark.slow
+
 Fork = Callable[[Stream[Any, Any, int]], list[Stream[Any, Any, int]]]
 
 FORKS: dict[str, Fork] = {

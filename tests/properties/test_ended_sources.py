@@ -16,6 +16,8 @@ from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
 from tests.kit.driving import finish, run_of
 
+pytestmark = pytest.mark.slow
+
 items = st.lists(st.one_of(st.integers(0, 60), st.just(PAUSE), st.just(PAUSE)), max_size=25)
 scripts = st.dictionaries(st.integers(0, 2), items, max_size=2)
 flows = st.lists(st.tuples(scripts, st.integers(1, 30)), min_size=2, max_size=3)

@@ -19,6 +19,8 @@ from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import finish, run_of
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ZONES = [UTC, timezone(timedelta(hours=5, minutes=30))]
 SMALL = st.integers(-40, 60)

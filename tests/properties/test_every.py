@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from malflow import MAX, StreamProvider, limit_out_of_orderness
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import Store, compiled, finish
+
+pytestmark = pytest.mark.slow
 
 GENERATORS: dict[str, Any] = {
     "bound of 0": limit_out_of_orderness(0),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import ExpireMap, SingleThreadRuntime, StreamProvider
 from malflow.sources import SingleIteratorSource
 from tests.kit.backends import in_memory, kept_states
+
+pytestmark = pytest.mark.slow
 
 
 class Visit(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tests.properties.building import Run, build
 from tests.properties.dataflows import chains, dataflows
 from tests.properties.interpreter import interpret
 from tests.properties.specs import Dataflow, Step
+
+pytestmark = pytest.mark.slow
 
 HIDDEN = frozenset({"hold", "announce"})
 """Stateless operators whose object keeps records, which no snapshot has."""

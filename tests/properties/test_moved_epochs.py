@@ -16,6 +16,8 @@ from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import Store, compiled, finish
 from tests.properties import functions
 
+pytestmark = pytest.mark.slow
+
 SIZE = 5
 """Of a window."""
 

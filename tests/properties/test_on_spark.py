@@ -20,6 +20,8 @@ from tests.properties.dataflows import chains, dataflows
 from tests.properties.interpreter import interpret
 from tests.properties.specs import Dataflow
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = max(3, settings().max_examples // 33)
 """How many; each takes seconds."""
 

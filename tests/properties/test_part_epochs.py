@@ -16,6 +16,8 @@ from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from tests.kit.driving import Store, compiled, finish
 
+pytestmark = pytest.mark.slow
+
 GENERATORS: dict[str, Callable[..., Any]] = {
     "bound of 0": limit_out_of_orderness(0),
     "bound of 3": limit_out_of_orderness(3),

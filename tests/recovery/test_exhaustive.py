@@ -25,6 +25,8 @@ from tests.kit.faulty_store import KINDS, Call, Faults, can_tell
 from tests.kit.memory_store import MemoryStore
 from tests.recovery.scenario import Process, Real, Toy, Violation, World
 
+pytestmark = pytest.mark.slow
+
 LOCAL_STRIDE = 19
 REAL_STRIDE = 23
 PAIRS = 200

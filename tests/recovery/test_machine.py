@@ -8,6 +8,8 @@ from hypothesis import given, settings, strategies
 from tests.kit.faults import Fault
 from tests.recovery.machine import FIRED, RecoveryMachine, SignedRecoveryMachine
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = settings().max_examples
 
 TestRecovery = RecoveryMachine.TestCase

@@ -9,6 +9,8 @@ import pytest
 from tests.recovery.planted_bugs import BUGS, DIRECTED, Bug, Hunt
 from tests.recovery.scenario import Violation
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:

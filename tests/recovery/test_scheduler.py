@@ -14,6 +14,8 @@ from tests.recovery.planted_bugs import Edit
 from tests.recovery.scenario import Violation
 from tests.recovery.scheduler import CalmScheduler, SchedulerMachine, World, interleave
 
+pytestmark = pytest.mark.slow
+
 DELETES_WHAT_IS_IN_FLIGHT = Edit(
     retention, "delete_unreferenced", "if _is_below(key, boundary) and key not in needed]", "if key not in needed]"
 )

@@ -28,6 +28,8 @@ from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once, in_memory, kept_states
 from tests.kit.counting import MOMENT, counted, counting, ids, one_a_tick, run
 
+pytestmark = pytest.mark.slow
+
 
 def test_snapshots_are_taken_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, backend = SimpleNamespace(now=0.0), in_memory(retain=1_000)

@@ -18,6 +18,8 @@ from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, TextFileSource
 from tests.kit.backends import in_memory, kept_states
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 4_000
 
 

@@ -15,6 +15,8 @@ from malflow import OperatorError, SingleThreadRuntime
 from tests.kit.backends import in_memory, kept_states
 from tests.runtime.user_code import KINDS, RAISED, Trap
 
+pytestmark = pytest.mark.slow
+
 EACH_TICK = timedelta(microseconds=1)
 
 

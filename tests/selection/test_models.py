@@ -27,6 +27,8 @@ from tests.selection.model import (
 )
 from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(0, 12), st.integers(0, 2))
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40).map(ascending)

@@ -30,6 +30,8 @@ from tests.servers.redis_server import RedisServer
 from tests.servers.server import Server, ServerError
 from tests.servers.sessions import Session
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -26,6 +26,8 @@ from tests.kit.jobs import KEY, Clock, steady
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 ON_BOTH_SERVERS = pytest.mark.parametrize("s3", S3_SERVERS, indirect=True)
 EVERY_TICK = timedelta(microseconds=1)
 SCRIPT: Mapping[Any, list[Any]] = {"x": [1, PAUSE, 2, PAUSE, 3, CRASH, 4], "y": [10, 20, PAUSE, 30, PAUSE, 40]}

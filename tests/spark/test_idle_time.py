@@ -24,6 +24,8 @@ from tests.kit.driving import Store, compiled, finish
 from tests.kit.ticking import PARTS, Polls, Step, SteppingClock, scripts
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyspark")
 
 SHORT, LONG = "short", "long"

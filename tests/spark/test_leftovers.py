@@ -36,6 +36,8 @@ from tests.spark.flows import sums
 from tests.spark.programs.endless import endless
 from tests.spark.simulation import Cluster, Plan, settings_at, simulated
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 KEY = b"k" * 32
 ELSEWHERE = f"{'ab' * 8}-{'cd' * 8}-17-4711"

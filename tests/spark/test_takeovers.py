@@ -34,6 +34,8 @@ from malflow.testing import ScriptedSource
 from tests.kit.backends import in_memory, kept, kept_states
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyspark")
 
 KEYS = 12

@@ -14,6 +14,8 @@ from malflow.errors import StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Store, is_key
 from tests.store.conftest import S3_PLACES, Place, run_python
 
+pytestmark = pytest.mark.slow
+
 LARGE = b"".join(number.to_bytes(4) for number in range(750_000)) + b"!"
 BODIES = {
     "empty": b"",

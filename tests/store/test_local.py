@@ -20,6 +20,8 @@ from malflow.store.contract import KeyExists, KeyMissing, UnknownOutcome
 from malflow.store.local import LocalStore
 from tests.store.conftest import run_python
 
+pytestmark = pytest.mark.slow
+
 BODY = b"0123456789" * 1_000
 PUT = """
 import sys

@@ -21,6 +21,8 @@ from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.waiting import wait_until
 from tests.store.conftest import moved
 
+pytestmark = pytest.mark.slow
+
 Operation = Callable[[Store], object]
 
 GET: Operation = lambda store: store.get("m/0", 100)  # noqa: E731

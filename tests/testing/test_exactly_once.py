@@ -28,6 +28,8 @@ from malflow.sinks import StatefulSink, StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.testing import CRASH, Timed, assert_exactly_once
 
+pytestmark = pytest.mark.slow
+
 Build = Callable[[StreamProvider], object]
 
 

@@ -19,6 +19,8 @@ from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, Stateful
 from malflow.testing import ScriptedSource, Timed, assert_source
 from malflow.testing.source_laws import SOURCE_LAWS
 
+pytestmark = pytest.mark.slow
+
 ROWS = 23
 LINES = "x\ny"
 

@@ -20,6 +20,8 @@ from malflow.testing import CRASH, END, PAUSE, ScriptedSource, Timed, assert_exa
 from malflow.windows import Timing, tumbling
 from tests.kit.driving import compiled
 
+pytestmark = pytest.mark.slow
+
 HOUR = timedelta(hours=1)
 
 

@@ -16,6 +16,8 @@ from malflow.testing.inputs import Feed, feed_of, tick_times
 from malflow.testing.schedules import Event, Schedule, Step, description, schedules
 from malflow.testing.trial import Outcome, built, try_out
 
+pytestmark = pytest.mark.slow
+
 STOP, SNAPSHOT, CRASH, RESCALE = Event
 
 

@@ -16,6 +16,8 @@ from tests.selection.model import Row, ascending, by_key, on_time
 from tests.timers.model import Dropping, Scripted, fired_rows
 from tests.windows.running import Item, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 values = st.one_of(st.integers(1, 15), st.integers(1, 15), st.sampled_from(["drop", "sleep", "wait"]))
 records = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 12), values)
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40).map(ascending)

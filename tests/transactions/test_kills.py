@@ -11,6 +11,8 @@ from tests.kit.ledger import rows_of, transactions_of
 from tests.kit.nights import NIGHTLY
 from tests.transactions.program import OUTSIDE, SIZE, SIZE_ON_SPARK
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.transactions.program"
 OWN = ["sink-prepare", "sink-commit-one", "sink-after-commit"]
 """Points within the sink's calls."""

@@ -23,6 +23,8 @@ from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import in_memory
 from tests.kit.ledger import LedgerSink, rows_of, transactions_of
 
+pytestmark = pytest.mark.slow
+
 CALLS = ["fence", "prepare", "commit", "commit one", "after commit", "abort"]
 
 

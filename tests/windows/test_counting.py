@@ -20,6 +20,8 @@ from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import counted, parted
 from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 keys = st.sampled_from(["a", "b", "c"])
 records = st.tuples(keys, st.integers(-30, 60), st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16, 1.0]))
 streams = st.lists(st.one_of(records, st.just(PAUSE)), max_size=40)

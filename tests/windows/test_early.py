@@ -19,6 +19,8 @@ from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import early_results
 from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, int, int]
 """The size of windows, the distance of their starts, and that of early results."""
 

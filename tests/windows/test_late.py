@@ -20,6 +20,8 @@ from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import Record, late_sessions, late_windows, sliding_windows
 from tests.windows.running import Item, source_of
 
+pytestmark = pytest.mark.slow
+
 
 def index_of_letter(key: str, workers: Sequence[int]) -> int:
     """Place a, c, e, ... on the first of two workers."""

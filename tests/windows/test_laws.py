@@ -22,6 +22,8 @@ from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import Record, parted, sliding_windows
 from tests.windows.running import Item, Watch, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 keys = st.sampled_from(["a", "b", "c"])
 records = st.lists(st.tuples(keys, st.integers(-30, 60), st.integers(-5, 5)), max_size=40)
 bounds = st.integers(0, 6)

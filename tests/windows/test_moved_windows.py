@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from malflow.testing import END, PAUSE, ScriptedSource, Timed
 from malflow.windows import session, sliding, tumbling
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import sliding_windows
+
+pytestmark = pytest.mark.slow
 
 
 class Shape(NamedTuple):

@@ -29,6 +29,8 @@ from tests.windows.model import parted
 from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
 from tests.windows.test_moved_windows import changes, records_of, run_through, scripts
 
+pytestmark = pytest.mark.slow
+
 UNITS = ["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)
 """Some hours before the clocks of Europe are set forward, and days before a quarter ends."""

@@ -25,6 +25,8 @@ from malflow.windows import Timing, tumbling
 from tests.kit.driving import Store, compiled
 from tests.kit.ticking import PARTS, HandClock, Polls, Step, scripts
 
+pytestmark = pytest.mark.slow
+
 SIZE = 10
 
 

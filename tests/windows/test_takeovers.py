@@ -22,6 +22,8 @@ from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.windows import calendar, counting, session, sliding, tumbling
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 LEVELS = [

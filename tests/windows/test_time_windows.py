@@ -20,6 +20,8 @@ from tests.kit.driving import Store, compiled, finish, run_of
 from tests.windows.model import Record, parted, sliding_windows, windowed
 from tests.windows.running import Item, Watch, collected, results_of, source_of, windowed_flow
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, int, int]
 """The size of windows, the distance of their starts, and their offset."""
 

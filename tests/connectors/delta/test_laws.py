@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from malflow.connectors.delta import DeltaSink
 from malflow.testing import assert_sink
 from tests.kit.going_back import copied_folder
+
+pytestmark = pytest.mark.slow
 
 
 def test_laws_of_a_delta_table_as_a_sink(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from malflow.sources import CsvSource, InputFileError, TextFileSource
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=S3_SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[FaultyS3]:

@@ -22,6 +22,8 @@ from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.disks import make_room, small_disk
 
+pytestmark = pytest.mark.slow
+
 
 def send(sink: Any, *values: object) -> None:
     sink.sink_batch([NoKey] * len(values), values, range(len(values)))

@@ -12,6 +12,8 @@ from tests.connectors.kafka.kit import Broker, poll_for, read_some, run_to_the_e
 from tests.kit.going_back import keep_copy, put_back
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.slow
+
 OLD = [b"old %d" % number for number in range(10)]
 NEW = [b"new %d" % number for number in range(30)]
 

@@ -18,6 +18,8 @@ from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_chi
 from tests.kit.nights import NIGHTLY, only_nightly
 from tests.servers.kafka import Kafka
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.connectors.kafka.program"
 OWN = ["sink-prepare", "sink-commit", "sink-produced", "sink-after-commit"]
 """Points within the sink's calls."""

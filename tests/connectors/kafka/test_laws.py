@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from itertools import count, islice
 
+import pytest
+
 from malflow.testing import assert_sink, assert_source
 from malflow.testing.sink_laws import SINK_LAWS
 from malflow.testing.source_laws import SOURCE_LAWS
@@ -13,6 +15,8 @@ from tests.connectors.kafka.kit import Broker
 from tests.kit.going_back import copied
 from tests.kit.nights import only_nightly
 from tests.servers.kafka import Kafka
+
+pytestmark = pytest.mark.slow
 
 
 def test_laws_of_a_topic_as_a_source(broker: Broker) -> None:

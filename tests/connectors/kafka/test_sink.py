@@ -17,6 +17,8 @@ from malflow.sources import SingleIteratorSource, StatelessSource
 from tests.connectors.kafka.kit import Broker
 from tests.kit.backends import at_once
 
+pytestmark = pytest.mark.slow
+
 LEAST, ONCE = "at-least-once", "exactly-once"
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.testing import assert_sink, assert_source
 from malflow.testing.source_laws import SOURCE_LAWS
 from tests.kit.going_back import copied_folder
+
+pytestmark = pytest.mark.slow
 
 ROWS = 25
 

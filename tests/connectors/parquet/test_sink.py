@@ -26,6 +26,8 @@ from malflow.sources import SingleIteratorSource
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 
+pytestmark = pytest.mark.slow
+
 LOCAL = "local"
 
 

@@ -34,6 +34,8 @@ from tests.connectors.postgres.writer import TABLE, writing
 from tests.kit.waiting import wait_until
 from tests.servers.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 END_READERS = """
 select pg_terminate_backend(active_pid) from pg_replication_slots where active and database = current_database()
 """

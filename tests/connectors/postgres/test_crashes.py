@@ -18,6 +18,8 @@ from tests.kit.killing import kill_child, parked, run_child, wake
 from tests.kit.nights import NIGHTLY, only_nightly
 from tests.servers.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "tests.connectors.postgres.copying"
 PATIENCE = 60
 COPYING = ["prepared:2", "manifest-written:4"]

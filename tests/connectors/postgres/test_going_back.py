@@ -14,6 +14,8 @@ from tests.connectors.postgres.kit import poll_until, read_all
 from tests.kit.going_back import keep_copy, promote_copy
 from tests.servers.postgres import Postgres
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server(own_postgres: Callable[[], Postgres]) -> Postgres:

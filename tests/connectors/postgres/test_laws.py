@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import psycopg
+import pytest
 
 from malflow.connectors.postgres import PostgresSink, PostgresSource
 from malflow.testing import assert_sink, assert_source
@@ -12,6 +13,8 @@ from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.postgres.kit import Database
 from tests.kit.going_back import copied
 from tests.servers.postgres import Postgres
+
+pytestmark = pytest.mark.slow
 
 
 def test_laws_of_a_table_as_a_source(database: Database) -> None:

@@ -19,7 +19,10 @@ PROGRAM = "tests.connectors.sql.program"
 WHOLE = [(number, side) for number in range(SIZE) for side in ("left", "right")]
 SHORT = ["before-commit"]
 
-pytestmark = pytest.mark.parametrize("database", DATABASES if NIGHTLY else ["sqlite"], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("database", DATABASES if NIGHTLY else ["sqlite"], indirect=True),
+]
 
 
 @contextmanager

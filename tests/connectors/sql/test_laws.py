@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from malflow.connectors.sql import SqlSink
@@ -13,6 +14,8 @@ from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.sql.kit import Database, made
 from tests.kit.going_back import copied, copied_folder
 from tests.servers.mariadb import MariaDB
+
+pytestmark = pytest.mark.slow
 
 
 def test_laws_of_a_table_that_is_appended_to(sqlite: Database) -> None:

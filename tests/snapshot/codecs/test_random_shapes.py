@@ -20,7 +20,7 @@ from malflow.snapshot import FsspecBackend
 from tests.kit.backends import in_memory
 from tests.kit.evolving import keep, module, opened
 
-pytestmark = pytest.mark.damages_snapshots("the classes in them change")
+pytestmark = [pytest.mark.slow, pytest.mark.damages_snapshots("the classes in them change")]
 
 NAME = "a_job_that_changes"
 BY_PLACE = ("tuple", "frozen slots")
