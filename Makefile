@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
+# Where this is set, each process of the tests compiles what it imports, and pytest rewrites every assertion anew.
+unexport PYTHONDONTWRITEBYTECODE
 # How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone.
 WORKERS ?= auto
 # How many of the slowest tests to list at the end; none by default.
@@ -41,7 +43,7 @@ servers: $(VENV)/.dev
 archive: $(VENV)/.dev
 	$(BIN)/python -m tests.kit.java_archive
 
-# Tests start processes by the hundred; where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports.
+# Tests start processes by the hundred; without this, the first of them compile the same modules at the same time.
 bytecode: $(VENV)/.dev
 	$(BIN)/python -m compileall -q malflow tests examples benchmarks
 

@@ -6,20 +6,26 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = ["ROW", "marked_tests", "with_tests"]
 
 TESTS = Path(__file__).parent
+MARK = "pytest.mark.fault"
 ROW = re.compile(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|")
 """A row of a table in docs/faults.md: number, fault, what malflow does."""
 
 
+@cache
 def marked_tests() -> dict[str, list[str]]:
     """Return the tests of each fault, by its number."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    texts = (path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("test_*.py")))
+    for text in texts:
+        if MARK not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 for fault in _faults(node):
                     found[fault].append(node.name)
@@ -44,5 +50,5 @@ def with_tests(page: str) -> str:
 
 def _faults(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.fault":
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == MARK:
             yield from (ast.literal_eval(argument) for argument in decorator.args)

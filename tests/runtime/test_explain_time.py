@@ -241,7 +241,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, script: Any, **options: Any) -
 
 
 def test_a_run_that_waits_warns_once(caplog: pytest.LogCaptureFixture) -> None:
-    (warning,) = warnings_of(caplog, [Timed(1, 1), *[PAUSE(50)] * 20])
+    (warning,) = warnings_of(caplog, [Timed(1, 1), *[PAUSE(50)] * 8])
     assert warning.startswith("no epoch and no output for 60 s, while operators wait:\noperator 'hourly' has 1 window")
     assert "it is held back by source 'flights'" in warning
 
@@ -251,7 +251,7 @@ def test_a_run_that_waits_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     [
         [Timed(1, 1), PAUSE(50), PAUSE(50)],
         [item for at in range(40) for item in (Timed(at, at), PAUSE(20))],
-        [*[PAUSE(50)] * 20],
+        [*[PAUSE(50)] * 8],
     ],
     ids=["soon over", "epochs", "nothing open"],
 )

@@ -1,6 +1,7 @@
 """Fixtures of real servers: an address for a session of tests, or a server of one's own that can be killed.
 
-A test that asks for one is marked `servers` and `slow`. Where the server is missing the test is skipped, and the last
+A test that asks for one is marked `servers` and `slow`; one that asks at run time, by `getfixturevalue`, marks itself
+by `SERVER`. Where the server is missing the test is skipped, and the last
 line of the run says why; with CI=true it fails.
 """
 
@@ -22,6 +23,7 @@ from tests.servers.sessions import Session
 from tests.servers.versitygw import Versitygw
 
 __all__ = [
+    "SERVER",
     "kafka_servers",
     "mariadb_url",
     "own_kafka",
@@ -36,6 +38,9 @@ __all__ = [
 ]
 
 S = TypeVar("S", bound=Server)
+
+SERVER = (pytest.mark.servers, pytest.mark.slow)
+"""The marks of a test or a parameter for which a server is asked only at run time."""
 
 _SESSION = pytest.StashKey[Session]()
 _NEED = "needs a server, "
@@ -71,8 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a server."""
     for item in items:
         if "server_session" in getattr(item, "fixturenames", ()):
-            item.add_marker("servers")
-            item.add_marker("slow")
+            for mark in SERVER:
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

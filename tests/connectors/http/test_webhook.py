@@ -183,6 +183,7 @@ def test_many_senders_at_once(opened: Any) -> None:
     def reading() -> None:
         while not stop.is_set() or server.reader.lag():
             read.extend(server.reader.poll_batch(7)[0])
+            stop.wait(0.001)  # or it takes the processor from the senders
 
     thread = threading.Thread(target=reading)
     thread.start()
@@ -302,6 +303,7 @@ def ends(client: socket.socket) -> bytes:
     return said
 
 
+@pytest.mark.slow  # it waits for the server's patience, as the next two do
 @pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: x\r\nX-A: ", b"POST /", b"\r\n\r\n"])
 def test_connections_on_which_no_head_comes(sent: bytes, opened: Any) -> None:
     server = opened(timeout=1, token="t0k3n")
@@ -310,6 +312,7 @@ def test_connections_on_which_no_head_comes(sent: bytes, opened: Any) -> None:
     assert {ends(client) for client in clients} <= {b""} or sent == b"\r\n\r\n"
 
 
+@pytest.mark.slow
 def test_head_that_comes_byte_by_byte(opened: Any) -> None:
     server = opened(timeout=1)
     client = connected(server, b"POST / HTTP/1.1\r\nX-A: ")
@@ -321,6 +324,7 @@ def test_head_that_comes_byte_by_byte(opened: Any) -> None:
     assert time.monotonic() < begun + 15
 
 
+@pytest.mark.slow
 def test_connection_that_is_kept_between_requests(opened: Any) -> None:
     server = opened(timeout=2)
     request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"

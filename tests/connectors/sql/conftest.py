@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from malflow.connectors.sql import SqlSink
 from tests.connectors.sql.kit import Database, made, opened
+from tests.servers.plugin import SERVER
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def postgres(postgres_dsn: str) -> Iterator[Database]:
         yield database
 
 
-DATABASES = ["sqlite", pytest.param("postgres", marks=[]), "mariadb"]
+DATABASES = ["sqlite", pytest.param("postgres", marks=SERVER), pytest.param("mariadb", marks=SERVER)]
 
 
 @pytest.fixture(params=DATABASES)
