@@ -12,7 +12,7 @@ from malflow.diagnostics import short_repr
 from malflow.engine.parts import Place
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, OperatorError
-from malflow.operators.hosting.source import list_parts, refuse_gone
+from malflow.operators.hosting.parts_listing import list_parts, refuse_gone
 
 __all__ = ["Change", "Discovery", "discovering", "refuse_unfinished", "with_waiting"]
 

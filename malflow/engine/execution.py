@@ -26,8 +26,9 @@ from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.parts_listing import gone_error, list_parts
 from malflow.operators.hosting.reader_methods import Lags
-from malflow.operators.hosting.source import Source, gone_error, list_parts
+from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch

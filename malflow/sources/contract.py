@@ -30,8 +30,13 @@ POLL_SECONDS = 0.01
 class StatelessSourcePartition(Generic[V, T]):
     """A reader of one part. Subclassing is optional: any object with these methods works.
 
-    It may have a method ``set_clock(now, started)``, which is called before the polls of a tick with the time of the
-    tick and that of the run's first tick, in UTC. A tick that is repeated has the same time.
+    It may have these methods:
+
+    - ``set_clock(now, started)``: called before the polls of a tick with the time of the tick and that of the run's
+      first tick, in UTC. A tick that is repeated has the same time;
+    - ``position()``: returns what ``resume_part()`` of the source continues from, see `StatelessSourceImpl`;
+    - ``take_skipped()``: returns how much time the clock of ticks is to skip, as a timedelta, since the last call. It
+      is for scripts of tests.
     """
 
     @abstractmethod
@@ -98,6 +103,9 @@ class StatefulSourcePartition(StatelessSourcePartition[V, T], Generic[V, T, S]):
 
 class StatelessSourceImpl(Generic[P, V, T]):
     """A source whose parts restart from the beginning when they are rebuilt. Subclassing is optional.
+
+    It may have a method ``resume_part(part, position)``, which returns a reader that continues where another one of the
+    same run was, by its ``position()``. On Spark, where readers move between processes, they are pickled otherwise.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the

@@ -16,8 +16,8 @@ from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
+from malflow.operators.hosting.parts_listing import list_parts
 from malflow.operators.hosting.reader_methods import lag_of, offers_own
-from malflow.operators.hosting.source import list_parts
 from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend

@@ -358,8 +358,8 @@ class FlowRun:
         for worker in self.live._workers:
             for name, state in worker.states().items():
                 states.setdefault(name, {})[worker.worker_id] = state
-        parts = [item for source in self.live._sources for item in source._partitions.items()]
-        at = Positions(**{part: reader.snapshot() for part, reader in parts})
+        parts = [item for source in self.live._sources for item in source._readers.items()]
+        at = Positions(**{part: reader.partition.snapshot() for part, reader in parts})
         return differences(states, fold(self._flow.fed, at, self.shape))
 
 

@@ -22,7 +22,6 @@ class PartOperator(Operator):
         super().__init__(context, callback)
         self.state = KeyedState(tracked=context.tracked)
         self._positions = Positions(self.state)
-        self._partitions: dict[Any, Any] = {}
 
     def delta(self) -> Delta:
         """Ask the parts for their positions, and return the changes since the last call."""
@@ -42,11 +41,11 @@ class PartOperator(Operator):
         """
         raise NotImplementedError
 
-    def _snapshot(self, part: Any) -> Any:
-        return self._call(part, _snapshot, self._partitions[part])
+    def _snapshot(self, part: Any, partition: Any) -> Any:
+        return self._call(part, _snapshot, partition)
 
-    def _collect(self, part: Any) -> Any:
-        return self._call(part, _collect, self._partitions[part])
+    def _collect(self, part: Any, partition: Any) -> Any:
+        return self._call(part, _collect, partition)
 
     def _call(self, part: Any, method: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -106,6 +106,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
 
     def __init__(self, context: OperatorContext, sink: StatefulSink[Any, Any, Any, Any, Any]) -> None:
         super().__init__(context, sink.impl)
+        self._partitions: dict[Any, Any] = {}
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Group the records by part, restore their own keys, and write them."""
@@ -124,7 +125,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
             holder = holder_of(part)
             moves = holder.context.worker_id != self.context.worker_id
             if moves:
-                holder.state[part] = self._collect(part)
+                holder.state[part] = self._collect(part, partition)
             del self._partitions[part]
             if moves:
                 _call_optional(self, partition, "close")
@@ -145,8 +146,8 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         release_all(partial(_call_optional, self, partition, "close") for partition in partitions.values())
 
     def _note_positions(self) -> None:
-        for part in self._partitions:
-            self._positions.note(part, self._snapshot(part))
+        for part, partition in self._partitions.items():
+            self._positions.note(part, self._snapshot(part, partition))
 
     def _partition(self, part: Any) -> Any:
         if part not in self._partitions:

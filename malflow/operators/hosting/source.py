@@ -4,97 +4,29 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Self
 
-from malflow.diagnostics import operator_error, short_repr
+from malflow.diagnostics import short_repr
 from malflow.errors import (
     GraphError,
-    MissingDependency,
-    OperatorError,
-    refuse_deferred,
     release_all,
-    require_methods,
 )
 from malflow.event_time.tick import Tick
 from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.hosting.part_operator import PartOperator
 from malflow.operators.hosting.poll_pacing import PollPacing
-from malflow.operators.hosting.reader_methods import Lags, lag_of, offers_own
+from malflow.operators.hosting.reader import PickledReader, Reader
+from malflow.operators.hosting.reader_methods import Lags, lag_of
 from malflow.operators.waiting import OperatorTime
-from malflow.partitioners import check_key
 from malflow.records.batch import BATCH_SIZE, Batch, interleave
-from malflow.records.rows import Rows
-from malflow.sources.contract import StatefulSource, StatefulSourcePartition, StatelessSource, poll_until
+from malflow.sources.contract import StatefulSource, StatelessSource
 
-__all__ = ["Source", "gone_error", "list_parts", "refuse_gone"]
+__all__ = ["Source"]
 
 _NO_TIME = timedelta(0)
-
-
-def list_parts(
-    operator_name: str, source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
-) -> list[Any]:
-    """Return the parts that a source lists.
-
-    Raises:
-        OperatorError: if the source fails, a part can't be used as a key, or one is listed twice.
-    """
-    try:
-        parts = list(source.impl.list_parts())
-        for part in parts:
-            check_key(part)
-        twice = [part for part in parts if parts.count(part) > 1] if len(set(parts)) < len(parts) else []
-    except (GraphError, MissingDependency):
-        raise
-    except Exception as error:
-        raise operator_error(operator_name, error, None, source.impl) from error
-    if twice:
-        raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
-    return parts
-
-
-def refuse_gone(
-    operator_name: str,
-    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
-    part: Any,
-    position: Any,
-) -> None:
-    """Refuse a part that is listed no more, unless the reader built from its last position is finished.
-
-    Raises:
-        OperatorError: naming the part.
-    """
-    about = f"part {short_repr(part)}"
-    try:
-        is_pickled = isinstance(position, _PickledReader)
-        reader = pickle.loads(position.data) if is_pickled else source.build_part(part, position)  # noqa: S301 - of this run
-        is_finished = bool(reader.is_finished())
-        if hasattr(reader, "suspend"):
-            reader.suspend()
-    except Exception as error:
-        raise operator_error(operator_name, error, None, source.impl, about=f"{about}, which is gone") from error
-    if not is_finished:
-        raise gone_error(operator_name, part, source.impl)
-
-
-def gone_error(operator_name: str, part: Any, impl: Any) -> OperatorError:
-    """Return the error that says that an unfinished part is listed no more."""
-    reason = (
-        "list_parts() lists it no more, though its reader is not finished; bring it back, start without the snapshot "
-        "by restore=None, or have its reader say is_finished()"
-    )
-    return operator_error(operator_name, reason, None, impl, about=f"part {short_repr(part)}")
-
-
-@dataclass(frozen=True, slots=True)
-class _PickledReader:
-    """A reader without a position, pickled whole."""
-
-    data: bytes
 
 
 class Source(PartOperator):
@@ -133,26 +65,24 @@ class Source(PartOperator):
         self._pacing = PollPacing(BATCH_SIZE if context.debug else 1)
         self._now = datetime.now(UTC)
         self._source = source
+        self._has_positions = isinstance(source, StatefulSource)
         self._keyed = keyed
         self._listed = parts
         self._discovered: Collection[Any] = ()
         self._is_open = False
-        self._live: dict[Any, Any] = {}
-        self._just_finished: list[Any] = []
+        self._readers: dict[Any, Reader] = {}
+        self._parked: dict[Any, Reader] = {}
         self._finished: set[Any] = set()
         self._newly_finished: list[Any] = []
-        self._parked: dict[Any, Any] = {}
-        self._confirming: set[Any] = set()
-        self._lagging: set[Any] = set()
 
     @property
     def is_finished(self) -> bool:
         """Whether all parts of this worker are finished."""
-        return self._is_open and not self._live
+        return self._is_open and not self.live_parts
 
     def has_part(self, part: Any) -> bool:
         """Whether a part is read on this worker, or has been read to its end."""
-        return part in self._partitions
+        return part in self._readers
 
     def set_parts(self, parts: Sequence[Any], discovered: Collection[Any]) -> None:
         """Set the parts of this worker, of which some are new; `open` builds the readers of these.
@@ -167,30 +97,33 @@ class Source(PartOperator):
         """Build the missing readers, from their positions if they have any."""
         self._is_open = True
         for part in self._listed:
-            if part in self._partitions:
-                continue
-            state = self.state.get(part)
-            partition = self._call(part, self._parked_or_built, part, state)
-            poll = "poll_batch" if hasattr(partition, "poll_batch") and not hasattr(partition, "poll") else "poll"
-            self._call(part, require_methods, partition, "build_part()", (poll, "is_finished"))
-            self._call(
-                part, refuse_deferred, partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend")
-            )
-            if part not in self._finished:
-                self._live[part] = partition
-            self._add_reader(part, partition)
-            if self.context.pickle_reader is not None and not isinstance(self._source, StatefulSource):
-                self._pickled(part, partition)  # one that can't is refused before it is read
-        self._live = {part: self._live[part] for part in self._listed if part in self._live}
-        self.live_parts = tuple(self._live)
+            if part not in self._readers:
+                self._open_reader(part)
+        listed = set(self._listed)
+        for part, reader in self._readers.items():
+            reader.is_live = reader.is_live and part in listed
+        self._note_live()
         self._drop_finished()
+
+    def _open_reader(self, part: Any) -> None:
+        partition = self._call(part, self._parked_or_built, part, self.state.get(part))
+        reader = Reader(partition, has_position=self._has_positions)
+        self._call(part, reader.check)
+        reader.is_live = part not in self._finished
+        self._readers[part] = reader
+        if self.context.pickle_reader is not None and not self._has_positions:
+            self._pickled(part, partition)  # one that can't is refused before it is read
+
+    def _note_live(self) -> None:
+        self.live_parts = tuple(
+            part for part in self._listed if (reader := self._readers.get(part)) is not None and reader.is_live
+        )
 
     def begin_tick(self, tick: Tick) -> None:
         """Set the clock of the readers that have one."""
         self._now = tick.now
-        for part, partition in self._live.items():
-            if hasattr(partition, "set_clock"):
-                self._call(part, partition.set_clock, tick.now, tick.started)
+        for part in self.live_parts:
+            self._call(part, self._readers[part].set_clock, tick)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
         """Poll each part once, or only the next one in order; emit the epoch `MAX` if the run ends."""
@@ -203,7 +136,7 @@ class Source(PartOperator):
         if not self.pauses:
             self._pacing.start_tick(self.polled)
             parts = self.live_parts[: 1 if self.in_order else None]
-            polled = {part: self._poll(part, self._live[part], len(parts)) for part in parts}
+            polled = {part: self._poll(part, len(parts)) for part in parts}
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batch = interleave(list(polled.values()))
@@ -225,8 +158,7 @@ class Source(PartOperator):
 
     def take_skipped(self) -> timedelta:
         """Return how much time the clock of ticks skips, by the readers of test scripts, since the last call."""
-        live = self._live.values()
-        return max((it.take_skipped() for it in live if hasattr(it, "take_skipped")), default=_NO_TIME)
+        return max((self._readers[part].take_skipped() for part in self.live_parts), default=_NO_TIME)
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
         """Transfer each part to its holder.
@@ -234,30 +166,24 @@ class Source(PartOperator):
         A reader with a position that changes worker is collected, suspended and built again there. Other readers are
         passed on as they are, so that a part without a position does not start over.
         """
-        for part, partition in list(self._partitions.items()):
-            holder, live = holder_of(part), part in self._live
-            moves = live and holder.context.worker_id != self.context.worker_id
-            rebuilt = moves and isinstance(self._source, StatefulSource)
+        for part, reader in list(self._readers.items()):
+            holder = holder_of(part)
+            moves = reader.is_live and holder.context.worker_id != self.context.worker_id
+            rebuilt = moves and self._has_positions
             if rebuilt:
-                holder.state[part] = self._collect(part)
-            del self._partitions[part]
-            self._live.pop(part, None)
-            self._confirming.discard(part)
-            self._lagging.discard(part)
-            if not rebuilt:
-                holder.attach(part, partition, live=live)
-            elif hasattr(partition, "suspend"):
-                self._call(part, partition.suspend)
+                holder.state[part] = self._collect(part, reader.partition)
+            del self._readers[part]
+            if rebuilt:
+                self._call(part, reader.suspend)
+            else:
+                holder.attach(part, reader)
         for part in self._finished:
             holder_of(part).finish((part,))
 
-    def attach(self, part: Any, partition: Any, *, live: bool) -> None:
+    def attach(self, part: Any, reader: Reader) -> None:
         """Take over the reader of a part."""
-        self._add_reader(part, partition)
-        if live:
-            self._live[part] = partition
-        else:
-            self._just_finished.append(part)
+        self._readers[part] = reader
+        reader.must_note = not reader.is_live
 
     def take_finished(self, *, whole: bool) -> list[Any]:
         """Return the parts that have finished since the last call, or all that have finished in this run."""
@@ -271,11 +197,11 @@ class Source(PartOperator):
     @property
     def confirms(self) -> bool:
         """Whether a reader confirms positions, by ``committed``."""
-        return bool(self._confirming)
+        return any(reader.confirms for reader in self._readers.values())
 
     def positions(self) -> dict[Any, Any]:
         """Return the positions in the last delta, of the parts whose readers confirm them."""
-        return {part: self.state[part] for part in self._confirming if part in self.state}
+        return {part: self.state[part] for part, it in self._readers.items() if it.confirms and part in self.state}
 
     def confirm(self, positions: Mapping[Any, Any]) -> list[Exception]:
         """Pass positions in a durable snapshot to the readers of these parts; return the errors of those that fail.
@@ -284,10 +210,11 @@ class Source(PartOperator):
         """
         errors: list[Exception] = []
         for part in positions:
-            if part not in self._confirming or part not in self._partitions:
+            reader = self._readers.get(part)
+            if reader is None or not reader.confirms:
                 continue
             try:
-                self._partitions[part].committed(positions[part])
+                reader.partition.committed(positions[part])
             except Exception as error:  # noqa: BLE001 - the run goes on, and its listeners hear of it
                 errors.append(self.error(error, about=f"part {short_repr(part)}"))
                 errors[-1].__cause__ = error
@@ -296,30 +223,23 @@ class Source(PartOperator):
     @property
     def tells_lag(self) -> bool:
         """Whether a reader tells how much waits behind its position, by ``lag``."""
-        return bool(self._lagging)
+        return any(reader.tells_lag for reader in self._readers.values())
 
     def lags(self) -> Lags:
         """Return the lag of each unfinished part whose reader tells it."""
-        return {part: self._call(part, lag_of, it) for part, it in self._live.items() if part in self._lagging}
-
-    def _add_reader(self, part: Any, partition: Any) -> None:
-        self._partitions[part] = partition
-        if isinstance(self._source, StatefulSource) and offers_own(partition, "committed"):
-            self._confirming.add(part)
-        if offers_own(partition, "lag"):
-            self._lagging.add(part)
+        telling = (part for part in self.live_parts if self._readers[part].tells_lag)
+        return {part: self._call(part, lag_of, self._readers[part].partition) for part in telling}
 
     def close(self) -> None:
         """Suspend the readers."""
-        held = [*self._partitions.items(), *self._parked.items()]
-        self._is_open, self._partitions, self._live, self._just_finished, self._parked = False, {}, {}, [], {}
-        self._confirming, self._lagging = set(), set()
-        release_all(partial(self._call, part, it.suspend) for part, it in held if hasattr(it, "suspend"))
+        held = [*self._readers.items(), *self._parked.items()]
+        self._is_open, self._readers, self._parked, self.live_parts = False, {}, {}, ()
+        release_all(partial(self._call, part, reader.suspend) for part, reader in held)
 
     def park(self) -> None:
         """Suspend the readers, but keep those that may continue from the positions that `open` will find."""
-        parked = {part: it for part, it in self._partitions.items() if _may_go_on(it)}
-        self._partitions = {part: it for part, it in self._partitions.items() if part not in parked}
+        parked = {part: reader for part, reader in self._readers.items() if reader.may_go_on}
+        self._readers = {part: reader for part, reader in self._readers.items() if part not in parked}
         try:
             self.close()
         finally:
@@ -328,19 +248,19 @@ class Source(PartOperator):
     def _parked_or_built(self, part: Any, state: Any) -> Any:
         parked = self._parked.pop(part, None)
         if parked is not None:
-            if state is not None and parked.go_on_from(state):
-                return parked
+            if state is not None and parked.partition.go_on_from(state):
+                return parked.partition
             parked.suspend()
         return self._build(part, state)
 
     def _note_positions(self) -> None:
-        is_stateful = isinstance(self._source, StatefulSource)
-        if not is_stateful and self.context.pickle_reader is None:
+        if not self._has_positions and self.context.pickle_reader is None:
             return
-        for part in (*self._live, *self._just_finished):  # one that finished earlier stays where it is
-            position = self._snapshot(part) if is_stateful else self._pickled(part, self._partitions[part])
-            self._positions.note(part, position)
-        self._just_finished.clear()
+        note = self._snapshot if self._has_positions else self._pickled
+        for part, reader in self._readers.items():
+            if reader.is_live or reader.must_note:  # one that finished earlier stays where it is
+                self._positions.note(part, note(part, reader.partition))
+                reader.must_note = False
 
     def _build(self, part: Any, state: Any) -> Any:
         if isinstance(self._source, StatefulSource):
@@ -348,7 +268,7 @@ class Source(PartOperator):
             return self._source.build_discovered_part(part) if is_new else self._source.build_part(part, state)
         if state is None:
             return self._source.build_part(part, None)
-        if isinstance(state, _PickledReader):
+        if isinstance(state, PickledReader):
             return pickle.loads(state.data)  # noqa: S301 - this run wrote it
         return self._source.impl.resume_part(part, state)  # type: ignore[attr-defined] # it gave a position
 
@@ -363,7 +283,7 @@ class Source(PartOperator):
         if self.context.pickle_reader is None:
             return None
         try:
-            return _PickledReader(self.context.pickle_reader(partition))
+            return PickledReader(self.context.pickle_reader(partition))
         except Exception as error:
             raise GraphError(
                 f"the reader of part {short_repr(part)} of source '{self.context.operator_name}' can't move to another "
@@ -372,46 +292,17 @@ class Source(PartOperator):
                 operator=self.context.operator_name,
             ) from error
 
-    def _poll(self, part: Any, partition: Any, parts: int) -> Batch:
+    def _poll(self, part: Any, parts: int) -> Batch:
         limit = max(1, min(self._pacing.part_limit(parts), self.most // parts))
-        values, timestamps = self._take(part, partition, limit)
+        values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
 
-    def _take(self, part: Any, partition: Any, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
-        if hasattr(partition, "poll_batch"):
-            answer = self._call(part, partition.poll_batch, limit)
-        else:
-            answer = self._call(part, poll_until, partition, limit)
-        return self._call(part, _two_columns, answer)  # type: ignore[no-any-return] # what _two_columns gives
-
     def _drop_finished(self) -> None:
-        finished = [part for part, partition in self._live.items() if self._call(part, _is_finished, partition)]
+        finished = [part for part in self.live_parts if self._call(part, self._readers[part].is_finished)]
+        if not finished:
+            return
         for part in finished:
-            del self._live[part]
-        self._just_finished.extend(finished)
+            self._readers[part].is_live, self._readers[part].must_note = False, True
         self._newly_finished.extend(finished)
         self._finished.update(finished)
-        if len(self._live) != len(self.live_parts):
-            self.live_parts = tuple(self._live)
-
-
-def _may_go_on(partition: Any) -> bool:
-    """Whether a reader overrides `go_on_from`."""
-    kind = StatefulSourcePartition
-    return isinstance(partition, kind) and type(partition).go_on_from is not kind.go_on_from
-
-
-def _is_finished(partition: Any) -> bool:
-    return bool(partition.is_finished())
-
-
-def _two_columns(answer: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    values, timestamps = answer
-    if len(values) != len(timestamps):
-        raise ValueError(f"poll_batch gave {len(values)} values and {len(timestamps)} timestamps")
-    return _counted(values), _counted(timestamps)
-
-
-def _counted(column: Sequence[Any]) -> Sequence[Any]:
-    """Return a column whose iterators have a length hint, by which a failing record is found."""
-    return column if type(column) in (list, tuple, range, Rows) else list(column)
+        self._note_live()

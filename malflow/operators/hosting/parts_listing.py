@@ -1,0 +1,69 @@
+"""The parts that a source lists, and those that it lists no more."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from malflow.diagnostics import operator_error, short_repr
+from malflow.errors import GraphError, MissingDependency, OperatorError
+from malflow.operators.hosting.reader import PickledReader
+from malflow.partitioners import check_key
+from malflow.sources.contract import StatefulSource, StatelessSource
+
+__all__ = ["gone_error", "list_parts", "refuse_gone"]
+
+
+def list_parts(
+    operator_name: str, source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any]
+) -> list[Any]:
+    """Return the parts that a source lists.
+
+    Raises:
+        OperatorError: if the source fails, a part can't be used as a key, or one is listed twice.
+    """
+    try:
+        parts = list(source.impl.list_parts())
+        for part in parts:
+            check_key(part)
+        twice = [part for part in parts if parts.count(part) > 1] if len(set(parts)) < len(parts) else []
+    except (GraphError, MissingDependency):
+        raise
+    except Exception as error:
+        raise operator_error(operator_name, error, None, source.impl) from error
+    if twice:
+        raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
+    return parts
+
+
+def refuse_gone(
+    operator_name: str,
+    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
+    part: Any,
+    position: Any,
+) -> None:
+    """Refuse a part that is listed no more, unless the reader built from its last position is finished.
+
+    Raises:
+        OperatorError: naming the part.
+    """
+    about = f"part {short_repr(part)}"
+    try:
+        is_pickled = isinstance(position, PickledReader)
+        reader = pickle.loads(position.data) if is_pickled else source.build_part(part, position)  # noqa: S301 - of this run
+        is_finished = bool(reader.is_finished())
+        if hasattr(reader, "suspend"):
+            reader.suspend()
+    except Exception as error:
+        raise operator_error(operator_name, error, None, source.impl, about=f"{about}, which is gone") from error
+    if not is_finished:
+        raise gone_error(operator_name, part, source.impl)
+
+
+def gone_error(operator_name: str, part: Any, impl: Any) -> OperatorError:
+    """Return the error that says that an unfinished part is listed no more."""
+    reason = (
+        "list_parts() lists it no more, though its reader is not finished; bring it back, start without the snapshot "
+        "by restore=None, or have its reader say is_finished()"
+    )
+    return operator_error(operator_name, reason, None, impl, about=f"part {short_repr(part)}")

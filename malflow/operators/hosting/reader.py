@@ -1,0 +1,105 @@
+"""A user's reader of one part of a source, and what its host knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from malflow.errors import refuse_deferred, require_methods
+from malflow.event_time.tick import Tick
+from malflow.operators.hosting.reader_methods import offers_own
+from malflow.records.rows import Rows
+from malflow.sources.contract import StatefulSourcePartition, poll_until
+
+__all__ = ["PickledReader", "Reader"]
+
+_NO_TIME = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledReader:
+    """A reader without a position, pickled whole."""
+
+    data: bytes
+
+
+class Reader:
+    """The reader of one part.
+
+    Args:
+        partition: the user's object.
+        has_position: whether it resumes from a position, which it may confirm.
+
+    Attributes:
+        partition: the user's object.
+        is_live: whether it is polled, since it has not finished in this run.
+        must_note: whether its position is to be noted, though it has finished.
+        confirms: whether it confirms positions, by ``committed``.
+        tells_lag: whether it tells how much waits behind its position, by ``lag``.
+    """
+
+    __slots__ = ("confirms", "is_live", "must_note", "partition", "tells_lag")
+
+    def __init__(self, partition: Any, *, has_position: bool) -> None:
+        self.partition = partition
+        self.is_live = True
+        self.must_note = False
+        self.confirms = has_position and offers_own(partition, "committed")
+        self.tells_lag = offers_own(partition, "lag")
+
+    def check(self) -> None:
+        """Check that the user's object is a reader.
+
+        Raises:
+            TypeError: if it lacks a method, or has one that can't be called as it is.
+        """
+        has_columns_only = hasattr(self.partition, "poll_batch") and not hasattr(self.partition, "poll")
+        poll = "poll_batch" if has_columns_only else "poll"
+        require_methods(self.partition, "build_part()", (poll, "is_finished"))
+        refuse_deferred(self.partition, "build_part()", ("poll_batch", "snapshot", "collect", "suspend"))
+
+    def is_finished(self) -> bool:
+        """Whether it has no more records."""
+        return bool(self.partition.is_finished())
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it may continue from a position that another reader has reached: it overrides `go_on_from`."""
+        kind = StatefulSourcePartition
+        return isinstance(self.partition, kind) and type(self.partition).go_on_from is not kind.go_on_from
+
+    def set_clock(self, tick: Tick) -> None:
+        """Set the reader's clock to the time of a tick, if it has one."""
+        if hasattr(self.partition, "set_clock"):
+            self.partition.set_clock(tick.now, tick.started)
+
+    def poll(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return up to `limit` records, as two columns.
+
+        Raises:
+            ValueError: if the user's columns differ in length.
+        """
+        partition = self.partition
+        values, timestamps = (
+            partition.poll_batch(limit) if hasattr(partition, "poll_batch") else poll_until(partition, limit)
+        )
+        if len(values) != len(timestamps):
+            raise ValueError(f"poll_batch gave {len(values)} values and {len(timestamps)} timestamps")
+        return _counted(values), _counted(timestamps)
+
+    def take_skipped(self) -> timedelta:
+        """Return how much time the clock of ticks skips, since the last call."""
+        skipped: timedelta = self.partition.take_skipped() if hasattr(self.partition, "take_skipped") else _NO_TIME
+        return skipped
+
+    def suspend(self) -> None:
+        """Release what it holds, if it can."""
+        if hasattr(self.partition, "suspend"):
+            self.partition.suspend()
+
+
+def _counted(column: Sequence[Any]) -> Sequence[Any]:
+    """Return a column whose iterators have a length hint, by which a failing record is found."""
+    return column if type(column) in (list, tuple, range, Rows) else list(column)
