@@ -16,7 +16,7 @@ from malflow.store import s3
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome, is_key, require_folder, require_key
 from malflow.store.redaction import redacted, secrets_in
 
-__all__ = ["FsspecStore", "protocols_of"]
+__all__ = ["FsspecStore", "protocols_of", "writes_whole"]
 
 T = TypeVar("T")
 
@@ -191,14 +191,20 @@ def protocols_of(filesystem: Any) -> tuple[str, ...]:
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
+def writes_whole(filesystem: Any) -> bool:
+    """Whether a file system writes a file as a whole, by one request."""
+    kind = type(filesystem)
+    base, method = (AsyncFileSystem, "_pipe_file") if isinstance(filesystem, AsyncFileSystem) else (_BASE, "pipe_file")
+    return getattr(kind, method) is not getattr(base, method)
+
+
 def _require_whole_writes(filesystem: Any) -> None:
     kind = type(filesystem)
     if isinstance(getattr(filesystem, "fs", None), AbstractFileSystem):
         raise GraphError(
             f"a store can't be in a {kind.__name__}, which wraps another file system; pass the wrapped one"
         )
-    base, method = (AsyncFileSystem, "_pipe_file") if isinstance(filesystem, AsyncFileSystem) else (_BASE, "pipe_file")
-    if getattr(kind, method) is getattr(base, method):
+    if not writes_whole(filesystem):
         raise GraphError(
             f"a store needs atomic writes, and {kind.__name__} writes files piece by piece; "
             "choose a local folder or an object store"

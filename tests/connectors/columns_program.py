@@ -13,14 +13,14 @@ from malflow import StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
-from malflow.connectors.parquet.ledger import Ledger
-from malflow.connectors.parquet.places import _LocalPlace
+from malflow.connectors.staging.ledger import Ledger
+from malflow.connectors.staging.local_place import LocalPlace
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
 from tests.kit.running import add_failpoints, run_job
 
 STEPS = (
-    (_LocalPlace, "publish", "publish"),
+    (LocalPlace, "publish", "publish"),
     (Ledger, "begin", "begin"),
     (Ledger, "finish", "finish"),
     (Table, "append", "append"),

@@ -14,17 +14,17 @@ from malflow import StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.delta.table import Table
 from malflow.connectors.parquet import ParquetSink
-from malflow.connectors.parquet.ledger import Ledger
-from malflow.connectors.parquet.places import _S3Place, _Upload
+from malflow.connectors.staging.ledger import Ledger
+from malflow.connectors.staging.s3_place import S3Place, Upload
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
 from tests.kit.running import add_failpoints, run_job
 from tests.servers.versitygw import storage_options
 
 STEPS = (
-    (_Upload, "seal", "upload"),
+    (Upload, "seal", "upload"),
     (Ledger, "begin", "begin"),
-    (_S3Place, "publish", "publish"),
+    (S3Place, "publish", "publish"),
     (Ledger, "finish", "finish"),
     (Table, "append", "append"),
 )

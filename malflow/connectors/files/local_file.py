@@ -18,9 +18,9 @@ from fsspec.compression import compr
 from fsspec.core import get_compression
 
 from malflow.connectors.files.fingerprint import fingerprint
+from malflow.connectors.sink_errors import SinkFileError
 from malflow.disk_names import written_as
-from malflow.errors import FencedError, MalflowError
-from malflow.store.redaction import shown_path
+from malflow.errors import FencedError
 
 if sys.platform != "win32":
     import fcntl
@@ -52,24 +52,6 @@ class FileSinkPosition(NamedTuple):
     path: str
     length: int
     digest: str = ""
-
-
-class SinkFileError(MalflowError, OSError):
-    """The file of a sink cannot be resumed, since it differs from what was written.
-
-    Attributes:
-        path: the file.
-        problem: the cause.
-    """
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"sink file '{shown_path(path)}' {problem}")
-        self.path = path
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, so that the error can be sent between processes."""
-        return type(self), (self.path, self.problem)
 
 
 class _Whole(io.FileIO):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.callables import without_result
-from malflow.connectors.parquet.texts import SharedTexts, is_text
+from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
 from malflow.records.rows import Rows
 

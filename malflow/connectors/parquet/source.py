@@ -22,7 +22,7 @@ from malflow.connectors.files.paths import (
     path_list,
 )
 from malflow.connectors.files.source import OnReplaced
-from malflow.connectors.parquet.opened import FileVersion, Filter, OpenParquet, RowBatch, is_gone, open_parquet
+from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, is_gone, open_parquet
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
     Row,

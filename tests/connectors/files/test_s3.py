@@ -9,7 +9,7 @@ import pytest
 import s3fs.core
 
 from malflow.connectors.files.fingerprint import SPAN
-from malflow.connectors.files.local_file import SinkFileError
+from malflow.connectors.sink_errors import SinkFileError
 from malflow.sinks import TextFileSink
 from malflow.sources import CsvSource, InputFileError, TextFileSource
 from tests.kit.faulty_s3 import FaultyS3

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from malflow import DataMessage, SingleThreadRuntime
-from malflow.connectors.files.local_file import SinkFileError
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.parquet.columns import UnfitRow
+from malflow.connectors.sink_errors import SinkFileError
 from malflow.errors import FencedError, GraphError, MalflowError
 from malflow.sinks.transactional import SinkOwner
 from malflow.snapshot import FsspecBackend
@@ -28,7 +28,7 @@ from tests.kit.s3_servers import S3_SERVERS, s3_options
 
 pytestmark = pytest.mark.slow
 
-LOCAL = "local"
+LOCAL, MEMORY = "local", "memory"
 
 
 @dataclass
@@ -40,7 +40,8 @@ class Output:
 
     @property
     def filesystem(self) -> Any:
-        return fsspec.filesystem("s3" if self.options else "file", use_listings_cache=False, **self.options)
+        protocol = self.folder.partition("://")[0] if "://" in self.folder else "file"
+        return fsspec.filesystem(protocol, use_listings_cache=False, **self.options)
 
     @property
     def files(self) -> list[str]:
@@ -55,7 +56,7 @@ class Output:
     def staged(self) -> int:
         """How many staged files or uploads there are."""
         if not self.options:
-            return len(list(Path(self.folder).glob(".malflow/*/staged/*")))
+            return len(self.filesystem.glob(f"{self.folder}/.malflow/*/staged/*"))
         bucket = self.folder.removeprefix("s3://").partition("/")[0]
         prefix = self.folder.removeprefix(f"s3://{bucket}/")
         found = self.filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/")
@@ -77,19 +78,19 @@ def end_transaction(sink: Any, transaction: int) -> None:
     sink.commit([sink.prepare(transaction)])
 
 
-@pytest.fixture(scope="module", params=[LOCAL, *S3_SERVERS])
-def server(request: pytest.FixtureRequest) -> Iterator[FaultyS3 | None]:
-    if request.param == LOCAL:
-        yield None
+@pytest.fixture(scope="module", params=[LOCAL, MEMORY, *S3_SERVERS])
+def server(request: pytest.FixtureRequest) -> Iterator[FaultyS3 | str]:
+    if request.param in (LOCAL, MEMORY):
+        yield request.param
         return
     with FaultyS3(upstream=s3_options(request)) as server:
         yield server
 
 
 @pytest.fixture
-def output(server: FaultyS3 | None, tmp_path: Path, request: pytest.FixtureRequest) -> Output:
-    if server is None:
-        return Output(str(tmp_path / "new" / "out"), {})
+def output(server: FaultyS3 | str, tmp_path: Path, request: pytest.FixtureRequest) -> Output:
+    if isinstance(server, str):
+        return Output(f"memory:/{tmp_path}/out" if server == MEMORY else str(tmp_path / "new" / "out"), {})
     return Output(f"s3://{server.bucket}/{abs(hash(request.node.name))}/out", server.options)
 
 
@@ -163,6 +164,7 @@ def test_commit_that_was_interrupted(output: Output) -> None:
     ("server", "asleep_before"),
     [
         *((LOCAL, point) for point in ("prepare", "commit", "publish", "finish")),
+        *((MEMORY, point) for point in ("commit", "publish")),
         ("moto", "commit"),
         pytest.param("versitygw", "publish", marks=[pytest.mark.servers, pytest.mark.slow]),
     ],
@@ -184,7 +186,9 @@ def test_run_that_was_replaced_while_it_slept(output: Output, asleep_before: str
     heir.abort([])
     expected = [] if handle is None else [1]
     assert output.values == expected
-    transactions = [2] if output.options else [2, 3, 4, 5]  # the ledger no longer has the number that the sleeper wants
+    transactions = (
+        [2] if "://" in output.folder else [2, 3, 4, 5]
+    )  # the ledger no longer has the number that the sleeper wants
     for transaction in transactions:
         write(heir, transaction)
         end_transaction(heir, transaction)
@@ -347,7 +351,7 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"folder": ""}, "needs a folder, a path or URL"),
-        ({"folder": "memory://x"}, "'memory://x' is neither a local folder nor on S3"),
+        ({"folder": "http://x/y"}, "'http://x/y' is neither a local folder nor on an object store"),
         ({"schema": {"n": int}}, "schema must be a pyarrow.Schema; got"),
         ({"delivery": "once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
         ({"row_group_rows": 0}, "row_group_rows must be a positive number"),
@@ -366,8 +370,8 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["throttled", "reset_after"])
-def test_requests_that_fail_for_some_time(server: FaultyS3 | None, output: Output, kind: str) -> None:
-    if server is None:
+def test_requests_that_fail_for_some_time(server: FaultyS3 | str, output: Output, kind: str) -> None:
+    if isinstance(server, str):
         pytest.skip("a local folder fails for good")
     sink = output.run(1)
     write(sink, 1)

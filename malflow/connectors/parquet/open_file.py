@@ -14,7 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
 from malflow.connectors.files.paths import InputFileError, ReplacedFileError
-from malflow.connectors.parquet.texts import is_text
+from malflow.connectors.parquet.dictionary_columns import is_text
 from malflow.filesystem import filesystem_of, is_local
 from malflow.store import s3
 from malflow.store.redaction import redacted, secrets_in

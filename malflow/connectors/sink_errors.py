@@ -1,0 +1,28 @@
+"""The error of a file that a sink writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from malflow.errors import MalflowError
+from malflow.store.redaction import shown_path
+
+__all__ = ["SinkFileError"]
+
+
+class SinkFileError(MalflowError, OSError):
+    """The file of a sink can't be written, or differs from what was written.
+
+    Attributes:
+        path: the file.
+        problem: the cause.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"sink file '{shown_path(path)}' {problem}")
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, so that the error can be sent between processes."""
+        return type(self), (self.path, self.problem)

@@ -1,0 +1,93 @@
+"""A local folder, into which staged files are renamed."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from malflow.connectors.sink_errors import SinkFileError
+from malflow.connectors.staging.places import HIDDEN, LOST, Place, Staged, StagedFile
+
+__all__ = ["LocalPlace"]
+
+
+class LocalPlace(Place):
+    """A local folder.
+
+    Args:
+        folder: the folder.
+        sub: the folder for staged files of one sink, below `HIDDEN`.
+    """
+
+    def __init__(self, folder: Path, sub: str) -> None:
+        self._folder = folder
+        self._staged = folder / HIDDEN / sub
+
+    def create(self, name: str) -> StagedFile:
+        """Begin a file that will be visible under a name."""
+        if not self._staged.is_dir():
+            self._staged.mkdir(parents=True, exist_ok=True)
+            for made in (self._staged, *self._staged.parents):
+                _sync_folder(made)
+                if made == self._folder:
+                    break
+        return _LocalFile(self._staged / f"{name}.part", name)
+
+    def publish(self, staged: Staged) -> None:
+        """Make a file visible; if it is already, do nothing.
+
+        Raises:
+            SinkFileError: if it is gone.
+        """
+        (name,) = staged
+        source, final = self._staged / f"{name}.part", self._folder / name
+        try:
+            source.rename(final)
+        except FileNotFoundError:
+            if not final.exists():
+                raise SinkFileError(str(source), LOST % final) from None
+        _sync_folder(self._folder)
+        _sync_folder(self._staged)
+
+    def sweep(self, prefix: str, keep: Iterable[Staged]) -> None:
+        """Delete the staged files whose names begin with a prefix, except for some."""
+        kept = {f"{staged[0]}.part" for staged in keep}
+        if self._staged.is_dir():
+            for path in self._staged.iterdir():
+                if path.name.startswith(prefix) and path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+
+class _LocalFile(StagedFile):
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._raw = io.FileIO(path, "xb")
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            left = left[self._raw.write(left) or 0 :]
+        return size
+
+    def seal(self) -> Staged:
+        os.fsync(self._raw.fileno())
+        self._raw.close()
+        _sync_folder(self._path.parent)
+        return (self._name,)
+
+    def discard(self) -> None:
+        self._raw.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
