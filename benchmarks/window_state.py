@@ -19,7 +19,6 @@ from typing import Any
 from tables import print_table
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
-from malflow.engine.execution import Run
 from malflow.engine.plan import compile_graph
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, StatelessSinkImpl
@@ -27,6 +26,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.data_file import compress, encode_delta
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
 from malflow.states.keyed import Delta, StateDelta
+from malflow.testing.driven_run import DrivenRun
 from malflow.windows import session, sliding, tumbling
 
 SECTIONS = ("memory", "once", "delta")
@@ -219,7 +219,7 @@ def _sizes(delta: Delta) -> tuple[int, int]:
     return sum(map(len, chunks)), sum(len(compress(raw, "lz4")) for raw in chunks)
 
 
-def _by_key(run: Run, delta: StateDelta) -> Delta:
+def _by_key(run: DrivenRun, delta: StateDelta) -> Delta:
     """Return the accumulators by key and pane, as they would be kept with the panes in the state of a key.
 
     A pane that is dropped changes all of its keys.
@@ -299,10 +299,10 @@ def _on_time(
     return on_time.filter(f"all but the last{name}", _is_counted).key_distribute(f"key{name}", key_fn)
 
 
-def _opened(build: Build) -> Run:
+def _opened(build: Build) -> DrivenRun:
     graph = Graph()
     build(StreamProvider(graph))
-    run = Run(compile_graph(graph), parallelism=1, tracked=True)
+    run = DrivenRun(compile_graph(graph), parallelism=1, tracked=True)
     run.open()
     return run
 
@@ -311,11 +311,11 @@ def _windows_of(deltas: Iterable[StateDelta]) -> StateDelta:
     return next(delta for delta in deltas if delta.name == "windows")
 
 
-def _open_states(run: Run) -> int:
+def _open_states(run: DrivenRun) -> int:
     return len(run.states()[0, "windows"])
 
 
-def _bytes(run: Run) -> int:
+def _bytes(run: DrivenRun) -> int:
     """Return the bytes of the windows' changes since the last call."""
     return sum(_sizes(it.delta)[1] for it in run.deltas() if it.name == "windows")
 

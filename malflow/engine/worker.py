@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, Step
+from malflow.engine.reports import Report
 from malflow.engine.states import hidden_id, placement_of, state_id
 from malflow.engine.worker_time import WorkerTime
 from malflow.errors import MalflowError, release_all
@@ -109,6 +110,7 @@ class Worker:
             step.vertex: self._activate(program.vertices[step.vertex].node, step) for step in self.stage.steps
         }
         self._channels = program.channels
+        self._lifts_silent = program.lifts_silent
         self._routers = {
             channel.number: Router(channel.name, channel.partitioner, self._workers, channel)
             for channel in self.stage.outputs
@@ -195,7 +197,7 @@ class Worker:
         """
         self._outputs = {channel.number: [[] for _ in self._workers] for channel in self.stage.outputs}
         for source in self.sources:
-            source.final = tick.final
+            source.final, source.pauses = tick.final, not tick.polls
         self._time.note_ended(tick.ended, final=tick.final)
         self.note_finished(tick.finished)
         for operator in self._clocked:
@@ -229,6 +231,21 @@ class Worker:
             name = operator.context.operator_name
             self.counts.update({f"{name}/{it}": count for it, count in operator.take_counts().items()})
             self.gauges.update({f"{name}/{it}": count for it, count in operator.gauges().items()})
+
+    def report(self, tick: Tick) -> Report:
+        """Return the report of the tick that `run` has taken, after the operators were flushed."""
+        report = Report(self.worker_id, self.counts, self.gauges, self.lateness)
+        if tick.finished or self._lifts_silent:
+            report.reached = self.reached()
+        if not self.sources:
+            return report
+        report.polled = sum(source.polled for source in self.sources)
+        report.emitting = [it.context.operator_name for it in self.sources if it.polled]
+        report.live = [it.context.operator_name for it in self.sources if not it.is_finished]
+        report.skipped = max(source.take_skipped() for source in self.sources)
+        if not tick.final:
+            report.lags = {it.context.operator_name: it.lags() for it in self.sources if it.tells_lag}
+        return report
 
     def note_finished(self, places: frozenset[Place]) -> None:
         """Note which sources have no unfinished part on which workers."""

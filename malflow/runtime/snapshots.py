@@ -1,21 +1,21 @@
-"""The snapshots of a run in this process: restoring, taking them when due or requested, and the last one."""
+"""The snapshots of a run: when one is due, what becomes of it, and the sinks' transactions that it commits."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
-from malflow.engine.execution import Run
 from malflow.engine.sinks import RunSinks
-from malflow.events import SnapshotCommitted, SnapshotFailed
-from malflow.runtime.confirmations import Confirmations
-from malflow.runtime.control import Request, SnapshotAnswers, abandon
+from malflow.engine.ticks import Ticks
+from malflow.errors import SnapshotError
+from malflow.events import ConfirmationFailed, SnapshotCommitted, SnapshotFailed
+from malflow.runtime.control import Request, SnapshotAnswers
+from malflow.runtime.host import Host
 from malflow.runtime.listeners import Listeners
 from malflow.runtime.sink_claims import begin_transactions, fenced_first
-from malflow.snapshot.delta_check import Recount
 from malflow.snapshot.persistence import (
     CoordinatingSession,
     Persistence,
@@ -31,19 +31,30 @@ from malflow.states.kinds import StateSpec
 __all__ = ["RunSnapshots"]
 
 
+class _Pending(NamedTuple):
+    """A snapshot that is being written: its tick, the positions of the sinks in it, and its id to come."""
+
+    tick: int
+    positions: Mapping[str, Any]
+    made: Future[int]
+
+
 class RunSnapshots:
-    """Takes and restores the snapshots of a run; without persistence, does nothing. Closes as a context manager.
+    """Takes and restores the snapshots of a run; without persistence, does nothing.
 
     Args:
         persistence: where snapshots are saved.
         states: the program's states.
         start: how the run restores state.
+        host: the workers, which capture their states.
+        ticks: the run's ticks.
+        sinks: the run's sinks.
         interval: the seconds between snapshots; None for no periodic ones.
-        debug: whether to check that the snapshots add up to the states.
         listeners: the listeners to notify of snapshots; None for the log alone.
 
     Attributes:
         snapshot: the id of the last snapshot; None if there is none.
+        began_with: the id of the snapshot with the state that the run began with; None for an empty state.
     """
 
     def __init__(
@@ -51,186 +62,236 @@ class RunSnapshots:
         persistence: Persistence,
         states: Sequence[StateSpec],
         start: RestoreOptions,
+        host: Host,
+        ticks: Ticks,
+        sinks: RunSinks,
         *,
         interval: float | None = None,
-        debug: bool = False,
         listeners: Listeners | None = None,
     ) -> None:
+        self.snapshot: int | None = None
+        self.began_with: int | None = None
         self._persistence = persistence
         self._states = states
         self._start = start
-        self.snapshot: int | None = None
-        self._session: Session | None = None
+        self._host = host
+        self._ticks = ticks
+        self._sinks = sinks
         self._interval = interval
         self._due = 0.0
-        self._debug = debug
-        self._recount: Recount | None = None
         self._listeners = Listeners(job=job_of(persistence)) if listeners is None else listeners
-        self._pending: deque[tuple[int, Future[int], Mapping[str, Any]]] = deque()
-        self._sinks: RunSinks | None = None
-        self._announced: int | None = None
-        self._confirmations = Confirmations(self._listeners)
+        self._session: Session | None = None
+        self._tick = 0
+        self._pending: _Pending | None = None
         self._answers = SnapshotAnswers()
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether the run must wait for a snapshot, because its sinks allow no more uncommitted transactions."""
-        return self._sinks is not None and self._sinks.is_full
+    # The start
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a snapshot is still being written."""
-        return self._session is not None and self._session.is_busy
-
-    def restore(self, run: Run) -> RestoredState | None:
-        """Claim the job, and restore its snapshot into a run that is not open yet; return what it has.
+    def restore(self) -> RestoredState | None:
+        """Claim the job, and load its last snapshot into the host, the ticks and the sinks; return what it has.
 
         Raises:
             SnapshotError: if the snapshot can't be read, or does not fit the program.
+            OperatorError: if user code fails.
         """
         if not self._persistence.is_enabled:
             return None
         self._session, restored = self._persistence.open(self._states, self._start)
-        self._due = time.monotonic() + (self._interval or 0.0)
-        if self._debug:
-            self._recount = Recount(restored)
         if restored is not None:
-            self.snapshot = self._announced = restored.snapshot
-            run.load(restored.tick, restored.parallelism, restored.states, restored.versions, restored.placements)
-            run.clock.advance_to(restored.time)
-        begin_transactions(run.sinks, self._persistence, self._session, self._start, self.snapshot)
-        self._sinks = run.sinks
-        if run.sinks.has_unkept():
-            self.finish(run)  # where they stand before the first record, so that they can go back there
+            self.snapshot = self.began_with = restored.snapshot
+            self._sinks.restore(restored.states)
+            self._host.load(restored)
+            self._ticks.number = restored.tick
+            self._ticks.clock.advance_to(restored.time)
         return restored
 
+    def take_over(self) -> None:
+        """Take over the outputs of the sinks, and commit the transactions in the restored snapshot.
+
+        Raises:
+            SnapshotError: if a sink has committed more than the snapshot knows of.
+            OperatorError: if a sink fails.
+        """
+        if self._session is not None:
+            begin_transactions(self._sinks, self._persistence, self._session, self._start, self.snapshot)
+
+    def begin(self) -> None:
+        """Confirm the restored positions to the readers, which are open now.
+
+        The sinks' positions before the first record are kept, so that a resumed run can return them there.
+
+        Raises:
+            OperatorError: if a sink fails.
+            SnapshotError: if the snapshot can't be written.
+        """
+        if self._session is None:
+            return
+        if self.snapshot is not None:
+            self._confirm(self._ticks.number)
+        self._due = time.monotonic() + (self._interval or 0.0)
+        with fenced_first(self._session):
+            is_unkept = self._sinks.has_unkept()
+        if is_unkept:
+            self.take(ending=True)
+            self.began_with = self.snapshot
+
+    # What the coordinator asks
+
+    @property
+    def session(self) -> Session | None:
+        """The session that holds the job's claim; None without persistence, and before `restore`."""
+        return self._session
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the run must wait for a snapshot, because a sink has reached its `max_pending` transactions."""
+        return self._session is not None and self._sinks.is_full
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a snapshot is being written."""
+        return self._session is not None and self._session.is_busy
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a snapshot, or a failed one is to be tried again."""
+        if self._session is None:
+            return False
+        return self._session.wants_retry or (self._interval is not None and time.monotonic() >= self._due)
+
     def check(self) -> None:
-        """Announce the snapshots that are done, commit their sinks, and raise what went wrong in the background.
+        """Note a snapshot that is done: commit its sinks, confirm its positions, and answer the requests for it.
 
         Raises:
             OperatorError: if a sink can't be committed.
-            SnapshotError: if the run can't go on after it.
+            SnapshotError: if the run can't continue after an error in the background.
         """
         self._settle()
         if self._session is not None:
             self._session.check()
 
-    def confirm(self, run: Run) -> None:
-        """Confirm positions in a snapshot that has become durable to the readers; called between two ticks.
+    def take(self, requests: Iterable[Request] = (), *, ending: bool = False) -> Future[int] | None:
+        """Begin a snapshot of the states after the last tick, after the one that is being written.
 
-        Requests for the snapshot are answered then: it has been announced, and its sinks are committed.
-        """
-        self._confirmations.confirm(run)
-        self._answers.give()
+        Args:
+            requests: answered with its id once it is durable and its sinks are committed.
+            ending: whether to wait for it, since no tick follows.
 
-    def confirm_restored(self, run: Run) -> None:
-        """Confirm the positions in the snapshot that an open run was restored from, if any."""
-        if self.snapshot is not None:
-            self._confirmations.confirm_restored(run)
-
-    def keep(self, run: Run) -> None:
-        """Take a snapshot if one is due or a failed one is to be retried; never two at once.
-
-        Raises:
-            OperatorError: if a state can't be written.
-            SnapshotError: if the run can't go on.
-        """
-        session = self._session
-        if session is None or session.is_busy:
-            return
-        if session.wants_retry or (self._interval is not None and time.monotonic() >= self._due):
-            self.commit(run)
-            self._due = time.monotonic() + (self._interval or 0.0)
-
-    def commit(self, run: Run) -> Future[int] | None:
-        """Capture the changed state and write it in the background; None without persistence.
-
-        Raises:
-            OperatorError: if a state can't be written.
-            SnapshotError: if the run can't go on.
-        """
-        if self._session is None:
-            return None
-        self._settle()
-        base = self._session.needs_full_snapshot(run.parallelism)
-        with fenced_first(self._session):
-            deltas = run.deltas(base)
-        if self._recount is not None:
-            self._recount.check(deltas, run.states(), base=base)
-        return self._submit(self._session.commit, run, deltas)
-
-    def _submit(self, commit: Callable[..., Future[int]], run: Run, deltas: Sequence[StateDelta]) -> Future[int]:
-        try:
-            made = commit(run.ticks, run.parallelism, self._states, deltas)
-        except StateNotSerializable as unwritable:
-            raise unwritable.as_operator_error() from unwritable.__cause__
-        self._confirmations.capture(run, made)
-        self._pending.append((run.ticks, made, run.sinks.captured))
-        return made
-
-    def _settle(self) -> None:
-        """Announce the snapshots that are done, and commit the sinks' transactions that the newest of them has."""
-        durable = self._announce()
-        if not durable or self._sinks is None or self._session is None:
-            return
-        with fenced_first(self._session):
-            self._sinks.commit(durable)
-
-    def _announce(self) -> Mapping[str, Any]:
-        """Announce the snapshots that are done, and return the positions of the sinks in the newest."""
-        durable: Mapping[str, Any] = {}
-        while self._pending and self._pending[0][1].done():
-            tick, made, positions = self._pending.popleft()
-            if made.cancelled() or self._session is None:
-                continue
-            error = made.exception()
-            if error is not None:
-                self._listeners.notify(SnapshotFailed(tick, error, self._session.retry_after))
-                continue
-            durable = positions
-            self.snapshot = made.result()
-            if made.result() != self._announced:  # otherwise nothing had changed
-                self._announced = made.result()
-                self._listeners.notify(SnapshotCommitted(made.result(), tick))
-        return durable
-
-    def answer(self, run: Run, requests: Sequence[Request]) -> None:
-        """Take one snapshot, and complete all `requests` with its result once it is confirmed."""
-        made = self.commit(run)
-        if made is None:
-            abandon(requests)
-        else:
-            self._answers.follow(requests, made)
-
-    def finish(self, run: Run) -> None:
-        """Take the last snapshot, wait for it, and commit the transactional sinks.
+        Returns:
+            A future of its id; None if the workers must write all of their state in a tick first.
 
         Raises:
             OperatorError: if a state can't be written, or a sink fails.
-            SnapshotError: if the snapshot can't be written.
+            SnapshotError: if the run can't continue.
         """
-        last = self.commit(run)
-        if last is not None:
-            self._await(last)
-            self._amend(run)
-            self.confirm(run)
+        session = self._session
+        if session is None:
+            raise SnapshotError("the run has no persistence")
+        self._wait()
+        full = session.needs_full_snapshot(self._host.parallelism)
+        with _named_states():
+            made = self._host.capture(session, self._ticks.number, self._ended_transactions, full=full, alone=ending)
+        if made is None:
+            return None
+        self._tick = self._ticks.number
+        self._pending = _Pending(self._tick, self._sinks.captured, made)
+        self._answers.follow(requests, made)
+        self._due = time.monotonic() + (self._interval or 0.0)
+        if ending:
+            self._await(made)
+            self._amend()
+        return made
 
-    def finish_sinks(self, run: Run) -> None:
+    def wait(self, seconds: float) -> None:
+        """Wait until the snapshot that is being written is done, at most for some seconds."""
+        if self._pending is None:
+            time.sleep(seconds)
+            return
+        with suppress(CancelledError, TimeoutError):
+            self._pending.made.exception(seconds)
+
+    def answer_with_last(self, requests: Iterable[Request]) -> None:
+        """Answer requests with the last snapshot, which has all state: nothing has changed since."""
+        if self.snapshot is not None:
+            last: Future[int] = Future()
+            last.set_result(self.snapshot)
+            self._answers.follow(requests, last)
+            self._answers.give()
+
+    def finish_sinks(self) -> None:
         """Deliver the output of a run's end to the transactional sinks; the snapshot keeps the states before the end.
 
         Raises:
             OperatorError: if a sink fails.
             SnapshotError: if the snapshot can't be written.
         """
-        if run.sinks.has_transactions and self._session is not None:
-            run.sinks.end()
-            self._amend(run)
-            self._amend(run)
+        if self._sinks.has_transactions and self._session is not None:
+            self._sinks.end()
+            self._amend()
+            self._amend()
 
-    def _amend(self, run: Run) -> None:
+    def close(self, error: BaseException | None) -> None:
+        """Close the session; after a failure, a snapshot that is being written may or may not be committed."""
+        if self._session is not None:
+            self._session.close(wait=error is None)
+            self._announce()
+        self._answers.end(error)
+
+    # Inside
+
+    def _ended_transactions(self, whole: bool) -> Sequence[StateDelta]:
+        """End the transactions of the sinks, and return their positions for a snapshot.
+
+        Raises:
+            OperatorError: if a sink fails.
+            SnapshotError: if another run has claimed the job.
+        """
+        if self._session is None:
+            return ()
+        with fenced_first(self._session):
+            return self._sinks.deltas(whole=whole)
+
+    def _settle(self) -> None:
+        """Note the snapshot that is done, if any."""
+        done = self._announce()
+        if done is not None and self._session is not None:
+            with fenced_first(self._session):
+                self._sinks.commit(done.positions)
+            self._confirm(done.tick)
+        self._answers.give()
+
+    def _confirm(self, tick: int) -> None:
+        for name, error in self._host.settle(tick, self.snapshot):
+            self._listeners.notify(ConfirmationFailed(self._ticks.number, name, error))
+
+    def _announce(self) -> _Pending | None:
+        """Announce a snapshot that is done; return it if it has become durable."""
+        pending = self._pending
+        if pending is None or not pending.made.done():
+            return None
+        self._pending = None
+        if pending.made.cancelled() or self._session is None:
+            return None
+        error = pending.made.exception()
+        if error is not None:
+            self._sinks.note_lost()
+            for _ in self._host.settle(pending.tick, None):
+                pass
+            self._listeners.notify(SnapshotFailed(pending.tick, error, self._session.retry_after))
+            return None
+        previous, self.snapshot = self.snapshot, pending.made.result()
+        if self.snapshot != previous:  # otherwise nothing had changed
+            self._listeners.notify(SnapshotCommitted(self.snapshot, pending.tick))
+        return pending
+
+    def _amend(self) -> None:
         """Add to the last snapshot that the sinks' transactions in it are committed, or that there is another one."""
-        if isinstance(self._session, CoordinatingSession) and (deltas := run.sinks.transaction_deltas()):
-            self._await(self._submit(self._session.amend, run, deltas))
+        session = self._session
+        if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
+            with _named_states():
+                made = session.amend(self._tick, self._host.parallelism, self._states, deltas)
+            self._pending = _Pending(self._tick, self._sinks.captured, made)
+            self._await(made)
 
     def _await(self, made: Future[int]) -> None:
         made.exception()
@@ -238,13 +299,22 @@ class RunSnapshots:
         made.result()
         self.check()
 
-    def __enter__(self) -> RunSnapshots:
-        """Return this object; `restore` opens the session."""
-        return self
+    def _wait(self) -> None:
+        """Wait for the snapshot that is being written, if any."""
+        if self._pending is not None:
+            with suppress(CancelledError):
+                self._pending.made.exception()
+            self.check()
 
-    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
-        """Close the session; after a failure, a snapshot that is being written may or may not be committed."""
-        if self._session is not None:
-            self._session.close(wait=kind is None)
-            self._announce()
-        self._answers.end(error)
+
+@contextmanager
+def _named_states() -> Iterator[None]:
+    """Name the operator whose state can't be written.
+
+    Raises:
+        OperatorError: naming it.
+    """
+    try:
+        yield
+    except StateNotSerializable as unwritable:
+        raise unwritable.as_operator_error() from unwritable.__cause__

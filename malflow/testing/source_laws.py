@@ -12,18 +12,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.connectors.by_name import Connection
 from malflow.diagnostics import short_repr
-from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
-from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.operators.hosting.parts_listing import list_parts
 from malflow.operators.hosting.reader_methods import lag_of, offers_own
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.persistence import RestoreOptions
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, poll_until
 from malflow.streams.stream import StreamProvider
+from malflow.testing.driven_run import DrivenRun
 from malflow.testing.laws import Laws
 from malflow.testing.likeness import likeness
 
@@ -557,13 +554,8 @@ class _Job:
         program = self._program(sink)
         self.attempts += 1
         ticks = 1 + self.attempts % 3
-        with (
-            RunSnapshots(self._backend, states_of(program), RestoreOptions()) as snapshots,
-            Run(program, parallelism=workers, tracked=True) as run,
-        ):
-            snapshots.restore(run)
-            run.open()
-            snapshots.confirm_restored(run)
+        with DrivenRun(program, parallelism=workers, persistence=self._backend) as run:
+            run.resume()
             if self.attempts % 2:
                 run.rescale(workers + 1)
             while not run.is_finished and time.monotonic() < deadline:
@@ -573,7 +565,7 @@ class _Job:
                 ticks -= 1
                 if ticks <= 0 or self.kept + len(sink) >= total:
                     break
-            snapshots.finish(run)
+            run.snapshots.take(ending=True)
             self.seen += [(msg.key, msg.value, msg.timestamp) for msg in sink]
             self.kept = len(self.seen)
             if self.attempts % 2 and not run.is_finished:

@@ -12,18 +12,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.diagnostics import short_repr
 from malflow.engine.clock import RunClock
-from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.silence import QuietSources
-from malflow.engine.states import states_of
 from malflow.graph import Graph, Node, SinkNode, SourceNode, StatefulNode
 from malflow.message import DataMessage
 from malflow.partitioners import rendezvous_select
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
-from malflow.snapshot.persistence import RestoreOptions
 from malflow.streams.stream import StreamProvider
+from malflow.testing.driven_run import DrivenRun
 from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.likeness import likeness
 from malflow.testing.schedules import Event, Schedule
@@ -211,19 +208,16 @@ class _Job:
         """Start a run from the last snapshot."""
         self._feed.allowed = self._kept
         self._program = built(self._build, self.ends.put_on)
-        self._snapshots = self._held.enter_context(
-            RunSnapshots(self._backend, states_of(self._program), RestoreOptions())
-        )
-        self.run = self._held.enter_context(Run(self._program, parallelism=workers, tracked=True))
-        self._snapshots.restore(self.run)
-        self.run.clock = _ScriptedClock(self._times[0])
-        self.run.open()
+        self.run = self._held.enter_context(DrivenRun(self._program, parallelism=workers, persistence=self._backend))
+        self.run.ticks.clock = _ScriptedClock(self._times[0])
+        self.run.resume()
+        self.run.ticks.clock.now = self._times[0]
         self.continue_ticks()
 
     def process(self, records: int) -> None:
         """Process up to `records` more records, one per tick."""
         for _ in range(min(records, len(self._feed) - self._feed.allowed)):
-            self.run.clock.now = self._times[self._feed.allowed]
+            self.run.ticks.clock.now = self._times[self._feed.allowed]
             self._feed.allowed += 1
             self.run.tick()
 
@@ -242,12 +236,12 @@ class _Job:
 
     def end(self) -> None:
         """End the stream."""
-        self.run.clock.now = self._times[-1]
+        self.run.ticks.clock.now = self._times[-1]
         self.run.end()
 
     def snapshot(self) -> None:
         """Take a snapshot and wait for it."""
-        self._snapshots.finish(self.run)
+        self.run.snapshots.take(ending=True)
         self.ends.note_snapshot()
         self._kept = self._feed.allowed
 

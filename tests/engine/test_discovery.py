@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from malflow import StreamProvider, limit_out_of_orderness
-from malflow.engine.execution import Run
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
+from malflow.testing.driven_run import DrivenRun
 from tests.kit.driving import compiled
 from tests.kit.ticking import HandClock, Polls
 
@@ -35,8 +35,8 @@ class Dataflow:
         self.late: VecSink[Any, Any, Any] = VecSink()
         self.epochs: list[int] = []
         self.idle_after = idle_after
-        self.run = Run(compiled(self.build), parallelism=WORKERS, tracked=True)
-        self.run.clock = self.clock = HandClock()
+        self.run = DrivenRun(compiled(self.build), parallelism=WORKERS, tracked=True)
+        self.run.ticks.clock = self.clock = HandClock()
         self.run.open()
         self.seconds = 0
 
@@ -82,7 +82,7 @@ def test_no_end_of_a_source_whose_parts_are_finished(keyed: bool) -> None:
     flow = Dataflow({"a": [[10], [20]]}, idle_after=None, keyed=keyed)
     flow.tick(5)
     assert not flow.run.is_finished
-    assert flow.run.unfinished == ("numbers",)
+    assert flow.run.ticks.unfinished == ("numbers",)
     flow.add(b=[[30], [40]])
     flow.tick(3)
     assert flow.epochs[-1] >= 30

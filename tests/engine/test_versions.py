@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from malflow import ExpireMap, GraphError, OperatorError, SnapshotError
-from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.sources import SingleIteratorSource
+from malflow.testing.driven_run import DrivenRun
 from tests.kit.driving import Store, compiled
 
 Build = Callable[[Any], Any]
@@ -100,9 +100,9 @@ def test_the_same_version_is_not_migrated() -> None:
 
 def test_a_state_of_no_known_version_has_the_first() -> None:
     program = program_of(lambda keyed: keyed.stateful_map("op", count, version=2, migrate=lambda state, v: (v, state)))
-    run = Run(program, parallelism=1, tracked=True)
-    run.load(4, 1, {"op": {0: {0: 7}}}, {}, {})
-    assert run.ticks == 4
+    run = DrivenRun(program, parallelism=1, tracked=True)
+    run.load_snapshot(4, 1, {"op": {0: {0: 7}}}, {}, {})
+    assert run.ticks.number == 4
     assert next(delta.changed for _, name, delta, _ in run.deltas() if name == "op") == {0: (1, 7)}
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.engine.execution import Run
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.states.keyed import KeyedState
+from malflow.testing.driven_run import DrivenRun
 
 __all__ = ["Store", "compiled", "finish", "run_of"]
 
@@ -23,14 +23,16 @@ def compiled(build_dataflow: Callable[[StreamProvider], object]) -> Program:
     return compile_graph(graph)
 
 
-def run_of(build_dataflow: Callable[[StreamProvider], object], parallelism: int = 1, *, tracked: bool = True) -> Run:
+def run_of(
+    build_dataflow: Callable[[StreamProvider], object], parallelism: int = 1, *, tracked: bool = True
+) -> DrivenRun:
     """Open a run of a dataflow."""
-    run = Run(compiled(build_dataflow), parallelism=parallelism, tracked=tracked)
+    run = DrivenRun(compiled(build_dataflow), parallelism=parallelism, tracked=tracked)
     run.open()
     return run
 
 
-def finish(run: Run) -> None:
+def finish(run: DrivenRun) -> None:
     """Go on to the end, and close."""
     with run:
         while not run.is_finished:
@@ -45,7 +47,7 @@ class Store:
         self.states: dict[str, dict[int, KeyedState]] = {}
         self.set_up: tuple[int, int, Mapping[str, int], Mapping[str, str | None]] | None = None
 
-    def commit(self, run: Run, program: Program) -> None:
+    def commit(self, run: DrivenRun, program: Program) -> None:
         """Apply the changes of a run; after a rescale, start from nothing."""
         if self.set_up is not None and self.set_up[1] != run.parallelism:
             self.states = {}
@@ -55,18 +57,18 @@ class Store:
             assert len(state) == keys
         specs = states_of(program)
         self.set_up = (
-            run.ticks,
+            run.ticks.number,
             run.parallelism,
             {spec.name: spec.version for spec in specs},
             {spec.name: spec.placement for spec in specs},
         )
 
-    def restore(self, program: Program, parallelism: int) -> Run:
+    def restore(self, program: Program, parallelism: int) -> DrivenRun:
         """Open a run that goes on from there."""
-        run = Run(program, parallelism=parallelism, tracked=True)
+        run = DrivenRun(program, parallelism=parallelism, tracked=True)
         if self.set_up is not None:
             tick, before, versions, placements = self.set_up
-            run.load(tick, before, pickle.loads(pickle.dumps(self.states)), versions, placements)
+            run.load_snapshot(tick, before, pickle.loads(pickle.dumps(self.states)), versions, placements)
         run.open()
         return run
 

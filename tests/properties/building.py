@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from malflow import DataMessage, NoKey, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
-from malflow.engine.execution import Run as EngineRun
 from malflow.engine.plan import compile_graph
 from malflow.engine.states import states_of
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.states.kinds import StateSpec
+from malflow.testing.driven_run import DrivenRun
 from malflow.windows import FOREVER, CountWindows, Timing
 from tests.properties import functions
 from tests.properties.interpreter import owned
@@ -83,7 +83,7 @@ def run_rescaled(dataflow: Dataflow, parallelism: int, chunk: int, rescales: Seq
     result = Run()
     graph = Graph()
     build(dataflow, StreamProvider(graph), chunk, result)
-    with EngineRun(compile_graph(graph), parallelism=parallelism, tracked=False, debug=dataflow.debug) as engine:
+    with DrivenRun(compile_graph(graph), parallelism=parallelism, tracked=False, debug=dataflow.debug) as engine:
         engine.open()
         for ticks, workers in rescales:
             for _ in range(ticks):

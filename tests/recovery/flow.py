@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from malflow.engine.execution import Run
 from malflow.engine.plan import Program
 from malflow.engine.states import states_of
 from malflow.message import DataMessage
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import Persistence
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
@@ -20,6 +18,7 @@ from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourcePartition
 from malflow.states.kinds import StateSpec
 from malflow.streams.stream import StreamProvider
+from malflow.testing.driven_run import DrivenRun
 from malflow.testing.trial import built
 from tests.recovery.scenario import Observed, Violation
 
@@ -310,16 +309,14 @@ class _Remembering:
 
 
 class FlowRun:
-    """A `Run` and its `RunSnapshots`, of one version of the program."""
+    """A `DrivenRun` of one version of the program."""
 
     def __init__(self, flow: Flow, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
-        states = flow.states_of(version)
-        self.live = Run(flow.program(version), parallelism=parallelism, tracked=True)
-        self.snapshots = RunSnapshots(remembering, states, start)
-        self.snapshots.restore(self.live)
-        self.live.open()
+        self.live = DrivenRun(flow.program(version), parallelism=parallelism, persistence=remembering, start=start)
+        self.snapshots = self.live.snapshots
+        self.live.resume()
         restored = remembering.restored
         at = Positions() if restored is None else positions(restored.states)
         old = flow.shapes[0 if restored is None else restored.snapshot]
@@ -345,7 +342,7 @@ class FlowRun:
             self.tick(1)
 
     def commit(self) -> Future[int]:
-        future = self.snapshots.commit(self.live)
+        future = self.snapshots.take()
         assert future is not None
         return future
 

@@ -20,10 +20,8 @@ from functools import cache
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from malflow.engine.execution import Run
 from malflow.engine.states import states_of
 from malflow.errors import CommitUnknown, FencedError, SnapshotCorrupt, SnapshotError, StoreError
-from malflow.runtime.snapshots import RunSnapshots
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, Persistence, fsck
 from malflow.snapshot.executors import InlineExecutor
@@ -34,6 +32,7 @@ from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import SystemContext
 from malflow.testing import PAUSE, ScriptedSource
+from malflow.testing.driven_run import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.faulty_store import Crash, Faults, FaultyStore
 from tests.kit.memory_store import MemoryStore
@@ -343,14 +342,12 @@ class _Peek:
 
 
 class RealRun:
-    """A `Run` and its `RunSnapshots`."""
+    """A `DrivenRun`."""
 
     def __init__(self, engine: Real, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         peek = _Peek(backend)
-        self._run = Run(engine.program, parallelism=parallelism, tracked=True)
-        self._snapshots = RunSnapshots(peek, engine.states, start)
-        self._snapshots.restore(self._run)
-        self._run.open()
+        self._run = DrivenRun(engine.program, parallelism=parallelism, persistence=peek, start=start)
+        self._run.resume()
         self.position = engine.observe(peek.restored).position
 
     @property
@@ -362,7 +359,7 @@ class RealRun:
             self.position += self._run.tick()
 
     def commit(self) -> Future[int]:
-        future = self._snapshots.commit(self._run)
+        future = self._run.snapshots.take()
         assert future is not None
         return future
 

@@ -54,9 +54,9 @@ def rows_of(build: Any, gaps: Sequence[int], workers: int = 1) -> dict[str, Time
     for gap in gaps:
         now += gap
         clock.set(now)
-        run.clock = clock
+        run.ticks.clock = clock
         run.tick()
-    rows = explain(program, run.explain(), run.heard, clock.now)
+    rows = explain(program, run.explain(), run.ticks.heard, clock.now)
     run.close()
     return {row.operator: row for row in rows}
 
@@ -207,7 +207,7 @@ def test_a_generator_behind_held_records_is_told() -> None:
         both.window(tumbling(2)).aggregate("pairs", agg.count()).sink("out", VecSink())
 
     handle = SingleThreadRuntime(build).start()
-    while "'pairs' has" not in (table := str(handle.explain_time())) or handle.progress.unfinished != ("live",):
+    while handle.progress.unfinished != ("live",) or "'pairs' has" not in (table := str(handle.explain_time())):
         pass
     ended.set()
     assert handle.await_termination(30)

@@ -23,10 +23,10 @@ from malflow import (
     index_select,
     rendezvous_select,
 )
-from malflow.engine.execution import Run
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.states.keyed import Delta
+from malflow.testing.driven_run import DrivenRun
 from tests.kit.driving import Store, compiled, finish, run_of
 
 PARTS = [f"part {number}" for number in range(7)]
@@ -698,11 +698,11 @@ def test_deltas_after_a_restore_are_increments_unless_rescaled() -> None:
         run.tick()
         changed = {(name, delta.whole) for _, name, delta, _ in run.deltas() if delta != Delta(whole=True)}
         assert {whole for _, whole in changed} == {parallelism == 3}
-        assert run.ticks == 6
+        assert run.ticks.number == 6
     run.close()
 
 
 def test_a_run_is_open_before_it_can_have_ended() -> None:
-    with Run(compiled(lambda provider: None), parallelism=1, tracked=False) as run:
+    with DrivenRun(compiled(lambda provider: None), parallelism=1, tracked=False) as run:
         run.open()
         assert run.is_finished

@@ -12,14 +12,16 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
+from malflow.runtime import coordinator
 from malflow.runtime.control import Request, RunRequests
-from malflow.runtime.spark import changelog_index, coordinator, run_attempt, settings, worker_cache
+from malflow.runtime.spark import changelog_index, run_attempt, settings, worker_cache
 from malflow.runtime.spark.changelog import ScratchFolder
 from malflow.runtime.spark.error_transport import dumps_error
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
@@ -66,7 +68,7 @@ class Cluster:
 
     Args:
         plans: what happens in each tick.
-        after_tick: is called with the spec and the coordinator after each tick.
+        after_tick: is called after each tick, with the spec, and the number of the tick and the index of the changelog.
         later: does the work of the background, where the persistence has it.
         tries: how often a task is tried that fails, each time in the next process.
 
@@ -135,7 +137,14 @@ class Cluster:
             command = on_tick(rows)
             if self.plan.writes:
                 self.later.catch_up()
-            self.after_tick(spec, on_tick)
+            self.after_tick(spec, self._seen())
+
+    def _seen(self) -> SimpleNamespace:
+        assert self.attempt is not None
+        host, coordinator = self.attempt._host, self.attempt._coordinator
+        assert host is not None
+        assert coordinator is not None
+        return SimpleNamespace(tick=coordinator.ticks.number, index=host.index)
 
     def _ask(self) -> None:
         assert self.attempt is not None

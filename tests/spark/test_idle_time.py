@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import agg, limit_out_of_orderness
+from malflow.engine import ticks
 from malflow.partitioners import rendezvous_select
-from malflow.runtime.spark import run_attempt
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.sources import StatefulSource
@@ -92,10 +92,10 @@ def test_idle_time_is_the_same_as_in_one_thread(
 
     gaps = [step.gap for step in script]
     with simulated(), TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_attempt, "RunClock", lambda: SteppingClock(gaps))
+        patched.setattr(ticks, "RunClock", lambda: SteppingClock(gaps))
         Cluster(faults).run(compiled(build), settings_at(folder, NoPersistence()), workers)
     run = Store().restore(compiled(build), workers)
-    run.clock = SteppingClock(gaps)
+    run.ticks.clock = SteppingClock(gaps)
     finish(run)
     on_spark, in_one_thread = ([Counter(map(repr, values)) for values in sinks] for sinks in found)
     assert on_spark == in_one_thread

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from malflow.engine.execution import Run
 from malflow.runtime.spark.position_memory import PositionMemory
+from malflow.testing.driven_run import DrivenRun
 from tests.conformance.test_confirmations import Tracked, confirmed, reading
 from tests.kit.driving import run_of
 from tests.kit.log import Log
@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path / "log")
 
 
-def ticked(log: Log, ticks: int = 1, run: Run | None = None) -> Any:
+def ticked(log: Log, ticks: int = 1, run: DrivenRun | None = None) -> Any:
     """Return a run after some more ticks, with the positions in its state."""
     run = run or run_of(reading(Tracked(log, ["a"], last=10**9)))
     for _ in range(ticks):

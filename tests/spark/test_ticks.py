@@ -12,32 +12,30 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
-from malflow.engine.clock import RunClock
-from malflow.engine.discovery import Discovery
 from malflow.engine.plan import Program, compile_graph
+from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.worker import Worker
 from malflow.errors import RunFailed, SnapshotError
+from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.records.batch import Batch
 from malflow.runtime.control import RunRequests
-from malflow.runtime.options import RunOptions
 from malflow.runtime.spark import shuffle, stage_task
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
-from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.coordinator import TickCoordinator
 from malflow.runtime.spark.driver_sinks import driver_sinks
-from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.program_pickle import payload
 from malflow.runtime.spark.protocol import RunSpec, StageReport, TickCommand
 from malflow.runtime.spark.shuffle import Row, RowKind, ShuffleBuffer, chunks_of
 from malflow.runtime.spark.spark_session import require_spark
 from malflow.runtime.spark.stage_task import StageAttempt
-from malflow.runtime.time_watch import TimeWatch
 from malflow.sinks import StatelessSink, VecSink
+from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource
 from tests.kit.growing_file import GrowingFile
 from tests.spark.flows import sums
+from tests.spark.simulation import Cluster, settings_at
 
 WORKERS = 2
 OURS = [key for key in range(20) if rendezvous_select(key, range(WORKERS)) == 0]
@@ -56,7 +54,7 @@ def place(folder: Path) -> ScratchFolder:
 
 
 def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Mapping[tuple[int, int], int]) -> Row:
-    report = StageReport(1, stage, worker, None, False, {}, 0, ["numbers"], taken, sent)
+    report = StageReport(1, stage, Report(worker, live=["numbers"]), taken=taken, sent=sent)
     return Row(worker, RowKind.REPORT, 0, worker, pickle.dumps(report), [0] * len(program().vertices))
 
 
@@ -64,30 +62,17 @@ def told(stage: int, worker: int, taken: Mapping[tuple[int, int], int], sent: Ma
 @pytest.mark.parametrize("came", [2, 0, 4])
 def test_a_tick_of_which_two_tries_are_mixed_starts_the_run_again(came: int, tmp_path: Path) -> None:
     made = program()
-    coordinator = TickCoordinator(
-        made,
-        {"numbers": [[0], []]},
-        0,
-        ChangelogIndex(2, WORKERS),
-        Changelog(place(tmp_path), 1),
-        RunSinks(driver_sinks(made)),
-        None,
-        RunRequests(),
-        pace=Pace(0, WORKERS),
-        clock=RunClock(),
-        watch=TimeWatch(),
-        discovery=Discovery(made, {}),
-        options=RunOptions(),
-    )
-    coordinator.first()
+    settings = settings_at(str(tmp_path), NoPersistence())
+    host = SparkHost(made, WORKERS, Cluster([]), settings, RunSinks(driver_sinks(made)), RunRequests(), 0)
+    host.open(0)
+    host.command(Tick(number=1))
     taken = {(0, 1): came} if came else {}
     rows = [told(0, 0, {}, {}), told(0, 1, {}, {(0, 0): 3}), told(1, 0, taken, {}), told(1, 1, {}, {})]
     with pytest.raises(RunFailed, match=f"worker 0 received {came} of the 3 records that worker 1 sent on channel 0"):
-        coordinator(rows)
+        host.take(rows, 0.0)
     rows[2] = told(1, 0, {(0, 1): 3}, {})
-    following = coordinator(rows)
-    assert following is not None
-    assert following.tick == 2
+    reports, _ = host.take(rows, 0.0)
+    assert [report.worker for report in reports] == [0, 1, 0, 1]
 
 
 @pytest.mark.fault("I2")
@@ -242,7 +227,7 @@ def test_a_tick_in_which_nothing_came_is_done_again_with_nothing(tmp_path: Path)
 
     def done(tick: int, last: int) -> tuple[list[Row], int]:
         rows = [*StageAttempt(spec, 0, 0, TickCommand(tick, [[last]])).take([])]
-        return rows, sum(pickle.loads(row.blob).polled for row in rows if row.kind == RowKind.REPORT)
+        return rows, sum(pickle.loads(row.blob).report.polled for row in rows if row.kind == RowKind.REPORT)
 
     begun, idle = done(1, NEVER), done(2, 1)
     path.write_text("one\ntwo\n", encoding="utf-8")
@@ -264,7 +249,7 @@ def test_poll_loop_ends_when_large_records_fill_the_tick(
     spec = RunSpec(1, 1, payload(made, {"numbers": [[0]]}, {}), place(tmp_path), 1, None, 60.0, False)
     monkeypatch.setattr(stage_task, "MOST_BYTES", 5_000_000)
     rows = [*StageAttempt(spec, 0, 0, TickCommand(1, [[NEVER]] * 2)).take([])]
-    report = pickle.loads(rows[-1].blob)
-    assert 5 <= report.polled < 100
-    assert report.size >= report.polled * 1_000_000
+    told = pickle.loads(rows[-1].blob)
+    assert 5 <= told.report.polled < 100
+    assert told.size >= told.report.polled * 1_000_000
     assert max(len(row.blob) for row in rows) <= (4 << 20) + 8

@@ -10,9 +10,9 @@ import pytest
 
 from malflow import DataMessage, OperatorError, StatefulLogic
 from malflow.engine.clock import RunClock
-from malflow.engine.execution import Run
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE
+from malflow.testing.driven_run import DrivenRun
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.running import results_of, source_of, windowed_flow
 
@@ -62,9 +62,9 @@ def flow(items: Sequence[Any], sink: Any) -> Any:
     return windowed_flow(source_of(spread), 0, lambda keyed: keyed.stateful_op("it", Waking()), sink)
 
 
-def tick_at(run: Run, minute: int) -> None:
+def tick_at(run: DrivenRun, minute: int) -> None:
     """Take a tick that begins at a minute, and one for the pause behind its record."""
-    run.clock = HandClock(minute)
+    run.ticks.clock = HandClock(minute)
     run.tick()
     run.tick()
 
@@ -108,7 +108,7 @@ def test_they_fire_once_at_the_end() -> None:
     sink: VecSink[Any, Any, Any] = VecSink()
     program = compiled(flow([("a", 1, ("clock", 10)), ("b", 2, ("event", 10))], sink))
     run = Store().restore(program, 1)
-    run.clock = HandClock(0)
+    run.ticks.clock = HandClock(0)
     finish(run)
     assert list(sink.values) == [("event", 12), 10]
 

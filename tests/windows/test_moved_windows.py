@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import agg, limit_out_of_orderness
-from malflow.engine.execution import Run
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
+from malflow.testing.driven_run import DrivenRun
 from malflow.windows import session, sliding, tumbling
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import sliding_windows
@@ -72,7 +72,7 @@ def run_through(build: Any, plan: list[str], workers: list[int]) -> None:
     finish(run)
 
 
-def _change(run: Run, change: str, store: Store, program: Any, workers: int) -> Run:
+def _change(run: DrivenRun, change: str, store: Store, program: Any, workers: int) -> DrivenRun:
     if change == "rescale":
         run.rescale(workers)
     elif change in ("commit", "restart"):

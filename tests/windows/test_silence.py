@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, agg, limit_out_of_orderness
-from malflow.engine.execution import Run
 from malflow.operators.epochs.idle_time import moved_on
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource
+from malflow.testing.driven_run import DrivenRun
 from malflow.windows import Timing, tumbling
 from tests.kit.driving import Store, compiled
 from tests.kit.ticking import PARTS, HandClock, Polls, Step, scripts
@@ -61,13 +61,13 @@ class Flow:
         keyed = on_time.key_distribute("all", lambda msg: "all")
         keyed.window(tumbling(SIZE)).aggregate("counts", agg.count()).sink("results", self.results)
 
-    def run(self, workers: int, between: Callable[[int, Run], Run] | None = None) -> None:
+    def run(self, workers: int, between: Callable[[int, DrivenRun], DrivenRun] | None = None) -> None:
         program, now = compiled(self.build), 0
         run = Store().restore(program, workers)
         for index, step in enumerate(self.script):
             now += step.gap
             self.clock.set(now)
-            run.clock = self.clock
+            run.ticks.clock = self.clock
             run.tick()
             self.closed.append(len(self.results.values))
             self.frontiers.append(dict(self.epochs))
@@ -211,7 +211,7 @@ def test_restarts_lose_no_record_and_repeat_no_window(
     flow, store = Flow(script, bound, **options), Store()
     program = compiled(flow.build)
 
-    def between(index: int, run: Run) -> Run:
+    def between(index: int, run: DrivenRun) -> DrivenRun:
         action, count = plan[index] if index < len(plan) else "", workers[index % len(workers)]
         if action == "rescale":
             run.rescale(count)
@@ -249,7 +249,7 @@ def test_downtime_is_no_silence(per_part: bool, gap: int) -> None:
     flow, store = Flow(script, 0, **options), Store()
     program = compiled(flow.build)
 
-    def restarted(_index: int, run: Run) -> Run:
+    def restarted(_index: int, run: DrivenRun) -> DrivenRun:
         store.commit(run, program)
         run.close()
         return store.restore(program, 1)
@@ -264,7 +264,7 @@ def test_silence_before_a_stop_counts_after_it() -> None:
         flow, store = Flow(script, 0, per_part=per_part, idle_after=timedelta(seconds=60), second=1), Store()
         program = compiled(flow.build)
 
-        def between(index: int, run: Run, store: Store = store, program: Any = program) -> Run:
+        def between(index: int, run: DrivenRun, store: Store = store, program: Any = program) -> DrivenRun:
             if index != 5:
                 return run
             store.commit(run, program)
@@ -292,7 +292,7 @@ def test_a_filter_that_drops_all_is_not_silent() -> None:
     for step in script:
         now += step.gap
         flow.clock.set(now)
-        run.clock = flow.clock
+        run.ticks.clock = flow.clock
         run.tick()
     run.close()
     assert max(epochs, default=0) <= 1
@@ -318,7 +318,7 @@ def test_a_silent_source_follows_another_that_it_meets() -> None:
     run, clock = Store().restore(compiled(build), 1), HandClock()
     for second in range(19):
         clock.set(second)
-        run.clock = clock
+        run.ticks.clock = clock
         run.tick()
     run.close()
     assert epochs["both"][-1] == 170, "one tick behind: the lift follows the epochs of the tick before"

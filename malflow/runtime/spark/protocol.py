@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from malflow.engine.plan import Program
+from malflow.engine.reports import Report
 from malflow.engine.worker import LATE
 from malflow.event_time.tick import Tick
-from malflow.operators.hosting.reader_methods import Lags
-from malflow.operators.waiting import OperatorTime, Reached, Waiting
 from malflow.patterns.results import COUNTERS, GAUGES
 from malflow.runtime.spark.changelog import NEVER, Changelog, ScratchFolder
 
@@ -31,6 +30,8 @@ __all__ = [
 
 COMMAND: Final = "malflow.command"
 """The Spark local property that carries the command of a tick to its tasks."""
+
+_MICROSECOND = timedelta(microseconds=1)
 
 _Pickled: TypeAlias = bytes
 
@@ -81,7 +82,7 @@ class TickCommand:
         quiet: sources and workers: the source emitted nothing there in the tick before.
         quiet_time: the `passed` of the tick before.
         explains: whether tasks report how far operators have come in event time.
-        ends: whether the input has ended, and tasks report the open results of operators.
+        asks_held: whether the input has ended, and tasks report the open results of operators.
         polls: whether sources are polled.
         final: whether this is the last tick, in which the epoch (watermark) `MAX` flows.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -103,7 +104,7 @@ class TickCommand:
     quiet: Sequence[tuple[str, int]] = ()
     quiet_time: int = 0
     explains: bool = False
-    ends: bool = False
+    asks_held: bool = False
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -135,6 +136,36 @@ class TickCommand:
             quiet_time=timedelta(microseconds=self.quiet_time),
             lifts=pickle.loads(b64decode(self.lifts)) if self.lifts else {},  # noqa: S301 - of this run
             final=self.final,
+            polls=self.polls,
+            explains=self.explains,
+            asks_held=self.asks_held,
+        )
+
+    @classmethod
+    def of(cls, tick: Tick, last: Sequence[Sequence[int]], **how: Any) -> TickCommand:
+        """Return the command for a tick.
+
+        Args:
+            tick: the tick.
+            last: the tick of the last changelog entry of each stage and worker.
+            how: the other attributes that are not the tick's.
+        """
+        return cls(
+            tick.number,
+            last,
+            ended=sorted(tick.ended),
+            finished=sorted(tick.finished),
+            lifts=b64encode(pickle.dumps(tick.lifts, 5)).decode() if tick.lifts else "",
+            now=tick.now.isoformat(),
+            started=tick.started.isoformat(),
+            passed=tick.passed // _MICROSECOND,
+            quiet=sorted(tick.quiet),
+            quiet_time=tick.quiet_time // _MICROSECOND,
+            explains=tick.explains,
+            asks_held=tick.asks_held,
+            polls=tick.polls,
+            final=tick.final,
+            **how,
         )
 
     def dumps(self) -> str:
@@ -149,55 +180,42 @@ class TickCommand:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """A worker's report of one stage of a tick.
+    """A worker's report of one stage of a tick, and what the driver must know of its place in the shuffle.
 
     Attributes:
-        tick, stage, worker: identify the stage attempt.
+        tick, stage: identify, with the worker of `report`, the stage attempt.
+        report: what any host tells; its counts come with the row, where Spark can observe them.
         bytes: the size of its changelog entry; None if it has none, or one without changes.
         whole: whether the entry is a full one.
         keys: the number of keys of each state that changed.
-        polled: the number of records polled from sources.
-        live: the sources that have an unfinished part on this worker.
-        emitting: the sources that emitted records on this worker.
-        times: how far each operator has come in event time, by vertex, before the tick; if that was asked for.
-        skipped: how much time the scripts of tests skip.
         taken: the number of records received, by channel and sender.
         sent: the number of records sent, by channel and target.
-        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
         noted: whether an entry without changes, which is dropped after the tick, says what a repeated task must send.
         size: the bytes of the records that it sent.
         pieces: the names of the pieces of output in the scratch folder, which are dropped after the tick.
-        reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator goes
-            on without input.
-        lags: the lag of each unfinished part, of the sources on this worker whose readers tell it.
         unconfirmed: pickled errors of readers that could not confirm a position.
-        held: the open results of operators, if they were asked for.
         process: the name of the Python process, in the last stage only: Spark compares repeated output of earlier
             stages with the original.
     """
 
     tick: int
     stage: int
-    worker: int
-    bytes: int | None
-    whole: bool
-    keys: Mapping[str, int]
-    polled: int
-    live: Sequence[str]
-    taken: Mapping[tuple[int, int], int]
+    report: Report
+    bytes: int | None = None
+    whole: bool = False
+    keys: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[tuple[int, int], int] = field(default_factory=dict)
     sent: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    lateness: Mapping[str, Any] = field(default_factory=dict)
     noted: bool = False
     size: int = 0
     pieces: Sequence[str] = ()
-    reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
-    emitting: Sequence[str] = ()
-    times: Mapping[int, OperatorTime] = field(default_factory=dict)
-    skipped: timedelta = timedelta(0)
-    lags: Mapping[str, Lags] = field(default_factory=dict)
     unconfirmed: Sequence[_Pickled] = ()
-    held: Mapping[str, Waiting] = field(default_factory=dict)
     process: str = ""
+
+    @property
+    def worker(self) -> int:
+        """The worker."""
+        return self.report.worker
 
 
 def names_of_counts(program: Program) -> list[str]:

@@ -7,13 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from malflow.engine.worker import Inputs, Worker
 from malflow.errors import MalflowError, OperatorError, RunFailed, release_all
 from malflow.operators.epochs.lateness import merge_lateness
-from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch
@@ -297,7 +295,6 @@ class StageAttempt:
         while True:
             for source in worker.sources:
                 source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
-                source.pauses = not self._command.polls
             polled = self._polled(worker, polls)
             if self._command.final or not polled or time.monotonic() >= deadline:
                 return
@@ -334,7 +331,7 @@ class StageAttempt:
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
         output.add(self._records(worker))
         # without an entry, another attempt does the same, or its report tells that it has not
-        is_noted = bool(report.bytes is not None or report.polled or output.rows or self._may_come)
+        is_noted = bool(report.bytes is not None or report.report.polled or output.rows or self._may_come)
         report = replace(
             report,
             noted=is_noted and report.bytes is None,
@@ -361,24 +358,19 @@ class StageAttempt:
             yield from (Row(self._worker, RowKind.SINK, number, self._worker, blob) for blob in buffer.blobs())
 
     def _report(self, worker: Worker, polls: list[Any]) -> StageReport:
+        report = worker.report(self._tick)
+        report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts come with the row
+        report.polled = sum(count for poll in polls for counts in poll.values() for count in counts.values())
+        report.emitting = sorted({name for poll in polls for name, counts in poll.items() if counts})
+        report.times = self._times
+        if self._tick.asks_held:
+            report.held = worker.held()
         return StageReport(
-            tick=self._command.tick,
-            stage=self._stage,
-            worker=self._worker,
-            bytes=None,
-            whole=False,
-            keys={},
-            polled=sum(count for poll in polls for counts in poll.values() for count in counts.values()),
-            live=[source.context.operator_name for source in worker.sources if not source.is_finished],
+            self._command.tick,
+            self._stage,
+            report,
             taken=self._taken,
-            lateness=self._lateness,
-            reached=worker.reached() if self._tick.finished or self._program.lifts_silent else {},
-            times=self._times,
-            skipped=max((source.take_skipped() for source in worker.sources), default=timedelta(0)),
-            emitting=sorted({name for poll in polls for name, counts in poll.items() if counts}),
-            lags={} if self._command.final else _lags_of(worker),
             unconfirmed=self._unconfirmed,
-            held=worker.held() if self._command.ends else {},
             process=process_name() if self._is_last else "",
         )
 
@@ -410,10 +402,6 @@ class StageAttempt:
             changes = [StateDelta(self._worker, name, delta, len(live[name])) for name, delta in deltas.items()]
             states = {(self._worker, name): state for name, state in live.items()}
             self._recount.check(changes, states, base=False)
-
-
-def _lags_of(worker: Worker) -> dict[str, Lags]:
-    return {source.context.operator_name: source.lags() for source in worker.sources if source.tells_lag}
 
 
 def _times_of(worker: Worker) -> dict[int, OperatorTime]:

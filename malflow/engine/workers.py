@@ -1,33 +1,26 @@
-"""One execution of a program: the workers of every stage, stepped in a fixed order, and how their number changes."""
+"""The workers of every stage of a program in this process: loading, ticks, rescales and parts that appear."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from malflow.diagnostics import short_repr
-from malflow.engine.clock import RunClock
-from malflow.engine.discovery import discovering, refuse_unfinished, with_waiting
-from malflow.engine.idle_epochs import Lifts
+from malflow.engine.discovery import discovering, refuse_unfinished
 from malflow.engine.migration import migrate_states
 from malflow.engine.part_names import with_present_names
-from malflow.engine.parts import Parts, place_parts, places_of
+from malflow.engine.parts import Parts, Place, place_parts
 from malflow.engine.plan import Program, refuse_to_write_input
+from malflow.engine.reports import Report
 from malflow.engine.rescale import refuse_local, reroute
-from malflow.engine.silence import QuietSources
-from malflow.engine.sinks import RunSinks
 from malflow.engine.states import OldStates
 from malflow.engine.worker import Worker
 from malflow.errors import GraphError, release_all
 from malflow.event_time.tick import Tick
 from malflow.operators.contract import Operator
-from malflow.operators.epochs.lateness import merge_lateness
 from malflow.operators.hosting.parts_listing import gone_error, list_parts
-from malflow.operators.hosting.reader_methods import Lags
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.partitioners import rendezvous_select
@@ -35,21 +28,18 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
 
-__all__ = ["Run"]
-
-_NO_TIME = timedelta(0)
+__all__ = ["Workers"]
 
 
-class Run:
-    """An execution of a program. As a context manager it is always closed at the end.
+class Workers:
+    """The workers of every stage, stepped in a fixed order. As a context manager they are always closed at the end.
 
     Args:
         program: the program.
-        parallelism: how many workers there are.
+        parallelism: how many workers each stage has.
         tracked: whether to track changes for `deltas`.
         debug: whether to run the checks that are too slow to run always.
         listed: the parts of each source; None has the sources list them.
-        sinks: those in this process; None for all of the program.
 
     Raises:
         GraphError: if a sink would write to a file that a source reads.
@@ -57,17 +47,8 @@ class Run:
 
     Attributes:
         listed: the parts of each source.
-        parallelism: how many workers there are.
-        ticks: the number of the last tick.
-        clock: the clock of the ticks.
+        parallelism: how many workers each stage has.
         discovered: the parts of each source that have appeared since the job's first start.
-        polled: how many records came in the last tick.
-        counts: the counters of the workers: see `Worker`.
-        gauges: what they measured in the last tick.
-        lags: the lag of each part, of the sources whose readers tell it, after the last tick.
-        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
-        unfinished: the sources with unfinished parts, and those that discover parts.
-        sinks: the sinks in this process.
     """
 
     def __init__(
@@ -78,25 +59,12 @@ class Run:
         tracked: bool,
         debug: bool = False,
         listed: Mapping[str, Sequence[Any]] | None = None,
-        sinks: RunSinks | None = None,
     ) -> None:
         self.parallelism = parallelism
-        self.ticks = 0
-        self.polled = 0
-        self.counts: Counter[str] = Counter()
-        self.gauges: Counter[str] = Counter()
-        self.lags: dict[str, Lags] = {}
-        self.lateness: dict[str, Any] = {}
-        self.unfinished: tuple[str, ...] = ()
-        self.sinks = RunSinks(program.sinks) if sinks is None else sinks
         self._program = program
         self._tracked = tracked
         self._debug = debug
         self._is_open = False
-        self._ended: frozenset[str] = frozenset()
-        self._finished: frozenset[tuple[str, int]] = frozenset()
-        self._lifts: Mapping[str, Any] = {}
-        self.clock = RunClock()
         self._discovering = discovering(program)
         self.discovered: dict[str, set[Any]] = {}
         if listed is None:
@@ -104,17 +72,10 @@ class Run:
         self.listed = listed
         refuse_to_write_input(program, listed)
         self._stages = self._make_workers(parallelism)
-        self._quiet, self._lifting = QuietSources(self.parts), Lifts(program, self.parts)
         self._list_workers()
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether every source has given its last record."""
-        return len(self._ended) == len(self._program.sources)
 
     def load(
         self,
-        tick: int,
         parallelism: int,
         states: OldStates,
         versions: Mapping[str, int],
@@ -123,7 +84,6 @@ class Run:
         """Load the state of a run with this or another number of workers; called before `open`.
 
         Args:
-            tick: the number of its last tick.
             parallelism: how many workers it had.
             states: their states; those that the program does not have are left out.
             versions: the version of each state.
@@ -133,9 +93,8 @@ class Run:
             SnapshotError: if a state can't be brought to where its key belongs now, or to its present version.
             OperatorError: if a migration or a partitioner fails.
         """
-        self.sinks.restore(states)
-        ours, named = self.sinks.names, with_present_names(self._program, self.listed, states, parallelism)
-        present = {name: dict(by_worker) for name, by_worker in named.items() if name not in ours}
+        named = with_present_names(self._program, self.listed, states, parallelism)
+        present = {name: dict(by_worker) for name, by_worker in named.items()}
         migrated = migrate_states(self._program, states, versions)
         present.update(migrated)
         self._find_discovered(present)
@@ -145,7 +104,6 @@ class Run:
             at = worker.worker_id
             moved = {name for name, new in routed.items() if _has_moved(states[name].get(at, {}), new[at])}
             worker.forget(moved.union(migrated) if parallelism == self.parallelism else routed)
-        self.ticks = tick
 
     def _find_discovered(self, states: OldStates) -> None:
         """Find the parts that have appeared, or are gone, since a snapshot with these states.
@@ -164,7 +122,7 @@ class Run:
             worker.set_parts(self.parts, self.discovered)
 
     def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
-        """Go on with parts of sources that have appeared; to be called between ticks.
+        """Continue with parts of sources that have appeared; to be called between ticks.
 
         Raises:
             GraphError: if a sink writes to one of them.
@@ -174,8 +132,6 @@ class Run:
         self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
         for name, parts in new.items():
             self.discovered.setdefault(name, set()).update(parts)
-        self._quiet.add(self.parts, places_of(place_parts(new, range(self.parallelism))))
-        self._lifting, self._lifts = Lifts(self._program, self.parts), {}
         self._raise_epochs()
         for worker in self._workers:
             worker.set_parts(self.parts, self.discovered)
@@ -183,7 +139,6 @@ class Run:
             for worker in self._workers:
                 for source in worker.sources:
                     worker.reopen(source)
-            self._note_ended()
 
     def _raise_epochs(self) -> None:
         """Raise the epochs on workers that had no part to the least of the others, where each stream is."""
@@ -200,7 +155,7 @@ class Run:
             worker.forget(moved)
 
     def refuse_gone(self, name: str, gone: Sequence[Any]) -> None:
-        """Refuse to go on without parts of a source that are listed no more, unless they are finished.
+        """Refuse to continue without parts of a source that are no longer listed, unless they are finished.
 
         Raises:
             OperatorError: naming the part.
@@ -230,38 +185,35 @@ class Run:
         self._is_open = True
         for worker in self._workers:
             worker.open()
-        self._note_ended()
 
-    def tick(self) -> int:
-        """Poll every source once, carry all of it through every stage, and tell how many records came."""
-        self._step()
-        self._quiet.end_tick(_place_of(source) for source in self._sources if source.polled)
-        self.clock.skip(max((source.take_skipped() for source in self._sources), default=_NO_TIME))
-        self._note_ended()
-        self.polled = sum(source.polled for source in self._sources)
-        self.lags = _lags_of(self._sources)
-        if self.polled:
-            self.sinks.note_records()
-        return self.polled
+    @property
+    def live(self) -> frozenset[Place]:
+        """The sources and workers with unfinished parts."""
+        return frozenset(_place_of(source) for source in self._sources if not source.is_finished)
 
-    def continue_ticks(self, quiet: QuietSources, finished: frozenset[tuple[str, int]]) -> None:
-        """Go on as if the ticks of an earlier run had been this one's, with no time between; for tests.
+    def run(self, tick: Tick) -> list[Report]:
+        """Poll every source once, and carry all of it through every stage.
 
-        Args:
-            quiet: the quiet sources after the last tick.
-            finished: the sources and workers that had finished before it.
+        No delta may be taken after the final tick: snapshots keep the states from before the end.
         """
-        self._quiet, self._finished = quiet, finished
-        for worker in self._workers:
-            worker.note_finished(finished)
-        self._note_ended()
-
-    def end(self) -> None:
-        """Send `MAX` through the dataflow; the last record has been processed, and no delta may be taken afterwards.
-
-        Except for those of the sinks' transactions: snapshots keep the states from before the end.
-        """
-        self._step(final=True)
+        sent: dict[int, list[list[list[Batch]]]] = {}
+        for stage, workers in zip(self._program.stages, self._stages, strict=True):
+            outputs = []
+            for worker in workers:
+                arrived = {
+                    channel.number: [by_target[worker.worker_id] for by_target in sent[channel.number]]
+                    for channel in stage.inputs
+                }
+                outputs.append(worker.run(arrived, tick))
+            for channel in stage.outputs:
+                sent[channel.number] = [output[channel.number] for output in outputs]
+        if most := max((source.polled for source in self._sources), default=0):
+            growth = max(worker.largest for worker in self._workers) / most
+            for operator in self._operators:
+                operator.limit_batch(growth)
+        for operator in self._operators:
+            operator.flush()
+        return [worker.report(tick) for worker in self._workers]
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
         """Return the changes of every state since the last call: one entry for each worker and state that changed.
@@ -277,7 +229,7 @@ class Run:
             states = worker.states() if deltas else {}
             for name, delta in deltas.items():
                 found[worker.worker_id, name] = StateDelta(worker.worker_id, name, delta, len(states[name]))
-        return [*found.values(), *(self.sinks.deltas(whole=whole) if self._tracked else ())]
+        return [*found.values()]
 
     def explain(self) -> dict[int, dict[int, OperatorTime]]:
         """Return how far each operator has come in event time, by worker and vertex."""
@@ -293,17 +245,12 @@ class Run:
             merge_held(found, worker.held())
         return found
 
-    @property
-    def heard(self) -> Mapping[tuple[str, int], datetime]:
-        """When the last tick began in which a source emitted records on a worker."""
-        return self._quiet.heard
-
     def states(self) -> dict[tuple[int, str], OperatorState]:
         """Return the live states by worker and name, as the last deltas left them."""
         return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
 
     def rescale(self, parallelism: int) -> None:
-        """Go on with another number of workers; to be called between ticks. The next deltas are whole.
+        """Continue with another number of workers; to be called between ticks. The next deltas are whole.
 
         Live states move, nothing is serialised. Where it fails while parts move, the run can only be closed.
 
@@ -324,8 +271,6 @@ class Run:
         routed = reroute(self._program, states, self.parallelism, parallelism)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
         self.parallelism = parallelism
-        self._quiet, self._lifting = QuietSources(self.parts), Lifts(self._program, self.parts)
-        self._lifts = {}
         self._list_workers(*old_stages)
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
@@ -341,7 +286,7 @@ class Run:
         """Close the operators, sinks before sources; errors are noted in `error`."""
         release_all((operator.close for operator in reversed(self._operators)), error)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -380,80 +325,9 @@ class Run:
         for worker in self._workers:
             worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
 
-    def _step(self, *, final: bool = False) -> None:
-        now, started = self.clock.read()
-        quiet = self._quiet
-        quiet.begin_tick(now)
-        tick = Tick(
-            number=self.ticks + 1,
-            now=now,
-            started=started,
-            ended=self._ended,
-            finished=self._finished,
-            passed=quiet.passed,
-            quiet=quiet.quiet,
-            quiet_time=quiet.quiet_time,
-            lifts=self._lifts,
-            final=final,
-        )
-        sent: dict[int, list[list[list[Batch]]]] = {}
-        for stage, workers in zip(self._program.stages, self._stages, strict=True):
-            outputs = []
-            for worker in workers:
-                arrived = {
-                    channel.number: [by_target[worker.worker_id] for by_target in sent[channel.number]]
-                    for channel in stage.inputs
-                }
-                outputs.append(worker.run(arrived, tick))
-            for channel in stage.outputs:
-                sent[channel.number] = [output[channel.number] for output in outputs]
-        if most := max((source.polled for source in self._sources), default=0):
-            growth = max(worker.largest for worker in self._workers) / most
-            for operator in self._operators:
-                operator.limit_batch(growth)
-        for operator in self._operators:
-            operator.flush()
-        self._count()
 
-    def _count(self) -> None:
-        """Count a tick and its records, now that the output is with the sinks."""
-        gauges: Counter[str] = Counter()
-        for worker in self._workers:
-            self.counts.update(worker.counts)
-            gauges.update(worker.gauges)
-            merge_lateness(self.lateness, worker.lateness)
-        self.gauges = gauges
-        self.ticks += 1
-
-    def _note_ended(self) -> None:
-        """Find the sources that have ended, and what that lifts."""
-        has_begun = self._quiet.has_begun
-        wants = self._finished or self._lifting.wants_all
-        waiting = self._find_lifts() if has_begun and wants else frozenset[str]()
-        live = {_place_of(source) for source in self._sources if not source.is_finished}
-        names = {name for name, _ in live}.union(self._discovering)
-        self._ended = frozenset(self._program.sources).difference(waiting, names)
-        self._finished = self._quiet.finished(with_waiting(live, self._quiet.places, self._discovering))
-        self.unfinished = tuple(sorted(names))
-
-    def _find_lifts(self) -> frozenset[str]:
-        """Find the lifts of the next tick, and return the sources that have not ended because of them."""
-        reports = [(worker.worker_id, worker.reached()) for worker in self._workers]
-        self._lifts = self._lifting.after(reports, self._quiet.quiet, self._quiet.passed)
-        return self._lifting.waiting(self._lifts, reports)
-
-
-def _place_of(source: Source) -> tuple[str, int]:
+def _place_of(source: Source) -> Place:
     return source.context.operator_name, source.context.worker_id
-
-
-def _lags_of(sources: Iterable[Source]) -> dict[str, Lags]:
-    lags: dict[str, Lags] = {}
-    for source in sources:
-        if source.tells_lag:
-            name = source.context.operator_name
-            lags[name] = {**lags.get(name, {}), **source.lags()}
-    return lags
 
 
 def _has_moved(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> bool:

@@ -1,0 +1,47 @@
+"""What a worker tells, after a tick, of one stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from malflow.operators.hosting.reader_methods import Lags
+from malflow.operators.waiting import OperatorTime, Reached, Waiting
+
+__all__ = ["Report"]
+
+
+@dataclass(slots=True)
+class Report:
+    """A worker's report of one stage of a tick: all that the run needs to know to decide about the next tick.
+
+    Attributes:
+        worker: the worker.
+        counts: how many records each operator took, and each source emitted, and the other counters of the worker.
+        gauges: what operators measured.
+        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
+        polled: the number of records polled from sources.
+        live: the sources that have an unfinished part on this worker.
+        emitting: the sources that emitted records on this worker.
+        skipped: how much time the scripts of tests skip.
+        lags: the lag of each unfinished part, of the sources on this worker whose readers tell it.
+        reached: how far the generators of epochs have come, if a source has finished on a worker, or a generator
+            advances without input.
+        times: how far each operator has come in event time, by vertex, before the tick; if that was asked for.
+        held: the open results of operators, if they were asked for.
+    """
+
+    worker: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, int] = field(default_factory=dict)
+    lateness: Mapping[str, Any] = field(default_factory=dict)
+    polled: int = 0
+    live: Sequence[str] = ()
+    emitting: Sequence[str] = ()
+    skipped: timedelta = timedelta(0)
+    lags: Mapping[str, Lags] = field(default_factory=dict)
+    reached: Mapping[str, Sequence[Reached]] = field(default_factory=dict)
+    times: Mapping[int, OperatorTime] = field(default_factory=dict)
+    held: Mapping[str, Waiting] = field(default_factory=dict)

@@ -1,0 +1,190 @@
+"""The ticks of a run: the reports of the last one come in, the next one goes out.
+
+All that a tick may know of other workers, of other ticks and of the clock is found here, from the reports of all
+workers, so that every runtime finds the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+from malflow.engine.clock import RunClock
+from malflow.engine.discovery import discovering, with_waiting
+from malflow.engine.idle_epochs import Lifts
+from malflow.engine.parts import Parts, Place
+from malflow.engine.plan import Program
+from malflow.engine.reports import Report
+from malflow.engine.silence import QuietSources
+from malflow.event_time.tick import Tick
+from malflow.operators.epochs.lateness import merge_lateness
+from malflow.operators.hosting.reader_methods import Lags
+
+__all__ = ["Ticks"]
+
+_NO_TIME = timedelta(0)
+
+
+class Ticks:
+    """Makes the ticks of a run, and adds up the reports of its workers.
+
+    Args:
+        program: the program.
+        parts: the parts of each source that each worker holds.
+
+    Attributes:
+        number: the number of the last tick.
+        clock: the clock of the ticks.
+        polled: how many records came in the last tick.
+        counts: the counters of the workers: see `malflow.engine.worker.Worker`.
+        gauges: what operators measured in the last tick.
+        lateness: the greatest lateness at each generator of epochs (watermarks) that had late records.
+        lags: the lag of each part, of the sources whose readers tell it.
+        unfinished: the sources with unfinished parts, and those that discover parts.
+    """
+
+    def __init__(self, program: Program, parts: Parts) -> None:
+        self.number = 0
+        self.clock = RunClock()
+        self.polled = 0
+        self.counts: Counter[str] = Counter()
+        self.gauges: Mapping[str, int] = {}
+        self.lateness: dict[str, Any] = {}
+        self.lags: Mapping[str, Lags] = {}
+        self.unfinished: tuple[str, ...] = ()
+        self._program = program
+        self._sources = frozenset(program.sources)
+        self._discovering = frozenset(discovering(program))
+        self._lags_by_place: dict[Place, Lags] = {}
+        self._ended: frozenset[str] = frozenset()
+        self._finished: frozenset[Place] = frozenset()
+        self._live: frozenset[Place] = frozenset()
+        self.place(parts)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every source has given its last record."""
+        return len(self._ended) == len(self._sources)
+
+    @property
+    def heard(self) -> Mapping[Place, datetime]:
+        """When the last tick began in which a source emitted records on a worker."""
+        return self._quiet.heard
+
+    def place(self, parts: Parts) -> None:
+        """Begin anew with parts that have moved between workers: nothing is known of their silence."""
+        self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
+        self._lifts: Mapping[str, Any] = {}
+        self._lags_by_place.clear()
+
+    def start(self, live: Iterable[Place] | None) -> None:
+        """Note where there is something to read, before the first tick of the workers.
+
+        Args:
+            live: the sources and workers with unfinished parts; None if that shows in the first tick only.
+        """
+        self._note_live(self._quiet.places if live is None else live)
+
+    def add(self, parts: Parts, new: Collection[Place]) -> None:
+        """Continue with parts of sources that have appeared.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+            new: the sources and workers that have new ones.
+        """
+        self._quiet.add(parts, new)
+        self._lifting, self._lifts = Lifts(self._program, parts), {}
+        self._note_live(self._live.union(new))
+
+    def begin(
+        self, *, polls: bool = True, explains: bool = False, asks_held: bool = False, final: bool = False
+    ) -> Tick:
+        """Return the next tick.
+
+        Args:
+            polls: whether sources are polled.
+            explains: whether reports tell how far operators have come in event time.
+            asks_held: whether reports tell the open results of operators.
+            final: whether it is the last one, in which the epoch (watermark) `MAX` flows.
+        """
+        now, started = self.clock.read()
+        quiet = self._quiet
+        quiet.begin_tick(now)
+        return Tick(
+            number=self.number + 1,
+            now=now,
+            started=started,
+            ended=self._ended,
+            finished=self._finished,
+            passed=quiet.passed,
+            quiet=quiet.quiet,
+            quiet_time=quiet.quiet_time,
+            lifts=self._lifts,
+            final=final,
+            polls=polls,
+            explains=explains,
+            asks_held=asks_held,
+        )
+
+    def end(self, tick: Tick, reports: Sequence[Report]) -> None:
+        """Add up the reports of all workers and stages, once the output is with the sinks."""
+        self.number = tick.number
+        gauges: Counter[str] = Counter()
+        polled = 0
+        for it in reports:
+            self.counts.update(it.counts)
+            polled += it.polled
+            if it.gauges:
+                gauges.update(it.gauges)
+            if it.lateness:
+                merge_lateness(self.lateness, it.lateness)
+        self.gauges, self.polled = gauges, polled
+        if not tick.final:
+            self._note_lags(reports)
+            self._note_sources(tick, reports)
+
+    def resume(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
+        """Continue as if the ticks of an earlier run had been this one's, with no time between; for tests.
+
+        Args:
+            quiet: the quiet sources after the last tick.
+            finished: the sources and workers that had finished before it.
+        """
+        self._quiet, self._finished = quiet, finished
+
+    def follow(self, live: Iterable[Place], reports: Sequence[Report]) -> None:
+        """Find the sources that have ended, and the lifts of the next tick."""
+        waiting: frozenset[str] = frozenset()
+        if self._quiet.has_begun and (self._finished or self._lifting.wants_all):
+            reached = [(it.worker, it.reached) for it in reports]
+            self._lifts = self._lifting.after(reached, self._quiet.quiet, self._quiet.passed)
+            waiting = self._lifting.waiting(self._lifts, reached)
+        self._note_live(live, waiting)
+
+    def _note_sources(self, tick: Tick, reports: Sequence[Report]) -> None:
+        """Find the sources that emitted nothing, the time that test scripts skip, and the sources that have ended."""
+        if tick.polls:
+            self._quiet.end_tick([(name, it.worker) for it in reports for name in it.emitting])
+        else:
+            self._quiet.skip_tick()
+        self.clock.skip(max((it.skipped for it in reports), default=_NO_TIME))
+        self.follow([(name, it.worker) for it in reports for name in it.live], reports)
+
+    def _note_live(self, live: Iterable[Place], waiting: frozenset[str] = frozenset()) -> None:
+        self._live = frozenset(live)
+        names = {name for name, _ in self._live}.union(self._discovering)
+        self._ended = self._sources.difference(waiting, names)
+        self._finished = self._quiet.finished(with_waiting(self._live, self._quiet.places, self._discovering))
+        self.unfinished = tuple(sorted(names))
+
+    def _note_lags(self, reports: Iterable[Report]) -> None:
+        found = {(name, it.worker): lags for it in reports for name, lags in it.lags.items()}
+        if found:
+            self._lags_by_place |= found
+            lags: dict[str, dict[Any, int | None]] = {}
+            for (name, _), by_part in sorted(self._lags_by_place.items(), key=itemgetter(0)):
+                lags.setdefault(name, {}).update(by_part)
+            self.lags = lags

@@ -1,0 +1,132 @@
+"""The host of a run in one thread: its workers are in this process, and it calls them one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from malflow.engine.discovery import Change
+from malflow.engine.parts import Parts, Place
+from malflow.engine.plan import Program
+from malflow.engine.sinks import RunSinks
+from malflow.engine.states import states_of
+from malflow.engine.workers import Workers
+from malflow.operators.waiting import OperatorTime, Waiting
+from malflow.runtime.host import SinkPositions
+from malflow.snapshot.delta_check import Recount
+from malflow.snapshot.persistence import RestoredState, Session
+
+__all__ = ["SingleThreadHost"]
+
+_Positions = Mapping[str, Mapping[Any, Any]]
+"""The positions of the parts whose readers confirm them, by source."""
+
+
+class SingleThreadHost:
+    """Workers in this process.
+
+    Args:
+        program: the program.
+        workers: its workers.
+        sinks: the sinks, whose states in a snapshot are not the workers'.
+        debug: whether to check that the snapshots add up to the states.
+    """
+
+    def __init__(self, program: Program, workers: Workers, sinks: RunSinks, *, debug: bool = False) -> None:
+        self.run = workers.run
+        self._workers = workers
+        self._states = states_of(program)
+        self._sinks = sinks
+        self._recount: Recount | None = None
+        self._debug = debug
+        self._captured: dict[int, _Positions] = {}
+        self._confirmed: int | None = None
+
+    @property
+    def parallelism(self) -> int:
+        """How many workers each stage has."""
+        return self._workers.parallelism
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of each source that each worker holds."""
+        return self._workers.parts
+
+    @property
+    def listed(self) -> Mapping[str, Sequence[Any]]:
+        """The parts of each source."""
+        return self._workers.listed
+
+    def load(self, restored: RestoredState) -> None:
+        """Load the states of a snapshot."""
+        if self._debug:
+            self._recount = Recount(restored)
+        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+
+    def open(self, tick: int) -> None:
+        """Build the readers of the parts."""
+        if self._debug and self._recount is None:
+            self._recount = Recount(None)
+        self._workers.open()
+        self._captured[tick] = self._positions()
+
+    def live(self) -> Collection[Place]:
+        """Return the sources and workers with unfinished parts."""
+        return self._workers.live
+
+    def pause(self) -> float:
+        """Return 0: a tick may follow at once."""
+        return 0.0
+
+    def times(self) -> Mapping[int, Mapping[int, OperatorTime]]:
+        """Return how far operators have come, by worker and vertex."""
+        return self._workers.explain()
+
+    def held(self) -> Mapping[str, Waiting]:
+        """Return the open results of operators."""
+        return self._workers.held()
+
+    def capture(self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool) -> Future[int]:
+        """Serialise the changes, which the session writes in the background."""
+        del alone
+        deltas = [*self._workers.deltas(full), *sinks(full)]
+        if self._recount is not None:
+            self._recount.check(deltas, self._workers.states(), base=full)
+        made = session.commit(tick, self.parallelism, self._states, deltas)
+        self._captured[tick] = self._positions()
+        return made
+
+    def settle(self, tick: int, snapshot: int | None) -> Iterator[tuple[str, Exception]]:
+        """Confirm the positions in a snapshot to the readers, unless it is the last one again."""
+        positions = self._captured.pop(tick, {})
+        if snapshot is None or not positions or snapshot == self._confirmed:
+            return
+        self._confirmed = snapshot
+        for source in self._workers.sources:
+            name = source.context.operator_name
+            for error in source.confirm(positions.get(name, {})):
+                self._confirmed = None
+                yield name, error
+
+    def rescale(self, parallelism: int) -> None:
+        """Move the states and readers to another number of workers."""
+        self._workers.rescale(parallelism)
+
+    def change_parts(self, changes: Mapping[str, Change]) -> None:
+        """Build the readers of parts that have appeared; refuse to continue without one that is not finished."""
+        for name, change in changes.items():
+            self._workers.refuse_gone(name, change.gone)
+        self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the operators."""
+        self._workers.close(error)
+
+    def _positions(self) -> _Positions:
+        positions: dict[str, dict[Any, Any]] = {}
+        for source in self._workers.sources:
+            if source.confirms:
+                positions.setdefault(source.context.operator_name, {}).update(source.positions())
+        return positions

@@ -1,0 +1,388 @@
+"""The host of a run on Spark: rows to reports, ticks to commands, and what the changelog holds between two ticks.
+
+The workers' states are in the changelog, and in the processes that ran them last. A generation is a number of workers
+with the parts that they read; a rescale, and parts that appear, begin another one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from malflow.engine.discovery import Change, refuse_unfinished
+from malflow.engine.parts import Parts
+from malflow.engine.plan import Program
+from malflow.engine.reports import Report
+from malflow.engine.sinks import RunSinks
+from malflow.engine.worker import Worker
+from malflow.engine.workers import Workers
+from malflow.errors import OperatorError, RunFailed
+from malflow.event_time.tick import Tick
+from malflow.events import ConfirmationFailed
+from malflow.runtime.control import RunRequests
+from malflow.runtime.host import SinkPositions
+from malflow.runtime.spark.changelog import NEVER, Changelog, ChangelogEntry, pack_entry
+from malflow.runtime.spark.changelog_index import ChangelogIndex
+from malflow.runtime.spark.driver_sinks import deliver
+from malflow.runtime.spark.error_transport import loaded_error
+from malflow.runtime.spark.live_runs import REGISTRY
+from malflow.runtime.spark.pacing import Pace
+from malflow.runtime.spark.position_memory import LastSnapshot
+from malflow.runtime.spark.program_pickle import payload
+from malflow.runtime.spark.protocol import (
+    RunSpec,
+    StageReport,
+    TickCommand,
+    names_of_counts,
+    names_of_gauges,
+    pack_program,
+)
+from malflow.runtime.spark.settings import Settings
+from malflow.runtime.spark.shuffle import Row, RowKind
+from malflow.runtime.spark.snapshots import ChangelogCapture
+from malflow.snapshot.persistence import RestoredState, Session
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["SparkHost"]
+
+
+class SparkHost:
+    """The workers of a run on Spark, as the driver sees them.
+
+    Args:
+        program: the program.
+        parallelism: the initial number of workers.
+        context: runs the Spark jobs that write snapshots.
+        settings: the run's settings.
+        sinks: the sinks on the driver.
+        requests: the requests to the run, and its listeners.
+        number: the number of the run.
+
+    Attributes:
+        parallelism: the number of workers.
+        parts: the parts of each source that each worker holds.
+        listed: the parts of each source.
+        index: the index of the present generation's changelog.
+        processes: the last tick of each process.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        parallelism: int,
+        context: SparkContext,
+        settings: Settings,
+        sinks: RunSinks,
+        requests: RunRequests,
+        number: int,
+    ) -> None:
+        self._program = program
+        self._context = context
+        self._settings = settings
+        self._sinks = sinks
+        self._requests = requests
+        self._number = number
+        self._workers: Workers | None = self._make(parallelism, None)
+        self.parallelism = parallelism
+        self.listed = self._workers.listed
+        self.parts: Parts = self._workers.parts
+        self.index = ChangelogIndex(len(program.stages), parallelism)
+        self.processes: dict[str, int] = {}
+        self._generation = 0
+        self._spec: RunSpec | None = None
+        self._changelog = Changelog(settings.scratch, 0)
+        self._discovered: Mapping[str, set[Any]] = {}
+        self._pace = Pace(settings.options.pause, parallelism)
+        self._names, self._gauges = names_of_counts(program), names_of_gauges(program)
+        self._command = TickCommand(0, ())
+        self._began = 0.0
+        self._is_cut_short = False
+        self._pieces: list[str] = []
+        self._durable = self._kept = NEVER
+        self._written: tuple[int, Future[int]] | None = None
+        self._needs_whole = False
+
+    # What the coordinator asks
+
+    def load(self, restored: RestoredState) -> None:
+        """Load the states of a snapshot into workers that only hold them, and never run."""
+        if self._workers is None:
+            raise RunFailed("the run has begun")
+        states = {name: it for name, it in restored.states.items() if name not in self._sinks.names}
+        self._workers.load(restored.parallelism, states, restored.versions, restored.placements)
+        moved = any(worker.delta() for stage in self._workers.stages for worker in stage)
+        self._durable = restored.tick
+        self._kept = restored.tick - 1 if moved else restored.tick
+
+    def open(self, tick: int) -> None:
+        """Write the states of the workers into the changelog, for the processes that run them."""
+        if self._workers is not None:
+            self._begin_generation(self._workers, tick)
+            self._workers = None
+
+    def live(self) -> None:
+        """Return None: readers are built where they are read, so that the first tick tells what is finished."""
+
+    def pause(self) -> float:
+        """Return the seconds left of the trigger interval, unless the last tick was cut short by its limit alone."""
+        return 0.0 if self._is_cut_short else self._began + self._pace.pause - time.monotonic()
+
+    def times(self) -> None:
+        """Return None: a tick must be asked how far operators have come."""
+
+    def held(self) -> None:
+        """Return None: a tick must be asked for open results."""
+
+    def capture(
+        self, session: Session, tick: int, sinks: SinkPositions, *, full: bool, alone: bool
+    ) -> Future[int] | None:
+        """Begin to write the changelog entries since the last snapshot."""
+        since = self._since(tick, full=full)
+        if since is None:
+            self._needs_whole = True
+            return None
+        self._forget()
+        base = self.index.covers(since)
+        ours = sinks(base)
+        capture = ChangelogCapture(
+            self._program, self._context, self._settings.scratch, self._generation, self.index, self._sinks
+        )
+        made = capture.write(session, tick, since, ours, base=base, alone=alone)
+        self._written = tick, made
+        return made
+
+    def _since(self, tick: int, *, full: bool) -> int | None:
+        """Return the tick after which all entries go into a snapshot; None if they don't hold all that it needs."""
+        if not full or self.index.covers(self._kept):
+            return self._kept
+        return tick - 1 if self.index.covers(tick - 1) else None
+
+    def settle(self, tick: int, snapshot: int | None) -> Iterable[tuple[str, Exception]]:
+        """Note the end of a snapshot; the tasks of the next tick confirm the positions in it."""
+        if self._written is not None and snapshot is not None:
+            self._durable = self._kept = tick
+        self._written = None
+        return ()
+
+    def rescale(self, parallelism: int) -> None:
+        """Load the states of all workers, and begin a generation with another number of workers."""
+        workers, tick = self._loaded(), self._command.tick
+        workers.rescale(parallelism)
+        self._begin_generation(workers, tick)
+        self._kept = min(self._kept, tick - 1)  # so that the next snapshot has all of it
+
+    def change_parts(self, changes: Mapping[str, Change]) -> None:
+        """Load the states of all workers, and begin a generation that reads the parts that there are now."""
+        workers, tick = self._loaded(), self._command.tick
+        for name, change in changes.items():
+            states: dict[int, Mapping[Any, Any]] = {}
+            gone = set(change.gone)
+            for worker in workers.stages[0]:
+                states[worker.worker_id] = worker.states().get(name) or {}
+                gone.difference_update(worker.take_finished(whole=True).get(name, ()))
+            refuse_unfinished(self._program, name, gone, states)
+        workers.add_parts({name: it.new for name, it in changes.items() if it.new})
+        self._begin_generation(workers, tick)
+        self._kept = min(self._kept, tick - 1)  # so that the next snapshot has the epochs of the new parts
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the changelog; the attempt releases the processes."""
+        del error
+        self._changelog.close()
+
+    # What a query needs
+
+    @property
+    def generation(self) -> int:
+        """The number of the present generation."""
+        return self._generation
+
+    @property
+    def last_snapshot(self) -> LastSnapshot:
+        """The newest durable snapshot, whose positions the readers confirm when they are released."""
+        return LastSnapshot(self._generation, self._durable, self.index.last[0])
+
+    def spec(self) -> RunSpec:
+        """Return what tasks need to know of the generation.
+
+        Raises:
+            RunFailed: before `open`.
+        """
+        if self._spec is None:
+            raise RunFailed("the run has not begun")
+        return self._spec
+
+    def command(self, tick: Tick) -> TickCommand:
+        """Return the command of a tick; what only the last tick needed is removed from the changelog."""
+        self._forget()
+        self._began = time.monotonic()
+        self._command = TickCommand.of(
+            tick,
+            self.index.last,
+            whole=self._needs_whole,
+            rewrites=() if tick.final else self.index.long,
+            most=self._pace.limit,
+            durable=self._durable,
+            writing=NEVER if self._written is None else self._written[0],
+            live_runs=REGISTRY.live,
+        )
+        self._needs_whole = False
+        return self._command
+
+    def take(self, rows: list[Row], seconds: float) -> tuple[list[Report], float]:
+        """Deliver the output of a tick to the sinks on the driver, and return the workers' reports.
+
+        Args:
+            rows: the rows that the tick's tasks returned.
+            seconds: how long the tasks took.
+
+        Returns:
+            The reports; and how long the tick took, with the sinks on the driver.
+
+        Raises:
+            MalflowError: if a task has failed, the reports don't agree, or a sink fails.
+        """
+        reports = self._reports(rows)
+        began = time.monotonic()
+        deliver(self._sinks.writers, rows)
+        seconds += time.monotonic() - began
+        command = self._command
+        self.processes.update({it.process: command.tick for it in reports if it.process})
+        self._pieces = [name for it in reports for name in it.pieces]
+        for name, error in _unconfirmed(reports):
+            self._requests.listeners.notify(ConfirmationFailed(command.tick, name, error))
+        if not command.final:
+            self.index.note(reports)
+        most, most_bytes = max(it.report.polled for it in reports), max(it.size for it in reports)
+        is_longer = command.whole or command.rewrites
+        self._is_cut_short = not is_longer and self._pace.note(most, seconds, most_bytes)
+        return [it.report for it in reports], seconds
+
+    def _reports(self, rows: list[Row]) -> list[StageReport]:
+        """Return the reports of the tick.
+
+        Raises:
+            MalflowError: if a task has failed, or they don't agree.
+        """
+        failures = [loaded_error(row.blob) for row in rows if row.kind == RowKind.FAILURE]
+        if failures:
+            raise failures[0]
+        tick, reports = self._command.tick, []
+        for row in rows:
+            if row.kind == RowKind.REPORT:
+                told: StageReport = pickle.loads(row.blob)  # noqa: S301 - of this run
+                counts = dict(zip(self._names, row.counts or (), strict=True))
+                told.report.gauges = {name: counts.pop(name, 0) for name in self._gauges}
+                told.report.counts = counts
+                reports.append(told)
+        found = sorted((it.stage, it.worker) for it in reports if it.tick == tick)
+        if found != [(stage, at) for stage in range(len(self._program.stages)) for at in range(self.parallelism)]:
+            raise RunFailed(f"tick {tick} needs one report per stage and worker; got reports of {found}")
+        _check_record_counts(reports)
+        return reports
+
+    # Generations
+
+    def _make(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
+        debug = self._settings.options.debug
+        return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
+
+    def _begin_generation(self, workers: Workers, tick: int) -> None:
+        """Write all state of the workers as the first changelog entries of a new generation."""
+        settings, options = self._settings, self._settings.options
+        self._wait_for_snapshot()
+        previous, self._generation = self._generation, self._generation + 1
+        self._changelog.close()
+        self._changelog = Changelog(settings.scratch, self._generation)
+        self.parallelism, self.listed, self.parts = workers.parallelism, workers.listed, workers.parts
+        self.index = ChangelogIndex(len(self._program.stages), self.parallelism)
+        for stage, them in enumerate(workers.stages):
+            for worker in them:
+                _put_base(self._changelog, self.index, stage, worker, tick)
+        if previous:
+            Changelog(settings.scratch, previous).clear()
+        program, place = pack_program(
+            payload(self._program, workers.parts, workers.discovered), settings.scratch, self._changelog
+        )
+        self._discovered = workers.discovered
+        self._pace = Pace(options.pause, self.parallelism)
+        self._is_cut_short = False
+        most = options.max_records_per_tick
+        self._spec = RunSpec(
+            self._generation,
+            self.parallelism,
+            program,
+            place,
+            settings.attempts,
+            None if most is None else max(1, most // self.parallelism),
+            options.poll_seconds,
+            options.debug,
+            self._number,
+        )
+
+    def _loaded(self) -> Workers:
+        """Return workers with the states after the last tick, which only hold them and never run."""
+        changelog = Changelog(self._settings.scratch, self._generation)
+        workers = self._make(self.parallelism, self.listed)
+        workers.discovered.update(self._discovered)
+        for stage, (them, last) in enumerate(zip(workers.stages, self.index.last, strict=True)):
+            for worker in them:
+                for change in changelog.since(stage, worker.worker_id, last[worker.worker_id], NEVER):
+                    worker.apply(change.deltas)
+                    worker.finish(change.finished)
+        return workers
+
+    def _wait_for_snapshot(self) -> None:
+        """Wait for the snapshot that is being written: its job reads the entries of the present generation."""
+        if self._written is not None:
+            self._written[1].exception()
+
+    def _forget(self) -> None:
+        """Remove obsolete changelog entries, and the output of the last tick, which no task repeats any more."""
+        reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
+        self._changelog.discard(self.index.forget(reading), self._pieces)
+        self._pieces = []
+
+
+def _unconfirmed(reports: Iterable[StageReport]) -> Iterator[tuple[str, Exception]]:
+    for it in reports:
+        for error in map(loaded_error, it.unconfirmed):
+            yield error.operator if isinstance(error, OperatorError) else "", error
+
+
+def _put_base(changelog: Changelog, index: ChangelogIndex, stage: int, worker: Worker, tick: int) -> None:
+    """Write all state of a worker as the first changelog entry of its generation."""
+    states = worker.states()
+    deltas, finished = worker.delta(whole=True), worker.take_finished(whole=True)
+    if finished or any(map(len, states.values())):
+        entry = ChangelogEntry(tick, NEVER, deltas, whole=True, finished=finished)
+        written = pack_entry(entry)
+        changelog.write(stage, worker.worker_id, written)
+        keys = {name: len(states[name]) for name in deltas}
+        index.add(stage, worker.worker_id, tick, written.size, keys, whole=True)
+
+
+def _check_record_counts(reports: list[StageReport]) -> None:
+    """Check that the counts of sent and received records agree on each channel.
+
+    When Spark loses a task's output it repeats the task, and a function that is not deterministic may return something
+    else: then some workers have received the old output and others the new. Spark compares both outputs as well,
+    unless it is configured not to.
+
+    Raises:
+        RunFailed: if the counts differ.
+    """
+    sent = {(channel, it.worker, target): n for it in reports for (channel, target), n in it.sent.items()}
+    taken = {(channel, sender, it.worker): n for it in reports for (channel, sender), n in it.taken.items()}
+    if sent != taken:
+        channel, sender, target = next(iter(sent.items() ^ taken.items()))[0]
+        came, went = (counts.get((channel, sender, target), 0) for counts in (taken, sent))
+        raise RunFailed(
+            f"worker {target} received {came} of the {went} records that worker {sender} sent on channel {channel}: "
+            "Spark repeated a part of the tick with different records"
+        )
