@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from malflow.errors import GraphError
 from malflow.sinks.transactional import SinkOwner
 
-__all__ = ["Confirmed", "OnDataLoss", "check_on_data_loss"]
+__all__ = ["Confirmed", "OnDataLoss"]
 
 OnDataLoss: TypeAlias = Literal["fail", "continue"]
 
@@ -50,13 +49,3 @@ class Confirmed:
     def note(self, transaction: int) -> None:
         """Note that the output has confirmed a transaction."""
         self._transaction = max(self._transaction, transaction)
-
-
-def check_on_data_loss(asked_by: str, on_data_loss: object) -> None:
-    """Check the option.
-
-    Raises:
-        GraphError: if it is neither of the two.
-    """
-    if on_data_loss not in ("fail", "continue"):
-        raise GraphError(f"{asked_by} on_data_loss must be 'fail' or 'continue'; got {on_data_loss!r}")

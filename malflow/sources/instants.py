@@ -155,7 +155,7 @@ class PeriodicSource(_Instants):
     ) -> None:
         super().__init__(until=until, missed=missed)
         if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise GraphError(f"PeriodicSource needs a positive timedelta; got {short_repr(every)}")
+            raise GraphError(f"PeriodicSource needs a positive timedelta as every; got {short_repr(every)}")
         if not isinstance(offset, timedelta):
             raise GraphError(f"PeriodicSource needs a timedelta as its offset; got {short_repr(offset)}")
         self.every = every
@@ -210,7 +210,10 @@ class CronSource(_Instants):
     ) -> None:
         super().__init__(until=until, missed=missed)
         self.expression = expression
-        self.zone = zone_of(zone)
+        try:
+            self.zone = zone_of(zone)
+        except GraphError as error:
+            raise GraphError(f"CronSource zone {error}") from error
         try:
             self._schedule = Schedule(expression, self.zone)
             next(self.after(_EPOCH), None)

@@ -83,6 +83,18 @@ def test_sql_writes_the_row_that_the_formatter_returns(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_a_sql_sink_by_its_url_has_its_formatter(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "out.db") as connection:
+        connection.execute("create table t (name text primary key, n int, at int)")
+    options: Any = {"delivery": "at-least-once", "formatter": row}
+    sink: Any = malflow.connect(f"sqlite:///{tmp_path}/out.db/t", **options).sink()
+    write(sink)
+    sink.flush()
+    sink.close()
+    assert connection.execute("select * from t").fetchall() == [("a", 1, 10), ("b", 2, 20)]
+    connection.close()
+
+
 def test_standard_output_prints_what_the_formatter_returns(capsys: pytest.CaptureFixture[str]) -> None:
     write(StdOutSink[Any, Any, Any](formatter=lambda msg: f"{msg.key}: {msg.value}"))
     assert capsys.readouterr().out == "a: 1\nb: 2\n"

@@ -54,7 +54,7 @@ class _CalledEncoder(Encoder[Any]):
         return raw
 
 
-def decoder_of(decode: Decode, wanted_by: str) -> Decoder[Any]:
+def decoder_of(decode: Decode, wanted_by: str, option: str = "decode") -> Decoder[Any]:
     """Return the decoder that a user asks for.
 
     Raises:
@@ -66,12 +66,12 @@ def decoder_of(decode: Decode, wanted_by: str) -> Decoder[Any]:
     if isinstance(decode, Decoder):
         return decode
     if isinstance(decode, str):
-        return _named(_DECODERS, decode, wanted_by, "decode")
-    _require_function(decode, wanted_by, "decode", Decoder)
+        return _named(_DECODERS, decode, wanted_by, option)
+    _require_function(decode, wanted_by, option, Decoder)
     return _CalledDecoder(decode)
 
 
-def encoder_of(encode: Encode, wanted_by: str) -> Encoder[Any]:
+def encoder_of(encode: Encode, wanted_by: str, option: str = "encode") -> Encoder[Any]:
     """Return the encoder that a user asks for.
 
     Raises:
@@ -80,8 +80,8 @@ def encoder_of(encode: Encode, wanted_by: str) -> Encoder[Any]:
     if isinstance(encode, Encoder):
         return encode
     if isinstance(encode, str):
-        return _named(_ENCODERS, encode, wanted_by, "encode")
-    _require_function(encode, wanted_by, "encode", Encoder)
+        return _named(_ENCODERS, encode, wanted_by, option)
+    _require_function(encode, wanted_by, option, Encoder)
     return _CalledEncoder(encode)
 
 

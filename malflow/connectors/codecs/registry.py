@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from malflow.connectors.codecs.contract import CodecUnavailable
+from malflow.connectors.options import require_duration, require_mapping
 from malflow.errors import GraphError
 
 __all__ = ["RegistryUnavailable", "SchemaRegistry", "UnknownSchema"]
@@ -63,6 +64,13 @@ class SchemaRegistry:
         retry_for: timedelta = timedelta(seconds=60),
         headers: dict[str, str] | None = None,
     ) -> None:
+        me = "SchemaRegistry"
+        require_duration(me, "timeout", timeout, above_zero=True)
+        require_duration(me, "retry_for", retry_for)
+        require_mapping(me, "headers", headers, "names and texts")
+        for option, given in {"url": url, "username": username or "", "password": password or ""}.items():
+            if not isinstance(given, str):
+                raise GraphError(f"{me} {option} must be a text; got a {type(given).__name__}")
         try:
             parts = urlsplit(url)
             self._port = parts.port

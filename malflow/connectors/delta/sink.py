@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from malflow.connectors.delta.schemas import delta_schema, delta_type
 from malflow.connectors.delta.table import Table
-from malflow.connectors.lost_output import OnDataLoss, check_on_data_loss
+from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.options import require_delivery, require_duration, require_mapping, require_on_data_loss
 from malflow.connectors.parquet.columns import Columns, UnfitRow
 from malflow.errors import GraphError, short_repr
 from malflow.filesystem import is_local, local_path
@@ -86,9 +87,11 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         on_data_loss: OnDataLoss = "fail",
     ) -> None:
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
-            raise GraphError(f"DeltaSink needs the path or URL of a table; got {table!r}")
-        if delivery not in ("exactly-once", "at-least-once"):
-            raise GraphError(f"DeltaSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
+            raise GraphError(f"DeltaSink table must be the path or URL of a table; got {short_repr(table)}")
+        require_delivery("DeltaSink", delivery)
+        require_mapping("DeltaSink", "settings", settings, "arguments of deltalake.write_deltalake")
+        require_duration("DeltaSink", "retry_for", retry_for)
+        require_on_data_loss("DeltaSink", on_data_loss)
         stored = None if schema is None else _checked_schema(schema)
         ours = sorted(_OURS.intersection(settings or {}))
         if ours:
@@ -97,9 +100,6 @@ class DeltaSink(TransactionalSinkImpl[K, V, T, Handle]):
         if unknown:
             known = ", ".join(sorted(_SETTINGS - _OURS))
             raise GraphError(f"DeltaSink settings can't have {unknown[0]!r}: write_deltalake takes {known}")
-        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
-            raise GraphError(f"DeltaSink retry_for must be a timedelta, not negative; got {retry_for!r}")
-        check_on_data_loss("DeltaSink", on_data_loss)
         _check_storage_options(storage_options)
         path = os.fspath(table)
         uri = local_path(path) if is_local(path) else path

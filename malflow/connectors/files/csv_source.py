@@ -14,6 +14,7 @@ from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.source import FileSource, OnReplaced
 from malflow.connectors.files.typed import FieldError, RecordTypes, Types
+from malflow.connectors.options import names_of, require_flag
 from malflow.errors import GraphError
 
 __all__ = ["CsvSource"]
@@ -94,6 +95,7 @@ class CsvSource(FileSource[Any]):
             storage_options=storage_options,
             in_order=in_order,
         )
+        require_flag("CsvSource", "header", header, optional=True)
         self._dialect = _Dialect(delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
@@ -108,9 +110,7 @@ class CsvSource(FileSource[Any]):
 
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(fields)
-    if isinstance(fields, str) or not all(isinstance(name, str) for name in names):
-        raise GraphError(f"CsvSource fields must be a list of names; got {fields!r}")
+    names = names_of("CsvSource", "fields", fields)
     if fault := _fault_in(names):
         raise GraphError(f"CsvSource fields has {fault}; got {fields!r}")
     return names

@@ -22,6 +22,7 @@ from malflow.connectors.files.local_file import (
     position_at,
     reopened,
 )
+from malflow.connectors.options import require_flag, require_mapping
 from malflow.errors import GraphError, MalflowError
 from malflow.filesystem import filesystem_of, is_local, local_path
 from malflow.message import DataMessage
@@ -86,6 +87,8 @@ class FileSink(ResumableSinkImpl[K, V, T, FileSinkPosition], ABC):
     ) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise GraphError(f"{type(self).__name__} needs a path or URL; got {path!r}")
+        require_flag(type(self).__name__, "append", append)
+        require_mapping(type(self).__name__, "storage_options", storage_options, "options of the file system")
         self._path = os.fspath(path)
         self._local = is_local(self._path)
         self._target = local_path(self._path) if self._local else self._path

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from malflow.callables import deferred
 from malflow.connectors.files.bad_records import (
     IN_A_HEADER,
     IN_A_RECORD,
@@ -26,8 +25,8 @@ from malflow.connectors.files.lines import (
 )
 from malflow.connectors.files.parser import Parsed, RecordParser
 from malflow.connectors.files.paths import InputFileError, Path, ReplacedFileError, expand, one_name, path_list
+from malflow.connectors.options import require_choice_or_function, require_flag, require_mapping, require_one_of
 from malflow.disk_names import written_as
-from malflow.errors import GraphError
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 
@@ -317,12 +316,10 @@ class FileSource(StatefulSourceImpl[str, V, int, FilePosition], ABC):
         in_order: bool = False,
     ) -> None:
         me = type(self).__name__
-        if on_replaced not in ("fail", "restart"):
-            raise GraphError(f"{me} on_replaced must be 'fail' or 'restart'; got {on_replaced!r}")
-        if on_error not in ("raise", "skip") and (not callable(on_error) or deferred(on_error)):
-            raise GraphError(
-                f"{me} on_error must be 'raise', 'skip' or a function; got {deferred(on_error) or repr(on_error)}"
-            )
+        require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
+        require_choice_or_function(me, "on_error", on_error, ("raise", "skip"), needs_result=False)
+        require_mapping(me, "storage_options", storage_options, "options of the file system")
+        require_flag(me, "in_order", in_order)
         self._paths = path_list(path, me)
         self._options = FileOptions(checked_encoding(encoding, me), on_error, dict(storage_options or {}), on_replaced)
         self.in_order = in_order

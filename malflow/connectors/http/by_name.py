@@ -25,6 +25,7 @@ def source(
     on_full: Literal["429", "503", "wait"] = "429",
     acknowledge: Literal["queue", "snapshot"] = "queue",
     timeout: float = 60.0,
+    max_connections: int = 1000,
 ) -> WebhookSource:
     """Return the source that listens at an address.
 
@@ -48,6 +49,7 @@ def source(
         on_full=on_full,
         acknowledge=acknowledge,
         timeout=timeout,
+        max_connections=max_connections,
     )
 
 

@@ -93,7 +93,8 @@ def target_of(url: str, headers: Mapping[str, str]) -> Target:
     except LocationParseError:
         parsed = parse_url("")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise GraphError("HttpSink needs a URL such as https://example.org/orders; what was passed is none")
+        got = "" if isinstance(url, str) else f"; got a {type(url).__name__}"  # what a text has may be secret
+        raise GraphError(f"HttpSink url must be one such as https://example.org/orders{got}")
     sent = dict(headers)
     if parsed.auth is not None:
         sent = {"Authorization": _basic(unquote(parsed.auth)), **sent}
@@ -115,7 +116,7 @@ def checked_headers(headers: Any) -> dict[str, str]:
         raise GraphError(f"HttpSink headers must be a mapping of names to texts; got {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise GraphError(f"HttpSink headers have a name that is none: {short_repr(name)}")
+            raise GraphError(f"HttpSink headers have the invalid name {short_repr(name)}")
         if not isinstance(value, str):
             raise GraphError(f"HttpSink header '{name}' must be a text; got {type(value).__name__}")
         if _NO_HEADER.search(value):

@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-from malflow.callables import without_result
 from malflow.connectors.http.client import Client, checked_headers, target_of
+from malflow.connectors.options import (
+    require_choice_or_function,
+    require_count,
+    require_delivery,
+    require_mapping,
+    require_seconds,
+)
 from malflow.errors import GraphError, MalflowError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -24,8 +30,6 @@ Handle: TypeAlias = tuple[tuple[str, bytes], ...]
 Encode: TypeAlias = Literal["json", "json-lines"] | Callable[[list[Any]], bytes]
 
 _KEY = "Idempotency-Key"
-_LONGEST = 1e6
-"""Seconds of a timeout that every platform can wait."""
 
 _TYPES = {"json": "application/json", "json-lines": "application/x-ndjson"}
 
@@ -77,19 +81,15 @@ class HttpSink(TransactionalSinkImpl[K, V, T, Handle]):
         timeout: float = 30.0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if delivery not in ("exactly-once", "at-least-once"):
-            raise GraphError(f"HttpSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise GraphError(f"HttpSink batch must be a positive number; got {batch!r}")
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise GraphError(f"HttpSink retries must be a number, 0 or more; got {retries!r}")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
-            raise GraphError(f"HttpSink timeout must be a number of seconds above 0; got {timeout!r}")
-        if encode not in _TYPES and (not callable(encode) or without_result(encode)):
-            got = without_result(encode) or repr(encode)
-            raise GraphError(f"HttpSink encode must be 'json', 'json-lines' or a function; got {got}")
+        me = "HttpSink"
+        require_delivery(me, delivery)
+        require_count(me, "batch", batch)
+        require_count(me, "retries", retries, least=0)
+        require_seconds(me, "timeout", timeout)
+        require_mapping(me, "settings", settings, "arguments of urllib3.PoolManager")
+        require_choice_or_function(me, "encode", encode, tuple(_TYPES))
         kinds = {"Content-Type": _TYPES[encode]} if isinstance(encode, str) else {}
-        given = checked_headers(headers or {})
+        given = checked_headers({} if headers is None else headers)
         if any(name.lower() == _KEY.lower() for name in given):
             raise GraphError(f"HttpSink sets the header {_KEY}, which is different for each request")
         if any(name.lower() == "content-type" for name in given):

@@ -17,9 +17,15 @@ from typing import Any, Literal, TypeAlias
 
 from aiohttp import web
 
-from malflow.callables import without_result
 from malflow.connectors.http.guard import LOG, Guard, connection_limits
 from malflow.connectors.http.inbox import Inbox
+from malflow.connectors.options import (
+    require_choice_or_function,
+    require_count,
+    require_name,
+    require_one_of,
+    require_seconds,
+)
 from malflow.errors import GraphError, MalflowError
 from malflow.message import NoKey, NoKeyType
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
@@ -112,17 +118,14 @@ class WebhookSource(StatefulSourceImpl[NoKeyType, Any, datetime, int]):
         max_connections: int = 1000,
     ) -> None:
         _check_place(host, port, path, token)
-        _check_limits(max_queue=max_queue, max_queue_bytes=max_queue_bytes, max_body=max_body, timeout=timeout)
-        _check_limits(max_connections=max_connections)
-        if on_full not in ("429", "503", "wait"):
-            raise GraphError(f"WebhookSource on_full must be '429', '503' or 'wait'; got {on_full!r}")
-        if acknowledge not in ("queue", "snapshot"):
-            raise GraphError(f"WebhookSource acknowledge must be 'queue' or 'snapshot'; got {acknowledge!r}")
-        if decode not in _DECODERS and (not callable(decode) or without_result(decode)):
-            raise GraphError(
-                "WebhookSource decode must be 'json', 'text', 'bytes' or a function; "
-                f"got {without_result(decode) or repr(decode)}"
-            )
+        me = "WebhookSource"
+        limits = {"max_queue": max_queue, "max_queue_bytes": max_queue_bytes, "max_body": max_body}
+        for name, limit in {**limits, "max_connections": max_connections}.items():
+            require_count(me, name, limit, most=_MOST)
+        require_seconds(me, "timeout", timeout)
+        require_one_of(me, "on_full", on_full, ("429", "503", "wait"))
+        require_one_of(me, "acknowledge", acknowledge, ("queue", "snapshot"))
+        require_choice_or_function(me, "decode", decode, tuple(_DECODERS))
         decoder = decode if callable(decode) else _DECODERS[decode]
         secret = None if token is None else token.encode()
         self._options = _Options(
@@ -351,13 +354,16 @@ def _closing(status: int, text: str, headers: Mapping[str, str] | None = None) -
 
 
 def _check_place(host: str, port: int, path: str, token: str | None) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:  # noqa: PLR2004 - a port
-        raise GraphError(f"WebhookSource port must be from 0 to 65535; got {port!r}")
+    require_name("WebhookSource", "host", host, "an address")
+    require_count("WebhookSource", "port", port, least=0, most=65535)
     shown = path.partition("?")[0] if isinstance(path, str) else path  # behind it may be a secret
     if not isinstance(path, str) or not path.startswith("/") or not _NO_PATH.isdisjoint(path):
         raise GraphError(f"WebhookSource path must begin with a slash, without any of {{}}?#%; got {shown!r}")
     if token is not None and (not isinstance(token, str) or not token or token != token.strip()):
-        raise GraphError("WebhookSource token must be a text that is not empty, without white space around it")
+        raise GraphError(
+            f"WebhookSource token must be a text that is not empty, without white space around it; got a "
+            f"{type(token).__name__}"
+        )
     if token is None and not _is_loopback(host):
         raise GraphError(
             f"WebhookSource would accept requests from other machines at {host!r} without a token; pass token=, or "
@@ -370,9 +376,3 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _check_limits(**limits: float) -> None:
-    for name, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= _MOST:
-            raise GraphError(f"WebhookSource {name} must be above 0; got {limit!r}")

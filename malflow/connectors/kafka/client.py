@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from malflow.connectors.kafka.errors import KafkaFailed
+from malflow.connectors.options import require_mapping
 from malflow.errors import GraphError, short_repr
 
 __all__ = ["LOG", "ClientSettings", "KafkaClientError", "server_list"]
@@ -118,14 +119,9 @@ class ClientSettings:
         Raises:
             GraphError: if the user's settings contradict ours.
         """
-        if settings is not None and not isinstance(settings, Mapping):
-            raise GraphError(
-                f"{wanted_by} settings must be a dict of librdkafka's settings; got a {type(settings).__name__}"
-            )
+        require_mapping(wanted_by, "settings", settings, "librdkafka's settings")
         given = dict(settings or {})
         for name, value in given.items():
-            if not isinstance(name, str):
-                raise GraphError(f"{wanted_by} settings are named by strings; got {short_repr(name)}")
             if name in _REPLACED:
                 raise GraphError(f"{wanted_by} does not take the setting '{name}'; {_REPLACED[name]}")
             if name in fixed and fixed[name][0] is None:

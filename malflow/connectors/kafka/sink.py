@@ -20,6 +20,7 @@ from malflow.connectors.kafka.errors import KafkaFailed, UnwritableKafkaRecord
 from malflow.connectors.kafka.produce import Failures, Record, produce_all
 from malflow.connectors.kafka.topics import describe_known
 from malflow.connectors.kafka.transactions import MarkedWriter, MarkerLost
+from malflow.connectors.options import require_delivery, require_duration, require_name, require_one_of
 from malflow.errors import GraphError, error_text, short_repr
 from malflow.message import DataMessage, NoKey
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
@@ -109,10 +110,9 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "KafkaSink"
-        if delivery not in ("at-least-once", "exactly-once"):
-            raise GraphError(f"{me} delivery must be 'at-least-once' or 'exactly-once'; got {short_repr(delivery)}")
-        if on_lost_marker not in ("fail", "drop", "write"):
-            raise GraphError(f"{me} on_lost_marker must be 'fail', 'drop' or 'write'; got {short_repr(on_lost_marker)}")
+        require_delivery(me, delivery)
+        require_one_of(me, "on_lost_marker", on_lost_marker, ("fail", "drop", "write"))
+        require_name(me, "marker_topic", marker_topic, "the name of a topic", optional=True)
         if not (isinstance(topic, str) and topic) and not callable(topic):
             raise GraphError(f"{me} needs the name of a topic, or a function of the message; got {short_repr(topic)}")
         if delivery == "exactly-once" and callable(topic) and marker_topic is None:
@@ -121,8 +121,7 @@ class KafkaSink(TransactionalSinkImpl[K, V, T, Handle]):
         timestamp = _of_message(me, "timestamp", timestamp)
         if without_result(topic):
             raise GraphError(f"{me} topic must be a plain function; got {without_result(topic)}")
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            raise GraphError(f"{me} timeout must be a positive timedelta; got {timeout!r}")
+        require_duration(me, "timeout", timeout, above_zero=True)
         usual = {**_USUAL, "transaction.timeout.ms": _transaction_timeout(timeout)}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=_FIXED, usual=usual)
         self.delivery = delivery

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from malflow.callables import deferred
 from malflow.connectors.codecs.named import Decode, decoder_of
 from malflow.connectors.kafka.buffer import Mark, Part
 from malflow.connectors.kafka.client import LOG, ClientSettings
@@ -14,6 +13,14 @@ from malflow.connectors.kafka.consumer import OnDataLoss, SharedConsumer
 from malflow.connectors.kafka.errors import KafkaFailed
 from malflow.connectors.kafka.reader import KafkaPartition, OnError, Position, ReadOptions
 from malflow.connectors.kafka.topics import Topic, describe_known
+from malflow.connectors.options import (
+    names_of,
+    require_choice_or_function,
+    require_duration,
+    require_name,
+    require_one_of,
+    require_start,
+)
 from malflow.errors import GraphError, short_repr
 from malflow.sources.contract import StatefulSourceImpl
 
@@ -98,25 +105,23 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "KafkaSource"
-        _require_one_of(me, "stop", stop, (None, "latest"))
-        _require_one_of(me, "emit", emit, ("value", "record"))
-        _require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
-        _require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
-        if not isinstance(start, datetime):
-            _require_one_of(me, "start", start, ("earliest", "latest"))
-        elif start.tzinfo is None:
-            raise GraphError(f"{me} start must be an aware datetime; got {start!r}; write datetime(..., tzinfo=UTC)")
-        if not callable(on_error):
-            _require_one_of(me, "on_error", on_error, ("fail", "skip"))
-        elif deferred(on_error):
-            raise GraphError(f"{me} on_error must be a plain function; got {deferred(on_error)}")
-        if discover_every is not None and discover_every <= timedelta(0):
-            raise GraphError(f"{me} discover_every must be a positive timedelta or None; got {discover_every!r}")
+        require_one_of(me, "stop", stop, ("latest", None))
+        require_one_of(me, "emit", emit, ("value", "record"))
+        require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
+        require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        require_start(me, start)
+        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
+        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
+        require_name(me, "group", group, "the name of a group", optional=True)
         self._topics = _topic_list(topic, me)
         fixed = {**_FIXED, "group.id": (group or "malflow", "pass group=")}
         self._settings = ClientSettings.checked(me, servers, settings, fixed=fixed, usual=_USUAL)
         self._options = ReadOptions(
-            decoder_of(decode, me), decoder_of(decode_key, me), emit == "record", timestamps == "datetime", on_error
+            decoder_of(decode, me),
+            decoder_of(decode_key, me, "decode_key"),
+            emit == "record",
+            timestamps == "datetime",
+            on_error,
         )
         self._start, self._stop, self._group, self._on_data_loss = start, stop, group, on_data_loss
         self.discover_every = None if stop else discover_every
@@ -208,16 +213,7 @@ class KafkaSource(StatefulSourceImpl[Part, Any, Any, Position]):
 
 
 def _topic_list(topic: str | Iterable[str], wanted_by: str) -> list[str]:
-    topics = [topic] if isinstance(topic, str) else list(topic)
-    for it in topics:
-        if not isinstance(it, str) or not 0 < len(it) <= _LONGEST_NAME:
-            raise GraphError(f"{wanted_by} needs the name of a topic, or several; got {short_repr(it)}")
-    if not topics or len(set(topics)) < len(topics):
-        raise GraphError(f"{wanted_by} needs at least one topic, each once; got {short_repr(topics)}")
+    topics = list(names_of(wanted_by, "topic", [topic] if isinstance(topic, str) else topic))
+    if not topics or any(len(it) > _LONGEST_NAME for it in topics):
+        raise GraphError(f"{wanted_by} needs the name of a topic, or several; got topic={short_repr(topics)}")
     return topics
-
-
-def _require_one_of(wanted_by: str, option: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        choices = " or ".join(map(repr, allowed))
-        raise GraphError(f"{wanted_by} {option} must be {choices}; got {short_repr(value)}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from malflow.connectors.parquet.rows import (
@@ -164,6 +165,8 @@ class ArrowSource(StatefulSourceImpl[NoKeyType, Any, Any, int]):
             raise GraphError(f"ArrowSource needs a table, a dataset or record batches; got {short_repr(data)}")
         if filter is not None and not isinstance(data, pa.Table | pa.RecordBatch | ds.Dataset):
             raise GraphError("ArrowSource can filter tables and datasets only; filter the stream")
+        if filter is not None and not isinstance(filter, pc.Expression):
+            raise GraphError(f"ArrowSource filter must be an expression of pyarrow.compute; got {short_repr(filter)}")
         self._data = data
         self._options = _Options(row_options("ArrowSource", columns, row, timestamp, nanoseconds), filter)
 

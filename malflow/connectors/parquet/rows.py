@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.callables import without_result
+from malflow.connectors.options import names_of, require_one_of
 from malflow.connectors.parquet.dictionary_columns import SharedTexts, is_text
 from malflow.errors import GraphError, short_repr
 from malflow.records.rows import Rows
@@ -52,8 +53,7 @@ def row_options(
     Raises:
         GraphError: if one is not valid.
     """
-    if nanoseconds not in ("fail", "truncate"):
-        raise GraphError(f"{me} nanoseconds must be 'fail' or 'truncate'; got {nanoseconds!r}")
+    require_one_of(me, "nanoseconds", nanoseconds, ("fail", "truncate"))
     for what, given in (("row", row), ("timestamp", timestamp)):
         if given is None and what == "timestamp":
             continue
@@ -62,13 +62,9 @@ def row_options(
             raise GraphError(f"{me} {what} must be the name of a column or a function; got {got}")
     if columns is None:
         return RowOptions(None, row, timestamp, nanoseconds)
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise GraphError(f"{me} columns must be a list of names; got {columns!r}")
-    names = tuple(columns)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice or not names:
-        fault = f"the column {twice[0]!r} more than once" if twice else "no column"
-        raise GraphError(f"{me} columns has {fault}; got {list(names)!r}")
+    names = names_of(me, "columns", columns)
+    if not names:
+        raise GraphError(f"{me} columns must have one column or more; got []")
     if isinstance(row, str) and row not in names:
         raise GraphError(f"{me} row is the column {row!r}, which is not in columns={list(names)!r}; leave columns out")
     return RowOptions(names, row, timestamp, nanoseconds)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.options import require_count, require_mapping
 from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
@@ -91,8 +92,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
         )
         self._settings = _checked_settings(settings)
         self._schema = None if schema is None else _checked_schema(schema)
-        if isinstance(row_group_rows, bool) or not isinstance(row_group_rows, int) or row_group_rows < 1:
-            raise GraphError(f"ParquetSink row_group_rows must be a positive number; got {row_group_rows!r}")
+        require_count("ParquetSink", "row_group_rows", row_group_rows)
         self._formatter = checked_formatter("ParquetSink", formatter)
         self._most = row_group_rows
         self._reset()
@@ -205,8 +205,7 @@ class ParquetSink(StagedFiles, TransactionalSinkImpl[K, V, T, Handle]):
 
 
 def _checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    if settings is not None and not isinstance(settings, Mapping):
-        raise GraphError(f"ParquetSink settings must be a mapping; got {short_repr(settings)}")
+    require_mapping("ParquetSink", "settings", settings, "arguments of pyarrow.parquet.ParquetWriter")
     given = dict(settings or {})
     ours = sorted(_OURS.intersection(given))
     if ours:

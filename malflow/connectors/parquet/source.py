@@ -22,6 +22,7 @@ from malflow.connectors.files.paths import (
     path_list,
 )
 from malflow.connectors.files.source import OnReplaced
+from malflow.connectors.options import require_duration, require_flag, require_mapping, require_one_of
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, is_gone, open_parquet
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
@@ -271,12 +272,13 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         in_order: bool = False,
         discover_every: timedelta | None = None,
     ) -> None:
-        if discover_every is not None and (not isinstance(discover_every, timedelta) or discover_every <= timedelta(0)):
-            raise GraphError(f"ParquetSource discover_every must be a timedelta above 0; got {discover_every!r}")
-        if on_replaced not in ("fail", "restart"):
-            raise GraphError(f"ParquetSource on_replaced must be 'fail' or 'restart'; got {on_replaced!r}")
-        rows = row_options("ParquetSource", columns, row, timestamp, nanoseconds)
-        self._paths = path_list(path, "ParquetSource")
+        me = "ParquetSource"
+        require_duration(me, "discover_every", discover_every, above_zero=True, optional=True)
+        require_one_of(me, "on_replaced", on_replaced, ("fail", "restart"))
+        require_flag(me, "in_order", in_order)
+        require_mapping(me, "storage_options", storage_options, "options of the file system")
+        rows = row_options(me, columns, row, timestamp, nanoseconds)
+        self._paths = path_list(path, me)
         self._options = _Options(rows, _condition(filter), on_replaced, dict(storage_options or {}))
         self.in_order = in_order
         self.discover_every = discover_every

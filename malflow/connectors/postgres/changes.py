@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
+from malflow.connectors.options import names_of, require_count, require_flag, require_name, require_one_of
 from malflow.connectors.postgres.change_reader import ChangeOptions, ChangesPartition, Position, check_new
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.slots import drop_slot
@@ -67,26 +68,24 @@ class PostgresChanges(StatefulSourceImpl[str, Change, datetime, Position]):
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         me = "PostgresChanges"
-        if isinstance(tables, str) or isinstance(text, str):
-            raise GraphError(f"{me} needs lists of names as tables and text; write ['{tables or text}']")
         if not _is_slot_name(slot):
             raise GraphError(f"{me} slot must have up to 63 letters a-z, digits and underscores; got {slot!r}")
-        names = tuple(tables or ())
+        names = () if tables is None else names_of(me, "tables", tables)
+        require_name(me, "publication", publication, "the name of a publication", optional=True)
         if not names and publication is None:
             raise GraphError(f"{me} needs tables=[...], or a publication")
-        if until not in (None, "now"):
-            raise GraphError(f"{me} until must be 'now' or None; got {until!r}")
-        if page_rows < 1:
-            raise GraphError(f"{me} page_rows must be at least 1; got {page_rows}")
-        if require_old not in (None, True, False):
-            raise GraphError(f"{me} require_old must be True, False or None; got {require_old!r}")
+        require_one_of(me, "until", until, ("now", None))
+        require_count(me, "page_rows", page_rows)
+        require_flag(me, "copy", copy)
+        require_flag(me, "replace_slot", replace_slot)
+        require_flag(me, "require_old", require_old, optional=True)
         server = Server(dsn, retry_for, me)
         self._options = ChangeOptions(
             server,
             slot,
             publication or slot,
             names,
-            frozenset(text),
+            frozenset(names_of(me, "text", text, what="columns")),
             copy,
             until == "now",
             replace_slot,

@@ -12,6 +12,7 @@ from psycopg import conninfo
 
 from malflow.connectors.attention import Attention, ServerSilent
 from malflow.connectors.background import Background
+from malflow.connectors.options import require_duration
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.retrying import repeated
 from malflow.errors import GraphError
@@ -30,6 +31,9 @@ _KEEPALIVES = {"keepalives_idle": "20", "keepalives_interval": "5", "keepalives_
 """Of connections that something between has forgotten, the system hears after half a minute."""
 
 _LONGEST_CONNECT, _SHORTEST_CONNECT = 10.0, 2.0
+_LONGEST_RETRY = 20 * 86400.0
+"""Seconds; the server's timeouts have no room for 25 days."""
+
 _STEP = 0.1
 _SERVERS_OWN = "FATAL:"
 
@@ -114,7 +118,7 @@ class Server:
 
     def __init__(self, dsn: str, retry_for: timedelta, user: str) -> None:
         if not isinstance(dsn, str):
-            raise GraphError(f"{user} needs a DSN as a string; got a {type(dsn).__name__}")
+            raise GraphError(f"{user} dsn must be a text; got a {type(dsn).__name__}")
         if _is_misread(dsn):
             raise GraphError(
                 f"{user} got a DSN with an '@' behind its user and password, or a '/' in them, so that a part of the "
@@ -128,7 +132,8 @@ class Server:
         for name, why in _REFUSED.items():
             if settings.get(name) is not None:
                 raise GraphError(f"{user} got a DSN with '{name}'; remove it: {why}")
-        self.retry_for = retry_for.total_seconds()
+        require_duration(user, "retry_for", retry_for)
+        self.retry_for = min(retry_for.total_seconds(), _LONGEST_RETRY)
         patience = str(int(min(_LONGEST_CONNECT, max(_SHORTEST_CONNECT, self.retry_for))))
         self._settings: dict[str, Any] = {
             "connect_timeout": patience,

@@ -11,16 +11,16 @@ from typing import Any, ClassVar, TypeAlias
 import psycopg
 
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
+from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.postgres.batches import Batch, as_text
 from malflow.connectors.postgres.connection import Server
 from malflow.connectors.postgres.errors import PostgresError
 from malflow.connectors.postgres.ledger import Ledger
 from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.writing import Refused, Stages, TableWriter
-from malflow.connectors.tables.options import check_options, chosen_shape
+from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.row_shapes import RowShape
 from malflow.connectors.tables.transaction_rows import TransactionRows
-from malflow.errors import GraphError, short_repr
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
@@ -88,14 +88,15 @@ class PostgresSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         on_data_loss: OnDataLoss = "fail",
     ) -> None:
         me = "PostgresSink"
-        check_options(me, delivery, on_data_loss, key=key, columns=columns, text=text)
-        if not isinstance(table, str) or not table:
-            raise GraphError(f"{me} needs the name of a table; got {short_repr(table)}")
+        require_delivery(me, delivery)
+        require_on_data_loss(me, on_data_loss)
+        require_name(me, "table", table, "the name of a table")
+        require_name(me, "ledger", ledger, "the name of a table")
         self._server = Server(dsn, retry_for, me)
         self._table_name, self._ledger_name = table, ledger
-        self._key = None if key is None else tuple(key)
-        self._columns = None if columns is None else tuple(columns)
-        self._text = frozenset(text)
+        self._key = None if key is None else names_of(me, "key", key, what="columns")
+        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
+        self._text = frozenset(names_of(me, "text", text, what="columns"))
         self._formatter = checked_formatter(me, formatter)
         self.delivery = delivery
         self._confirmed = Confirmed(ledger, PostgresError, accepts_loss=on_data_loss == "continue")

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.background import Background
+from malflow.connectors.options import names_of, require_count, require_duration, require_function, require_name
 from malflow.connectors.postgres.background import close_after
 from malflow.connectors.postgres.connection import Server, is_lost
 from malflow.connectors.postgres.errors import PostgresError
@@ -95,25 +96,24 @@ class PostgresSource(StatefulSourceImpl[str, Any, Any, Position]):
         retry_for: timedelta = timedelta(minutes=1),
     ) -> None:
         me = "PostgresSource"
+        require_name(me, "table", table, "the name of a table", optional=True)
+        require_name(me, "query", query, "a select", optional=True)
+        require_name(me, "timestamp", timestamp, "the name of a column", optional=True)
         if (table is None) == (query is None):
             raise GraphError(f"{me} needs either a table or query=...")
-        for name, given in (("key", key), ("columns", columns)):
-            if isinstance(given, str):
-                raise GraphError(f"{me} {name} must be a list of columns; write [{given!r}]")
-        if query is not None and (not key or columns is not None):
+        keys = () if key is None else names_of(me, "key", key, what="columns")
+        chosen = None if columns is None else names_of(me, "columns", columns, what="columns")
+        require_count(me, "page_rows", page_rows)
+        require_duration(me, "poll_every", poll_every, above_zero=True, optional=True)
+        require_function(me, "row", row)
+        if query is not None and (not keys or chosen is not None):
             raise GraphError(f"{me} with a query needs key=[...], and names its columns in the query")
-        if not callable(row):
-            raise GraphError(f"{me} row must be dict, tuple, a class or a function; got {row!r}")
-        if page_rows < 1:
-            raise GraphError(f"{me} page_rows must be at least 1; got {page_rows}")
-        if poll_every is not None and poll_every <= timedelta(0):
-            raise GraphError(f"{me} poll_every must be positive; got {poll_every}")
         self._options = SourceOptions(
             Server(dsn, retry_for, me),
             table,
             query,
-            tuple(key or ()),
-            None if columns is None else tuple(columns),
+            keys,
+            chosen,
             row,
             timestamp,
             page_rows,

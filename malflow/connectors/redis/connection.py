@@ -12,6 +12,7 @@ from redis.connection import parse_url
 from redis.exceptions import AuthenticationError, AuthorizationError, MaxConnectionsError
 from redis.retry import Retry
 
+from malflow.connectors.options import require_duration, require_mapping
 from malflow.connectors.redis.errors import RedisFailed
 from malflow.connectors.retrying import repeated
 from malflow.errors import GraphError
@@ -51,22 +52,18 @@ class RedisPlace:
 
     def __init__(self, url: str, settings: Mapping[str, Any] | None, retry_for: timedelta, wanted_by: str) -> None:
         if not isinstance(url, str):
-            raise GraphError(f"{wanted_by} needs a URL as a string; got a {type(url).__name__}")
+            raise GraphError(f"{wanted_by} url must be a text; got a {type(url).__name__}")
         try:
             parsed: dict[str, Any] = _parse(url)
         except ValueError:
             wanted = "'redis://host:6379/0', 'rediss://...' or 'unix://...'"
             raise GraphError(f"{wanted_by} got a URL that is not Redis's; write {wanted}") from None
-        if settings is not None and not isinstance(settings, Mapping):
-            raise GraphError(
-                f"{wanted_by} settings must be a dict of redis-py's arguments; got a {type(settings).__name__}"
-            )
+        require_mapping(wanted_by, "settings", settings, "redis-py's arguments")
+        require_duration(wanted_by, "retry_for", retry_for)
         given = {**parsed, **(settings or {})}
         for name, why in _FIXED.items():
             if name in given:
                 raise GraphError(f"{wanted_by} got the setting '{name}'; remove it: {why}")
-        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
-            raise GraphError(f"{wanted_by} retry_for must be a timedelta and not negative; got {retry_for!r}")
         self._url = url
         self._settings: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5, **(settings or {})}
         self._where = f"{given.get('host') or given.get('path') or 'localhost'}:{given.get('port', 6379)}"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.callables import without_result
 from malflow.connectors.codecs.contract import CodecUnavailable, Encoder
 from malflow.connectors.codecs.named import Encode, encoder_of
+from malflow.connectors.options import require_count, require_delivery, require_function, require_on_data_loss
 from malflow.connectors.redis.connection import RedisPlace
 from malflow.connectors.redis.errors import UnwritableRow
 from malflow.connectors.redis.table import RedisTable, TransactionRows
@@ -80,20 +80,17 @@ class RedisSink(TransactionalSinkImpl[K, V, T, TransactionRows]):
                 "RedisSink needs table='...', a hash, or prefix='...', a key a record; "
                 f"got table={short_repr(table)}, prefix={short_repr(prefix)}"
             )
-        if delivery not in ("exactly-once", "at-least-once"):
-            raise GraphError(f"RedisSink delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-        if on_data_loss not in ("fail", "continue"):
-            raise GraphError(f"RedisSink on_data_loss must be 'fail' or 'continue'; got {on_data_loss!r}")
-        if not isinstance(rows_per_call, int) or not 1 <= rows_per_call <= _MOST_ROWS:
-            raise GraphError(f"RedisSink rows_per_call must be from 1 to {_MOST_ROWS}; got {rows_per_call!r}")
-        if delete is not None and (not callable(delete) or without_result(delete)):
-            raise GraphError(f"RedisSink delete must be a plain function; got {short_repr(delete)}")
+        require_delivery("RedisSink", delivery)
+        require_on_data_loss("RedisSink", on_data_loss)
+        require_count("RedisSink", "rows_per_call", rows_per_call, most=_MOST_ROWS)
+        if delete is not None:
+            require_function("RedisSink", "delete", delete)
         self.delivery = delivery
         self._place = RedisPlace(url, settings, retry_for, "RedisSink")
         self._name = table if table is not None else f"{prefix}*"
         self._table = RedisTable(self._place, table, prefix or "", rows_per_call)
         self._encode = _PLAIN if encode is None else encoder_of(encode, "RedisSink")
-        self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink")
+        self._encode_key = _PLAIN if encode_key is None else encoder_of(encode_key, "RedisSink", "encode_key")
         self._formatter = checked_formatter("RedisSink", formatter)
         self._delete = delete
         self._accept_loss = on_data_loss == "continue"

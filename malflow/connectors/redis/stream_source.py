@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from malflow.callables import deferred
 from malflow.connectors.codecs.named import Decode, decoder_of
+from malflow.connectors.options import names_of, require_choice_or_function, require_one_of, require_start
 from malflow.connectors.redis.connection import RedisPlace
 from malflow.connectors.redis.entries import EntryDecoder, OnError
 from malflow.connectors.redis.stream import OnDataLoss, Position, StreamReader
@@ -64,20 +64,16 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         me = "RedisStreamSource"
-        _require_one_of("stop", stop, (None, "latest"))
-        _require_one_of("timestamps", timestamps, ("milliseconds", "datetime"))
-        _require_one_of("on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
-        if not isinstance(start, datetime):
-            _require_one_of("start", start, ("earliest", "latest"))
-        elif start.tzinfo is None:
-            raise GraphError(f"{me} start must be an aware datetime; got {start!r}; write datetime(..., tzinfo=UTC)")
-        if not callable(on_error):
-            _require_one_of("on_error", on_error, ("fail", "skip"))
-        elif deferred(on_error):
-            raise GraphError(f"{me} on_error must be a plain function; got {deferred(on_error)}")
-        if field is not None and not isinstance(field, str):
+        require_one_of(me, "stop", stop, ("latest", None))
+        require_one_of(me, "timestamps", timestamps, ("milliseconds", "datetime"))
+        require_one_of(me, "on_data_loss", on_data_loss, ("fail", "earliest", "latest"))
+        require_start(me, start)
+        require_choice_or_function(me, "on_error", on_error, ("fail", "skip"), needs_result=False)
+        if not isinstance(field, str | None):
             raise GraphError(f"{me} field must be the name of a field; got {short_repr(field)}")
-        self._streams = _names(streams)
+        self._streams = list(names_of(me, "streams", [streams] if isinstance(streams, str) else streams))
+        if not self._streams:
+            raise GraphError(f"{me} needs the keys of streams; got streams=[]")
         self._place = RedisPlace(url, settings, retry_for, me)
         self._decoder = EntryDecoder(field, decoder_of(decode, me), on_error, as_datetime=timestamps == "datetime")
         self._start, self._stop, self._on_data_loss = start, stop, on_data_loss
@@ -98,17 +94,3 @@ class RedisStreamSource(StatefulSourceImpl[str, Any, Any, Position]):
 
     def __repr__(self) -> str:
         return f"RedisStreamSource({', '.join(map(repr, self._streams))} at {self._place!r})"
-
-
-def _names(streams: str | Iterable[str]) -> list[str]:
-    names = [streams] if isinstance(streams, str) else list(streams)
-    if not names or not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
-        raise GraphError(f"RedisStreamSource needs the keys of streams, each once; got {short_repr(names)}")
-    return names
-
-
-def _require_one_of(option: str, value: object, choices: tuple[object, ...]) -> None:
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise GraphError(
-            f"RedisStreamSource {option} must be {' or '.join(map(repr, choices))}; got {short_repr(value)}"
-        )

@@ -50,4 +50,4 @@ def sink(
     except (exc.ArgumentError, ValueError):
         raise GraphError(f"{address!s} can't be read as 'dialect://user:password@host:port/database/table'") from None
     options: Any = {"ledger": ledger, "retry_for": retry_for, "on_data_loss": on_data_loss}
-    return SqlSink(url, table, key=key, columns=columns, delivery=delivery, **options)
+    return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)

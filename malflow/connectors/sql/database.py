@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.attention import Attention, ServerSilent, attended
+from malflow.connectors.options import require_duration, require_mapping
 from malflow.connectors.retrying import repeated
 from malflow.connectors.sql.errors import SqlError
 from malflow.errors import GraphError, MissingDependency
@@ -80,6 +81,8 @@ class Database:
     def __init__(
         self, url: str | sa.URL, settings: Mapping[str, Any] | None, retry_for: timedelta, asked_by: str
     ) -> None:
+        require_duration(asked_by, "retry_for", retry_for)
+        require_mapping(asked_by, "settings", settings, "arguments of sqlalchemy.create_engine")
         self._asked_by = asked_by
         self._url = _parsed(url, asked_by)
         self._settings = dict(settings or {})
@@ -92,8 +95,6 @@ class Database:
         self._is_complete = True
         self._engine: sa.Engine | None = None
         self.retry_for = retry_for.total_seconds()
-        if self.retry_for < 0:
-            raise GraphError(f"{asked_by} retry_for must not be negative; got {retry_for!r}")
         self._made().dispose()
 
     @property
@@ -276,6 +277,10 @@ def reason(error: BaseException) -> str:
 
 def _parsed(url: str | sa.URL, asked_by: str) -> sa.URL:
     wanted = "write 'mysql+pymysql://user@host/database', or 'sqlite:///file.db'"
+    if not isinstance(url, str | sa.URL):
+        raise GraphError(
+            f"{asked_by} url must be a text or a URL of SQLAlchemy's; got a {type(url).__name__}; {wanted}"
+        )
     try:
         parsed = sa.make_url(url)
     except (exc.ArgumentError, ValueError):

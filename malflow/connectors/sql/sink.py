@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
+from malflow.connectors.options import names_of, require_delivery, require_name, require_on_data_loss
 from malflow.connectors.sql.database import Database, is_lost, largest_packet, reason
 from malflow.connectors.sql.described import described
 from malflow.connectors.sql.errors import SqlError
@@ -19,9 +20,9 @@ from malflow.connectors.sql.ledger import Ledger
 from malflow.connectors.sql.plain import plain_batch
 from malflow.connectors.sql.values import ValueChecks
 from malflow.connectors.sql.writing import TableWriter
-from malflow.connectors.tables.options import check_options, chosen_shape
+from malflow.connectors.tables.options import chosen_shape
 from malflow.connectors.tables.transaction_rows import RowBatch, TransactionRows
-from malflow.errors import GraphError, short_repr
+from malflow.errors import short_repr
 from malflow.message import DataMessage
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, SinkOwner, TransactionalSinkImpl
@@ -87,13 +88,14 @@ class SqlSink(TransactionalSinkImpl[Any, Any, Any, Handle]):
         on_data_loss: OnDataLoss = "fail",
     ) -> None:
         me = "SqlSink"
-        check_options(me, delivery, on_data_loss, key=key, columns=columns)
-        if not isinstance(table, str) or not table:
-            raise GraphError(f"{me} needs the name of a table; got {short_repr(table)}")
+        require_delivery(me, delivery)
+        require_on_data_loss(me, on_data_loss)
+        require_name(me, "table", table, "the name of a table")
+        require_name(me, "ledger", ledger, "the name of a table")
         self._database = Database(url, settings, retry_for, me)
         self._table_name, self._ledger_name = table, ledger
-        self._key = None if key is None else tuple(key)
-        self._columns = None if columns is None else tuple(columns)
+        self._key = None if key is None else names_of(me, "key", key, what="columns")
+        self._columns = None if columns is None else names_of(me, "columns", columns, what="columns")
         self._formatter = checked_formatter(me, formatter)
         self.delivery = delivery
         self._confirmed = Confirmed(ledger, SqlError, accepts_loss=on_data_loss == "continue")

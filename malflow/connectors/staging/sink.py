@@ -14,7 +14,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, ClassVar, TypeAlias
 
-from malflow.connectors.lost_output import Confirmed, OnDataLoss, check_on_data_loss
+from malflow.connectors.lost_output import Confirmed, OnDataLoss
+from malflow.connectors.options import require_delivery, require_duration, require_mapping, require_on_data_loss
 from malflow.connectors.sink_errors import SinkFileError
 from malflow.connectors.staging.ledger import Ledger
 from malflow.connectors.staging.opening import open_place
@@ -66,13 +67,12 @@ class StagedFiles(ABC):
         retry_for: timedelta,
         on_data_loss: OnDataLoss,
     ) -> None:
+        require_mapping(asked_by, "storage_options", storage_options, "options of the file system")
+        require_delivery(asked_by, delivery)
+        require_duration(asked_by, "retry_for", retry_for)
+        require_on_data_loss(asked_by, on_data_loss)
         self._options = dict(storage_options or {})
         self._folder = _checked_folder(asked_by, folder)
-        if delivery not in ("exactly-once", "at-least-once"):
-            raise GraphError(f"{asked_by} delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-        if not isinstance(retry_for, timedelta) or retry_for < timedelta(0):
-            raise GraphError(f"{asked_by} retry_for must be a timedelta, not negative; got {retry_for!r}")
-        check_on_data_loss(asked_by, on_data_loss)
         self.delivery = delivery
         self._asked_by = asked_by
         self._suffix = suffix
@@ -235,6 +235,6 @@ def _make_folder(folder: str) -> None:
 
 def _checked_folder(asked_by: str, folder: Any) -> str:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise GraphError(f"{asked_by} needs a folder, a path or URL; got {folder!r}")
+        raise GraphError(f"{asked_by} folder must be a path or URL; got {folder!r}")
     path = os.fspath(folder)
     return local_path(path) if is_local(path) else path.rstrip("/")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from malflow.connectors.lost_output import check_on_data_loss
 from malflow.connectors.tables.row_shapes import RowShape
-from malflow.errors import GraphError, MalflowError
+from malflow.errors import MalflowError
 
-__all__ = ["TableFacts", "check_options", "chosen_shape"]
+__all__ = ["TableFacts", "chosen_shape"]
 
 
 class TableFacts(Protocol):
@@ -30,20 +29,6 @@ class TableFacts(Protocol):
     def primary_key(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def uniques(self) -> tuple[frozenset[str], ...]: ...  # noqa: D102
-
-
-def check_options(asked_by: str, delivery: str, on_data_loss: str, **names: object) -> None:
-    """Check how a sink delivers, and its lists of columns.
-
-    Raises:
-        GraphError: if a list is text, or one of the others is not known.
-    """
-    for name, given in names.items():
-        if isinstance(given, str):
-            raise GraphError(f"{asked_by} {name} must be a list of columns; write [{given!r}]")
-    if delivery not in ("exactly-once", "at-least-once"):
-        raise GraphError(f"{asked_by} delivery must be 'exactly-once' or 'at-least-once'; got {delivery!r}")
-    check_on_data_loss(asked_by, on_data_loss)
 
 
 def chosen_shape(

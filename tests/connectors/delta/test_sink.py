@@ -308,14 +308,14 @@ def test_no_secret_in_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"table": ""}, "needs the path or URL of a table"),
+        ({"table": ""}, "table must be the path or URL of a table"),
         ({"schema": 3}, "schema must be a pyarrow.Schema; got 3"),
         ({"schema": pa.schema([("at", pa.time64("us"))])}, "schema can't have column 'at': Delta has no time64"),
         ({"schema": pa.schema([("n", pa.int8()), ("N", pa.int8())])}, "schema can't have column 'N' twice, but"),
         ({"delivery": "once"}, "delivery must be"),
         ({"settings": {"partitions": ["n"]}}, "settings can't have 'partitions': write_deltalake takes configuration"),
         ({"settings": {"mode": "overwrite"}}, "settings can't have 'mode', on which delivery rests"),
-        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta, not negative"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta 0 or more"),
         ({"formatter": 3}, "needs a plain function as formatter"),
         ({"storage_options": {"key": "a"}}, "has 'key', an option of s3fs; deltalake calls it 'AWS_ACCESS_KEY_ID'"),
         (

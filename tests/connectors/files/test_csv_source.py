@@ -104,7 +104,7 @@ def test_a_file_of_nothing_but_bad_rows_is_not_held_in_memory(tmp_path: Path, mo
         ({"fields": "abc"}, "list of names"),
         ({"fields": [1]}, "list of names"),
         ({"fields": []}, "no field names"),
-        ({"fields": ["a", ""]}, "an empty field name"),
+        ({"fields": ["a", ""]}, "none empty"),
         ({"fields": ["a", "b", "a"]}, "'a' more than once"),
         ({"delimiter": ""}, "delimiter"),
         ({"delimiter": ",,"}, "delimiter"),

@@ -240,16 +240,16 @@ def test_webhook_on_spark() -> None:
     [
         ({"host": "0.0.0.0"}, "without a token; pass token=, or host='127.0.0.1'"),
         ({"host": "example.org"}, "without a token"),
-        ({"port": 70_000}, "port must be from 0 to 65535"),
+        ({"port": 70_000}, "port must be a whole number, from 0 to 65535"),
         ({"path": "orders"}, "path must begin with a slash"),
         ({"path": "/a?b"}, "path must begin with a slash, without any of {}[?]#%; got '/a'"),
         ({"token": " "}, "token must be a text that is not empty"),
         ({"token": "hush\n"}, "token must be a text that is not empty, without white space around it"),
-        ({"timeout": float("nan")}, "timeout must be above 0; got nan"),
-        ({"max_queue": 0}, "max_queue must be above 0"),
+        ({"timeout": float("nan")}, "timeout must be a number of seconds above 0, .*; got nan"),
+        ({"max_queue": 0}, "max_queue must be a whole number, from 1 to"),
         ({"on_full": "drop"}, "on_full must be '429', '503' or 'wait'"),
         ({"acknowledge": "never"}, "acknowledge must be 'queue' or 'snapshot'"),
-        ({"decode": "xml"}, "decode must be 'json', 'text', 'bytes' or a function"),
+        ({"decode": "xml"}, "decode must be 'json', 'text', 'bytes' or a plain function"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:

@@ -350,17 +350,17 @@ def test_folder_that_others_may_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"folder": ""}, "needs a folder, a path or URL"),
+        ({"folder": ""}, "folder must be a path or URL"),
         ({"folder": "http://x/y"}, "'http://x/y' is neither a local folder nor on an object store"),
         ({"schema": {"n": int}}, "schema must be a pyarrow.Schema; got"),
         ({"delivery": "once"}, "delivery must be 'exactly-once' or 'at-least-once'"),
-        ({"row_group_rows": 0}, "row_group_rows must be a positive number"),
+        ({"row_group_rows": 0}, "row_group_rows must be a whole number, at least 1"),
         ({"settings": {"schema": 1}}, "settings can't have 'schema'"),
         ({"settings": {"codec": "zstd"}}, "settings are not those of pyarrow.parquet.ParquetWriter: .*'codec'"),
-        ({"settings": ["codec"]}, "settings must be a mapping"),
+        ({"settings": ["codec"]}, "settings must be a dict of arguments of pyarrow"),
         ({"schema": pa.schema([("x", pa.list_(pa.struct([])))])}, "schema can't be stored: Parquet has no struct with"),
-        ({"retry_for": 5}, "retry_for must be a timedelta"),
-        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta, not negative"),
+        ({"retry_for": 5}, "retry_for needs a timedelta, such as"),
+        ({"retry_for": timedelta(seconds=-1)}, "retry_for must be a timedelta 0 or more"),
         ({"formatter": 3}, "needs a plain function as formatter; got 3"),
     ],
 )

@@ -340,9 +340,9 @@ def test_missing_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": "n"}, "columns must be a list of names; got 'n'"),
-        ({"columns": []}, "columns has no column"),
-        ({"columns": ["n", "n"]}, "columns has the column 'n' more than once"),
+        ({"columns": "n"}, "columns must be a list of names; write \\['n'\\]"),
+        ({"columns": []}, "columns must have one column or more"),
+        ({"columns": ["n", "n"]}, "columns has 'n' more than once"),
         ({"columns": ["n"], "row": "town"}, "row is the column 'town', which is not in columns"),
         ({"row": 3}, "row must be the name of a column or a function; got 3"),
         ({"timestamp": 3}, "timestamp must be the name of a column or a function; got 3"),
